@@ -53,7 +53,6 @@ Words complete by TAB after eval "$(ringyard -sc install=bash)", for instance in
 """
 
 
-_MOST_NAMES = 8  # of tenants and ends of a trace
 _COMPLETION = ("-sc", "--shell-completion")
 
 
@@ -197,33 +196,15 @@ def _traces(given: Namespace) -> None:
             table.add_row(name, value)
         Console().print(table)
 
-    def counts(names: Mapping[str, int]) -> str:
-        first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MOST_NAMES]]
-        return ", ".join(first + (["..."] if len(names) > _MOST_NAMES else []))
-
-    sources = {source.name: source for source in SOURCES}
     if given.name is None:
-        for name, source in sources.items():
+        for source in SOURCES:
             said = {"release": source.url, "file": source.file, "licence": source.licence}
-            show(f"workload={name}", {**said, "GPU jobs": f"{source.jobs:,}", "note": source.note})
+            show(f"workload={source.name}", {**said, "GPU jobs": f"{source.jobs:,}", "note": source.note})
         print("check a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:
         raise ConfigurationError(f"{given.name} wants a FILE behind it: ringyard traces NAME FILE")
-    report = check_trace(given.name, given.file)
-    published = f" (published: {sources[given.name].jobs:,})" if given.name in sources else ""
-    tenants = {"virtual clusters": report.vcs, "users": report.users}
-    rows = {
-        "jobs": f"{report.jobs:,}{published}",
-        "span": f"{report.span_days:.1f} days",
-        "GPUs per job": f"mean {report.mean_gpus:.2f}, largest {report.max_gpus}",
-        "median run time": f"{report.median_duration_seconds:,.0f} s",
-        "ends": counts(report.ends),
-        **{title: f"{len(names):,}: {counts(names)}" for title, names in tenants.items() if names},
-        "sha256": report.sha256,
-        **({"note": "\n".join(report.left_out)} if report.left_out else {}),
-    }
-    show(f"{given.name}: {given.file}", rows)
+    show(f"{given.name}: {given.file}", check_trace(given.name, given.file))
 
 
 #: {command: (what runs it, what it does, {word: as `add_argument` takes it})}

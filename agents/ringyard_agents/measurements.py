@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from ringyard.checks import Interval, Positive, shown
+from ringyard.checks import Interval, shown
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 
@@ -269,8 +269,6 @@ class MeasuredSet:
         source: authors, machines and assumptions.
         fitted: which shipped constants were fitted to these rows; "": none.
         weak: where to be careful.
-        mean_aim: largest mean error wanted of what ships; None: no aim.
-        median_aim: largest median error.
         overrides: further Hydra overrides of the performance model.
     """
 
@@ -278,8 +276,6 @@ class MeasuredSet:
     source: str
     fitted: str = ""
     weak: str = ""
-    mean_aim: Positive | None = 0.15
-    median_aim: Positive | None = 0.10
     overrides: Sequence[str] = ()
 
 

@@ -477,21 +477,14 @@ class JobTable:
     def _check_texts(self, name: str) -> None:
         """Raise WorkloadError unless the column holds a text for each job, or, as an id, a whole number."""
         values, count = getattr(self, name), len(self)
-        numbers = name == "job_id" and isinstance(values, np.ndarray) and values.dtype.kind in "iuf"
+        numbers = name == "job_id" and isinstance(values, np.ndarray) and values.dtype == np.int64
         if not numbers and not (isinstance(values, np.ndarray) and values.dtype.kind == "U"):
-            raise WorkloadError(f"column {name} is {shown(values)}; expected an array of texts")
+            expected = "an array of texts" + (" or of int64" if name == "job_id" else "")
+            raise WorkloadError(f"column {name} is {shown(values)}; expected {expected}")
         if values.shape != (count,):
             raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
-        if not numbers:
-            if values.dtype.itemsize > np.dtype(f"U{LONGEST_TEXT}").itemsize:  # room for longer ones
-                self._refuse(
-                    np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters"
-                )
-        elif values.dtype != np.int64:
-            self._refuse(values != np.floor(values), name, "a whole number of at most 64 bits, or text")
-            raise WorkloadError(
-                f"column {name} is an array of {values.dtype}; expected one of int64 or texts"
-            )
+        if not numbers and values.dtype.itemsize > np.dtype(f"U{LONGEST_TEXT}").itemsize:
+            self._refuse(np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters")
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus

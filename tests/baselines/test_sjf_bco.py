@@ -19,7 +19,7 @@ from ringyard_baselines.papers.sjf_bco.plan import (
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.planning import search
-from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco, sjf_bco_ff, sjf_bco_ls, sjf_bco_rand
+from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco, sjf_bco_comparator
 from ringyard_baselines.scheduler import run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -44,7 +44,7 @@ def test_no_plan_ends_after_the_horizon(rule):
         task = Task(batch, np.zeros(1), tried, view.physics)
         if rule == SJF_BCO:
             ends[horizon] = bisect(
-                empty_planner_state(sim.cluster, num_rows(task)), empty_trials(task, plan), plan, task
+                empty_trials(empty_planner_state(sim.cluster, num_rows(task)), task, plan)
             )[0]
         else:
             ends[horizon] = search(empty_planner_state(sim.cluster, 1), plan, task)[0]
@@ -58,16 +58,16 @@ def test_who_waits_for_free_gpus_does_not_queue():
         starts[queues] = set()
         for seed in range(12):
             sim = Simulator(Cluster((3,)), JobTable.from_columns([0.0, 0.0], [2, 1], [10.0, 4.0]), ideal())
-            run(sim, sjf_bco_rand(queues=queues), np.random.default_rng(seed))
+            run(sim, sjf_bco_comparator("sjf_bco_rand", queues=queues), np.random.default_rng(seed))
             starts[queues].add(float(sim.state.jobs["first_start_seconds"][0, 1]))
     assert starts == {False: {0.0}, True: {0.0, 10.0}}
 
 
-@pytest.mark.parametrize("scheduler", [sjf_bco_ff, sjf_bco_ls, sjf_bco_rand])
-def test_comparators_are_for_offline_batches(scheduler):
+@pytest.mark.parametrize("name", ["sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"])
+def test_comparators_are_for_offline_batches(name):
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0, 1.0], [1, 1], [5.0, 5.0]), ideal())
     with pytest.raises(SchedulerError, match=r"offline batch .* workload=sjf_bco"):
-        run(sim, scheduler(), np.random.default_rng(0))
+        run(sim, sjf_bco_comparator(name), np.random.default_rng(0))
     run(sim, sjf_bco(), np.random.default_rng(0))
     assert sim.done
 

@@ -126,7 +126,7 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
     for _ in range(60):
         cluster, task, plan = drawn(rng)
         planner = empty_planner_state(cluster, num_rows(task))
-        makespan, theta, kappa = bisect(planner, empty_trials(task, plan), plan, task)
+        makespan, theta, kappa = bisect(empty_trials(planner, task, plan))
         best, best_theta, best_kappa, trial = bisection(cluster.server_of_gpu, task)
         assert makespan == best
         if trial is None:

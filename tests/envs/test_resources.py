@@ -54,7 +54,7 @@ def shared(cluster, jobs):
         ({"memory_bandwidth_bytes_per_second": (1e9, 1e9)}, "cores_per_server"),
         ({"rack_of_server": (1, 0)}, "rack by rack"),
         ({"rack_of_server": (0, 2)}, "expected 0, 1, 2"),
-        ({"uplink_oversubscription": 0.5}, "1 or more"),
+        ({"uplink_oversubscription": 0.5}, r"\[1, inf\)"),
         ({"jobs_per_gpu": 0}, "jobs_per_gpu"),
     ],
 )

@@ -227,7 +227,8 @@ def test_sources_and_reports(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("job_id,submit_time,gpus,duration\n1,0,2,5\n2,86400,4,7\n")
     report = check_trace("csv", str(file))
-    assert (report.jobs, report.span_days, report.max_gpus) == (2, 1.0, 4)
+    assert (report["jobs"], report["span"]) == ("2", "1.0 days")
+    assert report["GPUs per job"] == "mean 3.00, largest 4"
     with pytest.raises(WorkloadError, match="unknown trace"):
         check_trace("nope", str(file))
 

@@ -43,9 +43,9 @@ class CalibratedModel:
     sharing: Mapping[str, Mapping[float, tuple[float, float]]]
 
 
-def digits(value: float, count: int = 4) -> float:
-    """Round a fitted value to `count` significant digits."""
-    return float(f"{value:.{count}g}")
+def digits(value: float) -> float:
+    """Round a fitted value to four significant digits."""
+    return float(f"{value:.4g}")
 
 
 def six_digits_down(value: float) -> float:

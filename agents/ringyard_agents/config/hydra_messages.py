@@ -29,6 +29,9 @@ _INSTEAD = {
         "options has {key}, which conf/tune.yaml has not; expected"
         " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to leave one out"
     ),
+    "override 'checkpoint'": (
+        "there is no checkpoint; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+    ),
     r"(Could not override .*@performance\..*)": (
         "{1} This performance model has no network or interconnect to choose;"
         " choose one that has them, too: performance=ring_10gbe (or composed, sharing, aws_g4dn, ...)"

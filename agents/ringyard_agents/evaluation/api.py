@@ -26,18 +26,11 @@ from ringyard_baselines.scheduler import Powers, Scheduler
 #: attributes that a scheduler needs besides `decide`
 _NEEDED = ("name", "information", "round_seconds", "reset")
 
-_ARGUMENT = "it is an argument of its own"
-_COMMAND = "it is a setting of the command `ringyard compare`"
-
-#: {setting of `ringyard compare` that cannot be an override here: why}
-_NOT_HERE = {
-    **dict.fromkeys(("schedulers", "seeds", "reference"), _ARGUMENT),
-    "experiment": "it is the argument preset",
-    "workers": "this process runs everything; `ringyard compare` has several",
-    **dict.fromkeys(
-        ("name", "overwrite", "presets", "best", "rerun", "trust", "tensorboard", "plots"), _COMMAND
-    ),
-}
+#: settings of `ringyard compare` that are arguments here, or of the command alone
+_NOT_HERE = (
+    *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "presets", "best"),
+    *("rerun", "trust", "tensorboard", "plots"),
+)
 
 
 class _Completed(Scheduler):
@@ -80,7 +73,10 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
     for word in overrides:
         name = str(word).lstrip("+~").partition("=")[0]
         if name in _NOT_HERE:
-            raise ConfigurationError(f"overrides: {word} has no effect here; {_NOT_HERE[name]}")
+            raise ConfigurationError(
+                f"overrides: {word} has no effect here; give the argument (experiment is preset), or call"
+                " `ringyard compare`"
+            )
     try:
         config = hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:

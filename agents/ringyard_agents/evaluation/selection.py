@@ -79,19 +79,7 @@ def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, st
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What a comparison is asked for: the config of `ringyard compare`, unpacked once.
-
-    Attributes:
-        schedulers: entries as users write them.
-        world: configs of the environment that was configured.
-        presets: names of experiments; None: by default.
-        best: file or name of tuned options; None: by default.
-        reference: label or name of a scheduler; None: the default.
-        seed: of the comparison.
-        seeds: number of workloads.
-        measured_jobs: shares of the jobs, in order of arrival, between which they count.
-        trust: classes of the user's own that an agent may name.
-    """
+    """What `ringyard compare` is asked for: its settings (see conf/compare.yaml) and its environment."""
 
     schedulers: Sequence[Any]
     world: Mapping[str, Any]

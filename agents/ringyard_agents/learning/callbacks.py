@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.utils import instantiate
 
 from ringyard.checks import Positive, checked
 from ringyard.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from ringyard_agents.learning.training_run import TrainingRun
+from ringyard_agents.learning.training_run import TrainingRun
 
 
 class TrainingCallback:
@@ -20,7 +18,7 @@ class TrainingCallback:
     Callbacks are made anew when a run is resumed. With several processes, only the first calls them.
     """
 
-    def on_training_start(self, run: "TrainingRun") -> None:
+    def on_training_start(self, run: TrainingRun) -> None:
         """Before the first round, also of a run that goes on.
 
         Args:
@@ -83,7 +81,7 @@ class StopAtTarget(TrainingCallback):
     target: Positive
     _curve: str = field(default="", init=False)
 
-    def on_training_start(self, run: "TrainingRun") -> None:
+    def on_training_start(self, run: TrainingRun) -> None:
         """Store the curve of the metric."""
         self._curve = f"eval/{run.evaluation.metric}"
 

@@ -29,6 +29,10 @@ class Checkpoint(NamedTuple):
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
 
+    def joined(self, other: "Checkpoint") -> "Checkpoint":
+        """The contents of both."""
+        return Checkpoint({**self.arrays, **other.arrays}, {**self.facts, **other.facts})
+
     def to_bytes(self) -> bytes:
         """Bytes of a file, equal for equal contents."""
         arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}

@@ -55,7 +55,7 @@ class Choices(NamedTuple):
     """Decisions to learn from.
 
     Attributes:
-        observations: [decisions, size], or {block: [decisions, length]}.
+        observations: {block: [decisions, length]}.
         masks: [decisions, actions] True where an action was valid.
         actions: [decisions] chosen actions.
         log_probs: [decisions] logarithms of their probabilities when they were chosen.
@@ -78,11 +78,8 @@ def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDA
 
     The network's own distribution is stateful, and threads may share a network.
     """
-    device, seen = network.device, observations
-    if isinstance(seen, dict):
-        seen = {name: on(device, block) for name, block in seen.items()}
-    else:
-        seen = on(device, seen)
+    device = network.device
+    seen: Any = {name: on(device, block) for name, block in observations.items()}
     features: Any = network.extract_features(seen, network.pi_features_extractor)
     logits = network.action_net(network.mlp_extractor.forward_actor(features))
     return torch.log_softmax(logits.masked_fill(~on(device, masks), -1e8), 1)
@@ -153,7 +150,6 @@ class GroupRelative(NetworkLearner):
 
     Attributes:
         network: (observation space, action space, learning rate by progress) -> a maskable policy network.
-        flat: whether the network reads one row of numbers a cluster, or blocks.
         num_envs: clusters of all processes together, a multiple of `group_size`.
         group_size: episodes of each workload in a round, 2 or more.
         credit: how decisions share their episode's return, see `group_advantages`.
@@ -165,7 +161,6 @@ class GroupRelative(NetworkLearner):
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
-    flat: bool = False
     num_envs: Count = 64
     group_size: Annotated[int, "[2, 2147483647]"] = 8
     credit: Credit = "time_aligned"
@@ -178,12 +173,9 @@ class GroupRelative(NetworkLearner):
     target_kl: Positive | None = None
     teacher: CloneTeacher | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    flat: bool = field(default=False, init=False)
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
-    _network: MaskableActorCriticPolicy = field(init=False, repr=False)
-    _world: World = field(init=False, repr=False)
-    _seed: int = field(init=False, repr=False)
-    _rng: np.random.RandomState = field(init=False, repr=False)
     #: number of the next round, from 1 on; 0 before learning starts
     _round: int = field(default=0, init=False, repr=False)
 
@@ -228,12 +220,11 @@ class GroupRelative(NetworkLearner):
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters and random states; no episode runs between rounds."""
-        network, random = network_state(self._network, self._network.optimizer), random_state()
         _, keys, *drawn = self._rng.get_state()
-        episodes = np.full(self.num_envs, self._round)
-        arrays = {**network.arrays, **random.arrays, "episodes": episodes, "minibatches": np.array(keys)}
+        arrays = {"episodes": np.full(self.num_envs, self._round), "minibatches": np.array(keys)}
         facts = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
-        return Checkpoint(arrays, {**network.facts, **random.facts, **facts})
+        network = network_state(self._network, self._network.optimizer)
+        return network.joined(random_state()).joined(Checkpoint(arrays, facts))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and learning starts, then play and learn in rounds."""

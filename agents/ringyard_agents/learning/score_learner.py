@@ -58,11 +58,6 @@ class ScoreLearner(ABC):
     learns_types: ClassVar[bool] = False
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
-    _network: ScoreNetwork = field(init=False, repr=False)
-    _average: ScoreNetwork = field(init=False, repr=False)
-    _optimizer: torch.optim.Adam = field(init=False, repr=False)
-    _worlds: dict[str, ScoreWorld] = field(init=False, repr=False)
-    _seed: int = field(init=False, repr=False)
     _rounds: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,10 +105,9 @@ class ScoreLearner(ABC):
 
     def state(self) -> Checkpoint:
         """Weights, their average, optimiser and counters."""
-        network = network_state(self._network, self._optimizer)
         average = {_AVERAGE + name: array for name, array in weights_of(self._average.state_dict()).items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        return Checkpoint({**network.arrays, **average}, {**network.facts, **counters})
+        return network_state(self._network, self._optimizer).joined(Checkpoint(average, counters))
 
     def _new_network(self, job: int, cluster: int, type_scores: int) -> ScoreNetwork:
         # networks without type scores need not have the argument

@@ -104,9 +104,6 @@ class StableBaselines(NetworkLearner):
     teacher: CloneTeacher | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(init=False)
-    _running: OnPolicyAlgorithm = field(init=False, repr=False)
-    _env: RingyardVecEnv = field(init=False, repr=False)
-    _seed: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         algorithm: Any = self.model.func
@@ -181,18 +178,15 @@ class StableBaselines(NetworkLearner):
 
     def state(self) -> Checkpoint:
         """Weights, optimiser, counters, random states and running episodes."""
-        model = self._running
-        network, random = network_state(model.policy, model.policy.optimizer), random_state()
-        arrays = {**network.arrays, **random.arrays, **self._env.position()}
-        started = model._last_obs is not None
-        episodes: list[dict[str, Any]] = []
-        if started:
+        model, arrays = self._running, self._env.position()
+        facts = {"decisions": self.decisions, "updates": model._n_updates, "started": False, "episodes": []}
+        if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None
             arrays["episode_starts"] = model._last_episode_starts.copy()
-            episodes = list(model.ep_info_buffer)
-        facts = {"decisions": self.decisions, "updates": model._n_updates, "started": started}
-        return Checkpoint(arrays, {**network.facts, **random.facts, **facts, "episodes": episodes})
+            facts |= {"started": True, "episodes": list(model.ep_info_buffer)}
+        network = network_state(model.policy, model.policy.optimizer)
+        return network.joined(random_state()).joined(Checkpoint(arrays, facts))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Clone the teacher, if there is one and learning starts, then learn."""

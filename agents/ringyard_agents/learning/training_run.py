@@ -18,7 +18,6 @@ from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.agent import act
 from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
-from ringyard_agents.learning.callbacks import TrainingCallback
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Policy
@@ -118,7 +117,7 @@ class TrainingRun:
         parts: configs of the agent, see `agent_file.parts_of`.
         save_minutes: between saves.
         going_on: whether the folder has curves and checkpoints of this run, which is resumed.
-        callbacks: of the user.
+        callbacks: of the user, see `callbacks.TrainingCallback`.
 
     Attributes:
         stopped_by: name of the callback that stops the training, or None.
@@ -132,7 +131,7 @@ class TrainingRun:
         parts: dict[str, Any],
         save_minutes: float,
         going_on: bool,
-        callbacks: Sequence[TrainingCallback],
+        callbacks: Sequence[Any],
     ) -> None:
         self.folder = folder
         self.learner = learner
@@ -151,11 +150,11 @@ class TrainingRun:
 
     def between_rounds(self, measured: Mapping[str, float]) -> None:
         """Write the curves of a round; evaluate and save when due."""
-        self._keep(measured, evaluate=self.evaluation.due)
+        self._keep(measured, evaluate=self.learner.decisions >= self.evaluation.next)
 
     def finish(self) -> None:
         """Evaluate the final agent."""
-        self._keep({}, evaluate=not self.evaluation.up_to_date)
+        self._keep({}, evaluate=self.learner.decisions != self.evaluation.evaluated)
 
     def draw(self) -> list[Path]:
         """Draw the learning curve; write it, the results and a schedule into TensorBoard.

@@ -154,13 +154,17 @@ def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
 
 
 def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
+    blocked = "blocked " if ranking.metric == "blocking_rate" else ""
+    mean = _text("{:,.0f}", row["mean_jct"])
+    if ranking.varied and mean != NOTHING:
+        mean += f" [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
     texts = {
         "scheduler": row["scheduler"],
         "best": "*" if row["best"] else "",
         "may": row["may"],
         "knows": row["knows"],
-        "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": _mean_text(row, ranking.varied),
-        _difference_title(ranking): _change(row, ranking),
+        "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": mean,
+        f"{blocked}vs {ranking.reference}": _change(row, ranking),
     }
     if ranking.varied:
         texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
@@ -170,19 +174,6 @@ def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     texts["run (s)"] = f"{row['wall_seconds']:.3f}"
     texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
     return texts
-
-
-def _difference_title(ranking: Ranking) -> str:
-    """Title of the column with differences."""
-    own = ranking.reference
-    return f"blocked vs {own}" if ranking.metric == "blocking_rate" else f"vs {own}"
-
-
-def _mean_text(row: Mapping[Hashable, Any], varied: bool) -> str:
-    mean = _text("{:,.0f}", row["mean_jct"])
-    if mean == NOTHING or not varied:
-        return mean
-    return f"{mean} [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
 
 
 def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:

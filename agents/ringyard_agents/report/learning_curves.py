@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ringyard_agents.report.comparison_table import METRIC_COLUMNS
 from ringyard_agents.report.figures import draw_band, save_figure
 from ringyard_agents.report.time_series import band_of_means
 from ringyard_agents.runs.run_index import Trained, names_of
@@ -21,18 +22,7 @@ _NO_VARIANTS = (
 #: more differences than that are no label
 _MOST_SAID = 3
 
-_TITLES = {
-    "mean_jct": "mean JCT (s)",
-    "median_jct": "median JCT (s)",
-    "p95_jct": "95 % of the JCTs below (s)",
-    "p99_jct": "99 % of the JCTs below (s)",
-    "makespan": "makespan (s)",
-    "mean_queueing": "mean queueing (s)",
-    "mean_slowdown": "mean slowdown",
-    "mean_fairness": "mean rho",
-    "worst_fairness": "worst rho",
-    "blocking_rate": "share of blocked jobs",
-}
+_TITLES = {"mean_jct": "mean JCT (s)"} | {metric: title for title, metric, _ in METRIC_COLUMNS}
 
 
 def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "png") -> list[Path]:

@@ -1,6 +1,6 @@
 """Plots of comparisons that have just ended, and of finished runs over each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,9 @@ from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
 from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
 from ringyard_agents.runs.run_index import Compared, find_runs, names_of
+
+#: (name, what draws into axes, title)
+_Plot = tuple[str, Callable[[Any], None], str]
 
 
 def plot_runs(
@@ -37,14 +40,13 @@ def plot_runs(
     """
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
-    files = draw_learning_curves(trained, folder, suffix) if trained else []
-    worlds = _worlds(compared)
+    plots, worlds = [], _worlds(compared)
     for name, (runs, jobs) in worlds.items():
         shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
         kept = [frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs)]
-        files += _draw_world(kept[0], kept[1], folder, suffix, name if len(worlds) > 1 else "")
-    files += _draw_profiles({name: runs for name, (runs, _) in worlds.items()}, folder, suffix)
-    return files, damaged
+        plots += _world_plots(kept[0], kept[1], name if len(worlds) > 1 else "")
+    plots += _profile_plots({name: runs for name, (runs, _) in worlds.items()})
+    return [*draw_learning_curves(trained, folder, suffix), *_saved(plots, folder, suffix)], damaged
 
 
 def _worlds(compared: Sequence[Compared]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
@@ -104,41 +106,43 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
     seconds, found = curves(results.jobs, results.timelines)
     workloads = _intervals(results.runs["workload"].nunique())
 
-    def over_time(name: str, title: str, curve: str, ylabel: str) -> Path:
+    def over_time(name: str, title: str, curve: str, ylabel: str) -> _Plot:
         def draw(axes: Any) -> None:
             for label, bands in found.items():
                 draw_band(axes, seconds / 3600, bands[curve], label)
             axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
 
-        return save_figure(folder / f"{name}.png", draw, f"{title}; {workloads}")
+        return name, draw, f"{title}; {workloads}"
 
-    return [
-        *_draw_world(results.runs, results.jobs, folder),
-        *_draw_profiles({"": results.runs}, folder),
+    plots = [
+        *_world_plots(results.runs, results.jobs),
+        *_profile_plots({"": results.runs}),
         over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
         over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
         over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
     ]
+    return _saved(plots, folder, "png")
 
 
-def _draw_world(
-    runs: pd.DataFrame, jobs: pd.DataFrame, folder: Path, suffix: str = "png", world: str = ""
-) -> list[Path]:
-    """Distribution of job completion times, and what their means are made of; the files written."""
+def _saved(plots: Sequence[_Plot], folder: Path, suffix: str) -> list[Path]:
+    return [save_figure(folder / f"{name}.{suffix}", draw, title) for name, draw, title in plots]
+
+
+def _world_plots(runs: pd.DataFrame, jobs: pd.DataFrame, world: str = "") -> list[_Plot]:
+    """Distribution of job completion times, and what their means are made of."""
     labels = runs.groupby("scheduler")["mean_jct"].mean().sort_values(kind="stable").index.tolist()
     count = runs["workload"].nunique()
     of, ending = (f" of {world}", f"_{world.replace('/', '_')}") if world else ("", "")
-    distribution, losses = (folder / f"{name}{ending}.{suffix}" for name in ("jct_distribution", "losses"))
     title = f"Job completion times{of}; {_intervals(count)}"
     parts = f"What mean JCTs{of} are made of; {pluralize(count, 'workload')}"
     return [
-        save_figure(distribution, lambda axes: _draw_jcts(axes, jobs, labels), title),
-        save_figure(losses, lambda axes: _draw_parts(axes, runs), parts),
+        (f"jct_distribution{ending}", lambda axes: _draw_jcts(axes, jobs, labels), title),
+        (f"losses{ending}", lambda axes: _draw_parts(axes, runs), parts),
     ]
 
 
-def _draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str = "png") -> list[Path]:
-    """Performance profile and interquartile means of mean JCT / bound over all worlds; the files written.
+def _profile_plots(worlds: Mapping[str, pd.DataFrame]) -> list[_Plot]:
+    """Performance profile and interquartile means of mean JCT / bound over all worlds.
 
     Schedulers that block jobs, or have not run in every world, are left out: means of other jobs cannot be
     compared.
@@ -147,10 +151,9 @@ def _draw_profiles(worlds: Mapping[str, pd.DataFrame], folder: Path, suffix: str
     if not scores:
         return []
     over = _intervals(sum(len(strata) for strata in next(iter(scores.values()))), len(worlds))
-    profile, means = (folder / f"{name}.{suffix}" for name in ("performance_profile", "interquartile_means"))
     return [
-        save_figure(profile, lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
-        save_figure(means, lambda axes: _draw_aggregates(axes, scores), f"Mean JCT / bound; {over}"),
+        ("performance_profile", lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
+        ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), f"Mean JCT / bound; {over}"),
     ]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.time_series import Band, curves
+from ringyard_agents.report.time_series import curves
 from ringyard_agents.runs.atomic_write import atomic_folder
 
 #: groups of tags say what the x axis is
@@ -59,17 +59,14 @@ def write_tensorboard(results: Results, folder: Path, text: str, images: Sequenc
         served = results.jobs[results.jobs["outcome"] != "blocked"]
         for label, bands in found.items():
             with SummaryWriter(str(partial / label)) as writer:
-                _add_curves(writer, seconds.astype(np.int64).tolist(), bands)
+                for tag, (name, _) in _OVER_TIME.items():
+                    known = np.isfinite(bands[name].value)
+                    points = zip(seconds[known].tolist(), bands[name].value[known].tolist(), strict=True)
+                    for second, value in points:
+                        writer.add_scalar(tag, value, int(second), walltime=int(second))
                 jcts = served.loc[served["scheduler"] == label, "jct"].to_numpy()
                 for percent in range(1, 100) if len(jcts) else ():
                     writer.add_scalar(_JCT, float(np.percentile(jcts, percent)), percent)
-
-
-def _add_curves(writer: Any, seconds: Sequence[int], bands: Mapping[str, Band]) -> None:
-    for tag, (name, _) in _OVER_TIME.items():
-        for second, value in zip(seconds, bands[name].value.tolist(), strict=True):
-            if np.isfinite(value):
-                writer.add_scalar(tag, value, second, walltime=second)
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:

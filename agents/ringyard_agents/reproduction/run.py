@@ -20,7 +20,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_configs
 from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import RunResult, Task, check, run_all
+from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (
@@ -150,16 +150,6 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     return tasks
 
 
-def _by_scheduler(
-    results: Sequence[RunResult], metrics: Sequence[str]
-) -> dict[str, dict[str, NDArray[np.float64]]]:
-    labels = list(dict.fromkeys(result.label for result in results))
-    return {
-        label: {m: metric_values([r for r in results if r.label == label], m) for m in metrics}
-        for label in labels
-    }
-
-
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Run Ada-SRSF's own model; figures are in seconds.
 
@@ -225,7 +215,12 @@ def reproduce(
                 tasks = scheduler_tasks({**case, "schedulers": entries}, count, content["rule"])
                 check(tasks)
                 results = run_all(tasks, workers, lambda result: None)
-            figures[name] = _by_scheduler(results, _metrics(content, name))
+            runs = {label: [run for run in results if run.label == label] for label in entries}
+            metrics = _metrics(content, name)
+            figures[name] = {
+                label: {metric: metric_values(mine, metric) for metric in metrics}
+                for label, mine in runs.items()
+            }
     return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
 
 

@@ -18,7 +18,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
-from ringyard_agents.validation.shipped_errors import Judged, judge_all
+from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, Judged, judge_all
 
 _HEAD = """# Validation: predicted against measured
 
@@ -70,9 +70,8 @@ def _rows(judged: Sequence[Judged]) -> list[list[str]]:
     rows = []
     for one in judged:
         errors = one.predicted.error
-        aims = {"mean": one.about.mean_aim, "median": one.about.median_aim}
-        aim = ", ".join(f"{word} {value:.0%}" for word, value in aims.items() if value is not None) or "none"
-        if one.met is not None:
+        aim = f"mean {MEAN_AIM:.0%}, median {MEDIAN_AIM:.0%}"
+        if len(errors):
             aim += ": met" if one.met else ": **missed**"
         counts = [str(len(errors)), str(len(one.rows) - len(errors))]
         rows.append([one.about.title, *_percents(errors), *counts, aim, one.about.fitted or "nothing"])
@@ -171,8 +170,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 
 def print_judged(judged: Sequence[Judged]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
-    words = {True: "met", False: "missed", None: ""}
-    brief = [[*row[:-2], words[one.met]] for one, row in zip(judged, _rows(judged), strict=True)]
+    brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(judged)]
     print_table("What ships", _HEADER[:-1], brief)
     for one in judged:
         for why, count in one.left_out.items():

@@ -38,7 +38,7 @@ def watch(config: DictConfig) -> None:
         OSError: the page cannot be written.
     """
     with RunFolder.of_job("watch").claim(config) as folder:
-        file = _file(config.out, folder.path)
+        file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
         world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
         entries = entries_of(config.schedulers)
@@ -61,9 +61,7 @@ def watch(config: DictConfig) -> None:
         say(console, f"page: {file}")
 
 
-def _file(out: str | None, folder: Path) -> Path:
-    if out is None:
-        return folder / "watch.html"
+def _page_file(out: str) -> Path:
     file = Path(out).expanduser()
     if file.suffix.lower() not in (".html", ".htm"):
         raise ConfigurationError(f"out is {shown(out)}; expected FILE.html")

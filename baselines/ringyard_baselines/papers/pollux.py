@@ -1,6 +1,6 @@
 """Pollux (Qiao et al., OSDI 2021): goodput-optimal GPUs and batches by a genetic algorithm."""
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,13 @@ from ringyard_baselines.tools.size_evolution import Choices, evolve
 from ringyard_baselines.tools.targets import Target, gpu_places
 
 
-class _Search(NamedTuple):
-    """How to search: generations, factor on the speed-up of jobs that change, power of the mean over jobs."""
-
-    generations: int
-    penalty: float
-    power: float
-
-
 @kernel
 def _weigh(
     speed: FloatMatrix,
     place: IntVector,
     held: IntVector,
-    search: _Search,
+    penalty: float,
+    power: float,
     worth: FloatMatrix,
     allowed: Int32Matrix,
 ) -> int:
@@ -38,7 +31,8 @@ def _weigh(
         speed: [rows, sizes + 1] of a `SpeedTable`.
         place: [n] rows of the jobs there.
         held: [n] GPUs now.
-        search: penalty and power.
+        penalty: factor on the speed-up of jobs that change.
+        power: of the mean over jobs.
         worth: [n, sizes + 1] gets it for the sizes that the job may have, by its speed-up over the smallest.
         allowed: [n, sizes + 1] gets the largest of them that is not above the index.
 
@@ -58,8 +52,8 @@ def _weigh(
             if largest == size:
                 value = row[size] / least if size > 0 else 0.0
                 if held[j] > 0 and size != held[j]:
-                    value *= search.penalty
-                worth[j, size] = value if search.power == 1.0 else max(value, 1e-2) ** search.power
+                    value *= penalty
+                worth[j, size] = value if power == 1.0 else max(value, 1e-2) ** power
             allowed[j, size] = largest
         most = max(most, largest)
     return most
@@ -114,7 +108,8 @@ class Pollux(SizingScheduler):
             max_gpus=max_gpus,
         )
         self._population = population
-        self._search = _Search(generations, float(restart_penalty), float(power))
+        self._generations = generations
+        self._penalty, self._power = float(restart_penalty), float(power)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and population."""
@@ -151,11 +146,11 @@ class Pollux(SizingScheduler):
     ) -> NDArray[np.int64]:
         worth = np.zeros((len(jobs), table.sizes + 1))
         allowed = np.zeros(worth.shape, np.int32)
-        most = _weigh(table.speed, table.place[jobs], held, self._search, worth, allowed)
-        choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._search.power)
+        most = _weigh(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
+        choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._power)
         parents = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        best, self._individuals = evolve(parents, choices, self._search.generations, rng)
+        best, self._individuals = evolve(parents, choices, self._generations, rng)
         self._last = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
         return self._individuals[best].astype(np.int64)
 

@@ -1,7 +1,7 @@
 """SJF-BSBF (Luo et al., IWQoS 2024): shortest first, sharing a GPU only where the pair gains."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,18 +34,6 @@ def mean_jct_shared(
 def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
     """[...] mean completion time if the new job waits for the running one's end."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
-
-
-class _Left(NamedTuple):
-    """Predicted seconds left of the waiting and running GPU jobs, whose rows ascend."""
-
-    jobs: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-
-    def of(self, rows: ArrayLike) -> NDArray[np.float64]:
-        """[...] of these rows."""
-        seconds: NDArray[np.float64] = self.seconds[np.searchsorted(self.jobs, rows)]
-        return seconds
 
 
 @checked("sjf_bsbf")
@@ -81,9 +69,10 @@ class SjfBsbf(Scheduler):
         draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
-        left = _Left(jobs, predicted_seconds(view, jobs))
+        left = np.empty(len(view.column("status")))  # [jobs] seconds, of these jobs
+        left[jobs] = predicted_seconds(view, jobs)
         waiting = np.intersect1d(jobs, view.waiting)
-        for job in waiting[np.lexsort((waiting, left.of(waiting)))].tolist():
+        for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
             found = draft.place(self.placement, job)
             if found is None and view.cluster.jobs_per_gpu > 1:
                 found = self._share(view, draft, job, left)
@@ -91,7 +80,9 @@ class SjfBsbf(Scheduler):
                 allocations.append(found)
         return allocations
 
-    def _share(self, view: SchedulingView, draft: PlacementPlan, job: int, left: _Left) -> Allocation | None:
+    def _share(
+        self, view: SchedulingView, draft: PlacementPlan, job: int, left: NDArray[np.float64]
+    ) -> Allocation | None:
         """Free GPUs and those of the best partners, on one server if there is one that has enough."""
         size = int(view.column("asked_gpus")[job])
         holders, free = draft.jobs_of_gpu, draft.gpu_is_free
@@ -115,7 +106,7 @@ class SjfBsbf(Scheduler):
         return found if len(gpus) >= size and draft.take(found) else None
 
     def _shared(
-        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: _Left
+        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """[gpus] shared mean JCT with the job that is alone there; inf: there is none, or the pair loses."""
         shared = np.full(len(resident), np.inf)
@@ -126,7 +117,7 @@ class SjfBsbf(Scheduler):
         there[position, types[gpus]] = True
         jobs = np.full(len(others), job)
         xi_a, xi_b = self._slowdown(view, jobs, others, there), self._slowdown(view, others, jobs, there)
-        own, theirs = left.of(job), left.of(others)
+        own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
         if self._pair_test:
             mean = np.where(mean < mean_jct_in_turn(own, theirs), mean, np.inf)

@@ -32,16 +32,12 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 
-#: [n] urgency of these jobs in each order, ascending, and what it takes
-ORDERS: Mapping[str, Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]]] = {
-    "srtf": predicted_seconds,
-    "fifo": lambda view, jobs: view.of(jobs).column("submit_seconds"),
-    "las": lambda view, jobs: view.of(jobs).attained_service,
-}
-ORDERS_TAKE = {
-    "srtf": Information.PREDICTIONS,
-    "fifo": Information.NOTHING,
-    "las": Information.ATTAINED_SERVICE,
+#: {order: ([n] urgency of these jobs, ascending; what it takes)}
+ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Information]]
+ORDERS = {
+    "srtf": (predicted_seconds, Information.PREDICTIONS),
+    "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Information.NOTHING),
+    "las": (lambda view, jobs: view.of(jobs).attained_service, Information.ATTAINED_SERVICE),
 }
 
 
@@ -94,7 +90,7 @@ class SynergyTune(Scheduler):
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self.information = Information.SIZES | Information.SPEEDS | ORDERS_TAKE[order]
+        self.information = Information.SIZES | Information.SPEEDS | ORDERS[order][1]
         self._order = order
         self._saturation = saturation
 
@@ -105,7 +101,7 @@ class SynergyTune(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop who lost its turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
-        order = jobs[np.lexsort((jobs, ORDERS[self._order](view, jobs)))].tolist()
+        order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
         chosen = {target.job for target in fitting(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         draft = PlacementPlan(view)

@@ -19,9 +19,9 @@ _PAUSE = 1e-3
 
 
 class Screen:
-    """Where an environment is drawn; nothing is made before the first picture.
+    """Draws an environment. The figure is made with the first picture.
 
-    Copies and pickles leave the figure behind and make their own.
+    Copies and pickles make figures of their own.
 
     Args:
         mode: one of `MODES`.
@@ -98,5 +98,5 @@ def _require_display() -> None:
         why = str(error)
     raise ConfigurationError(
         f"render_mode='human' needs a window, but {why}; give render_mode='rgb_array', or use a display with"
-        " MPLBACKEND=tkagg (qtagg, ...), or set MPLBACKEND=agg to draw what nobody sees"
+        " MPLBACKEND=tkagg (qtagg, ...), or set MPLBACKEND=agg to draw without a window"
     )

@@ -86,8 +86,8 @@ class Chart:
         self._counts_lines()
         self._live = live
         if live:
-            self._links = self._links_axes(self.figure.add_subplot(grid[0, 1], sharey=self._gantt))
-            self._queue = self._queue_axes(self.figure.add_subplot(grid[:, 2]))
+            self._links = self.figure.add_subplot(grid[0, 1], sharey=self._gantt)
+            self._live_axes(self._links, self.figure.add_subplot(grid[:, 2]))
 
     def _gantt_axes(self, axes: Any, cluster: Cluster) -> Any:
         axes.set_ylim(self._bottoms[-1] + _GAP / 2, 0)
@@ -107,8 +107,7 @@ class Chart:
             for order, face in enumerate((_FREE, _DOWN, "none", _EDGE, "none"), 1)
         )
         self._down.set_hatch("////")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
         return axes
 
     def _counts_lines(self) -> None:
@@ -122,23 +121,18 @@ class Chart:
         axes.tick_params(labelsize=8)
         axes.locator_params(axis="y", integer=True, nbins=4)
 
-    def _links_axes(self, axes: Any) -> Any:
-        axes.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
-        axes.set_title("rings on its link", size=8)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        self._link_boxes = axes.add_collection(PolyCollection([], linewidths=0.0), autolim=False)
-        return axes
-
-    def _queue_axes(self, axes: Any) -> Any:
-        axes.set_xlim(0, 1)
-        axes.set_ylim(_MOST_WAITING + 0.5, -0.5)
-        axes.axis("off")
-        self._ages = axes.add_collection(PolyCollection([], linewidths=0.0), autolim=False)
+    def _live_axes(self, links: Any, queue: Any) -> None:
+        links.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
+        links.set_title("rings on its link", size=8)
+        links.spines[:].set_visible(False)
+        queue.set(xlim=(0, 1), ylim=(_MOST_WAITING + 0.5, -0.5))
+        queue.axis("off")
+        self._link_boxes, self._ages = (
+            axes.add_collection(PolyCollection([], linewidths=0.0), autolim=False) for axes in (links, queue)
+        )
         self._queue_texts = [
-            axes.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MOST_WAITING + 1)
+            queue.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MOST_WAITING + 1)
         ]
-        return axes
 
     def draw(self, history: History) -> None:
         """Draw a schedule until its `now`."""

@@ -2,71 +2,45 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ringyard.workloads.extensions import (
-    Cancellations,
-    CpuJobs,
-    Elastic,
-    Extended,
-    GradientCpuWork,
-    Groups,
-    ParameterServers,
-    PerWorker,
-    Predictability,
-)
-from ringyard.workloads.papers import AITurboJobs, GadgetJobs, OnesJobs, PartitionedJobs, PublishedMix
-from ringyard.workloads.replay import Replay, replay_file
-from ringyard.workloads.synthetic import (
-    Arrivals,
-    Durations,
-    LogNormalDurations,
-    QuantileDurations,
-    Sizes,
-    Synthetic,
-)
-from ringyard.workloads.workload import Assignment, ModelMix, UniformCosts, Workload, scale_to_load
+from ringyard.workloads.extensions import Cancellations as Cancellations
+from ringyard.workloads.extensions import CpuJobs as CpuJobs
+from ringyard.workloads.extensions import Elastic as Elastic
+from ringyard.workloads.extensions import Extended as Extended
+from ringyard.workloads.extensions import GradientCpuWork as GradientCpuWork
+from ringyard.workloads.extensions import Groups as Groups
+from ringyard.workloads.extensions import ParameterServers as ParameterServers
+from ringyard.workloads.extensions import PerWorker as PerWorker
+from ringyard.workloads.extensions import Predictability as Predictability
+from ringyard.workloads.papers import AITurboJobs as AITurboJobs
+from ringyard.workloads.papers import GadgetJobs as GadgetJobs
+from ringyard.workloads.papers import OnesJobs as OnesJobs
+from ringyard.workloads.papers import PartitionedJobs as PartitionedJobs
+from ringyard.workloads.papers import PublishedMix as PublishedMix
+from ringyard.workloads.replay import Replay as Replay
+from ringyard.workloads.replay import replay_file as replay_file
+from ringyard.workloads.synthetic import Arrivals as Arrivals
+from ringyard.workloads.synthetic import Durations as Durations
+from ringyard.workloads.synthetic import LogNormalDurations as LogNormalDurations
+from ringyard.workloads.synthetic import QuantileDurations as QuantileDurations
+from ringyard.workloads.synthetic import Sizes as Sizes
+from ringyard.workloads.synthetic import Synthetic as Synthetic
+from ringyard.workloads.workload import Assignment as Assignment
+from ringyard.workloads.workload import ModelMix as ModelMix
+from ringyard.workloads.workload import UniformCosts as UniformCosts
+from ringyard.workloads.workload import Workload as Workload
+from ringyard.workloads.workload import scale_to_load as scale_to_load
 
 if TYPE_CHECKING:
-    from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
-
-__all__ = [
-    "AITurboJobs",
-    "Arrivals",
-    "Assignment",
-    "Cancellations",
-    "CpuJobs",
-    "Durations",
-    "Elastic",
-    "Extended",
-    "GadgetJobs",
-    "GradientCpuWork",
-    "Groups",
-    "LogNormalDurations",
-    "ModelMix",
-    "OnesJobs",
-    "ParameterServers",
-    "PartitionedJobs",
-    "PerWorker",
-    "Predictability",
-    "PublishedMix",
-    "QuantileDurations",
-    "Replay",
-    "Sizes",
-    "Synthetic",
-    "UniformCosts",
-    "Workload",
-    "read_csv",
-    "read_helios",
-    "read_pai",
-    "read_philly",
-    "replay_file",
-    "scale_to_load",
-]
+    from ringyard.workloads.readers import read_csv as read_csv
+    from ringyard.workloads.readers import read_helios as read_helios
+    from ringyard.workloads.readers import read_pai as read_pai
+    from ringyard.workloads.readers import read_philly as read_philly
 
 if not TYPE_CHECKING:  # else every name would be one of this package's
 
     def __getattr__(name: str) -> Any:
         """Readers of files, on first use: most simulations read none, and pandas takes long to import."""
-        if name.startswith("read_") and name in __all__:
+        if name in ("read_csv", "read_helios", "read_pai", "read_philly"):
             from ringyard.workloads import readers
 
             return getattr(readers, name)

@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
+
+_MOST_NAMES = 8  # of ends and tenants of a trace
 
 
 @dataclass(frozen=True)
@@ -69,55 +71,45 @@ SOURCES = (
 )
 
 
-@dataclass(frozen=True)
-class TraceReport:
-    """What a local copy holds.
+def check_trace(name: str, path: str) -> dict[str, str]:
+    """Read a local copy of a public trace and describe it.
 
-    Attributes:
-        ends: {how jobs ended in the trace: jobs}.
-        vcs: {virtual cluster: jobs}, largest first, of the jobs that name one.
-        users: {user: jobs}, likewise.
-        left_out: which rows its reader did not take, and what it took for granted.
-    """
+    Args:
+        name: of the trace, or "csv".
+        path: the file.
 
-    jobs: int
-    span_days: float
-    mean_gpus: float
-    max_gpus: int
-    median_duration_seconds: float
-    sha256: str
-    ends: dict[str, int]
-    vcs: dict[str, int]
-    users: dict[str, int]
-    left_out: tuple[str, ...]
-
-
-def check_trace(name: str, path: str) -> TraceReport:
-    """Read a local copy of trace `name` and describe it.
+    Returns:
+        {title: text} of jobs, their sizes, run times and ends, tenants, and what the reader left out.
 
     Raises:
         WorkloadError: an unknown name, no such file, or content the reader does not understand.
     """
+    published = {source.name: f" (published: {source.jobs:,})" for source in SOURCES}
     readers = {source.name: source.read for source in SOURCES} | {"csv": read_csv}
     if name not in readers:
         raise WorkloadError(f"unknown trace {name!r}; expected one of {', '.join(readers)}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", WorkloadWarning)
         jobs = readers[name](path)
-    return TraceReport(
-        jobs=len(jobs),
-        span_days=float(jobs.submit_seconds[-1]) / 86400.0,
-        mean_gpus=float(jobs.num_gpus.mean()),
-        max_gpus=int(jobs.num_gpus.max()),
-        median_duration_seconds=float(np.sort(jobs.duration_seconds)[len(jobs) // 2]),
-        sha256=hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
-        ends={end.name.lower(): count for end in JobOutcome if (count := int((jobs.outcome == end).sum()))},
-        vcs=_named(jobs.vc.tolist()),
-        users=_named(jobs.user.tolist()),
-        left_out=tuple(str(warning.message) for warning in caught),
-    )
+    ends = {end.name.lower(): int((jobs.outcome == end).sum()) for end in JobOutcome}
+    tenants: dict[str, str] = {}
+    for title, names in (("virtual clusters", jobs.vc), ("users", jobs.user)):
+        found = {tenant: count for tenant, count in Counter(names.tolist()).most_common() if tenant}
+        tenants |= {title: f"{len(found):,}: {_counts(found)}"} if found else {}
+    notes = "\n".join(str(warning.message) for warning in caught)
+    return {
+        "jobs": f"{len(jobs):,}{published.get(name, '')}",
+        "span": f"{jobs.submit_seconds[-1] / 86400.0:.1f} days",
+        "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
+        "median run time": f"{np.sort(jobs.duration_seconds)[len(jobs) // 2]:,.0f} s",
+        "ends": _counts({end: count for end, count in ends.items() if count}),
+        **tenants,
+        "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
+        **({"note": notes} if notes else {}),
+    }
 
 
-def _named(names: Sequence[str]) -> dict[str, int]:
-    """{name: how often}, commonest first."""
-    return {name: count for name, count in Counter(names).most_common() if name}
+def _counts(names: Mapping[str, int]) -> str:
+    """Write the first names with their counts."""
+    first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MOST_NAMES]]
+    return ", ".join(first + (["..."] if len(names) > _MOST_NAMES else []))

@@ -15,6 +15,7 @@ from ringyard.jobs import JobTable
 from ringyard.workloads.workload import Assignment, EachOf
 
 _DAY = 86400.0
+_HOURS = np.arange(0.0, 25.0 * 3600.0, 3600.0, dtype=np.float64)
 
 #: of one table, or of several
 Draws = np.random.Generator | EachOf
@@ -58,22 +59,22 @@ class Arrivals:
         times = (np.cumsum(gaps, axis=1) - gaps[:, :1]) / per_second
         if self.hourly_factors is None:
             return times
-        warped = self._invert(times + self._elapsed(begin))
+        warped = _by_day(times + _by_day(begin, _HOURS, self._edges), self._edges, _HOURS)
         return np.maximum.accumulate(np.maximum(warped - warped[:, :1], 0.0), axis=1)
 
     @cached_property
     def _edges(self) -> NDArray[np.float64]:
+        """Integral of the rate factor from midnight to each hour, seconds."""
         factors = np.asarray(self.hourly_factors, dtype=np.float64)
         return np.concatenate([[0.0], np.cumsum(factors / factors.mean() * 3600.0)])
 
-    def _elapsed(self, clock: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Integral of the rate factor from midnight of day 0 to `clock`."""
-        days, seconds = np.divmod(clock, _DAY)
-        return days * _DAY + np.interp(seconds, np.arange(25) * 3600.0, self._edges)
 
-    def _invert(self, elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
-        days, seconds = np.divmod(elapsed, _DAY)
-        return days * _DAY + np.interp(seconds, self._edges, np.arange(25) * 3600.0)
+def _by_day(
+    clock: NDArray[np.float64], edges: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Map times of day from one scale of 24 hours to another; days stay."""
+    days, seconds = np.divmod(clock, _DAY)
+    return days * _DAY + np.interp(seconds, edges, others)
 
 
 @checked("workload.sizes")

@@ -28,6 +28,9 @@ class Trials:
     trial where a part p of its large jobs begins.
 
     Attributes:
+        planner: work space, `num_rows` of rows.
+        plan: of the trial under way; the best one in the end.
+        task: jobs in order of size, GPUs, limits.
         small: [K] how many jobs are small.
         last: [K] each trial's last exit; inf: a job found no place, or ended too late.
         highest: [K] largest load until then.
@@ -35,6 +38,9 @@ class Trials:
         reached: [K, PARTS] largest load where a part begins; inf: it was not reached.
     """
 
+    planner: PlannerState
+    plan: Plan
+    task: Task
     small: IntVector
     last: FloatVector
     highest: FloatVector
@@ -43,31 +49,23 @@ class Trials:
 
 
 def num_rows(task: Task) -> int:
-    """Rows of planner that the trials need."""
+    """Rows of the planner that the trials need."""
     return (2 + PARTS) * len(task.search.kappas) + 1
 
 
-def empty_trials(task: Task, plan: Plan) -> Trials:
+def empty_trials(planner: PlannerState, task: Task, plan: Plan) -> Trials:
     """Before any trial."""
     kappas = task.search.kappas
     small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
     last, highest, stem = np.full((3, len(kappas)), np.inf)
-    return Trials(small, last, highest, stem, np.full((len(kappas), PARTS), np.inf))
+    reached = np.full((len(kappas), PARTS), np.inf)
+    return Trials(planner, plan, task, small, last, highest, stem, reached)
 
 
 @kernel
-def _advance(
-    planner: PlannerState,
-    r: int,
-    plan: Plan,
-    task: Task,
-    since: int,
-    until: int,
-    small: bool,
-    theta: float,
-    limit: float,
-) -> bool:
+def _advance(trials: Trials, r: int, since: int, until: int, small: bool, theta: float, limit: float) -> bool:
     """Plan the jobs since .. until - 1 (Algorithms 2 and 3); False: one found no place, or ended too late."""
+    planner, plan, task = trials.planner, trials.plan, trials.task
     batch = task.batch
     for i in range(since, until):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
@@ -86,96 +84,69 @@ def _advance(
 
 
 @kernel
-def _stem(
-    planner: PlannerState,
-    r: int,
-    k: int,
-    before: int,
-    trials: Trials,
-    plan: Plan,
-    task: Task,
-    theta: float,
-    limit: float,
-) -> bool:
+def _stem(trials: Trials, r: int, k: int, before: int, theta: float, limit: float) -> bool:
     """Plan the small jobs of the k-th kappa in row r; those of the kappa before are planned in `before`."""
     since = 0
     if k == 0:
-        begin(planner, r, task.busy_seconds)
+        begin(trials.planner, r, trials.task.busy_seconds)
     else:
-        copy(planner, before, r)
+        copy(trials.planner, before, r)
         since = trials.small[k - 1]
-    return _advance(planner, r, plan, task, since, trials.small[k], True, theta, limit)
+    return _advance(trials, r, since, trials.small[k], True, theta, limit)
 
 
 @kernel
-def _part(trials: Trials, task: Task, k: int, part: int) -> int:
+def _part(trials: Trials, k: int, part: int) -> int:
     """Where a part of the k-th trial's large jobs begins; the last part ends where the next would begin."""
-    return trials.small[k] + (len(task.batch.records) - trials.small[k]) * part // PARTS
+    return trials.small[k] + (len(trials.task.batch.records) - trials.small[k]) * part // PARTS
 
 
 @kernel
-def _branch(
-    planner: PlannerState,
-    k: int,
-    stem: int,
-    trials: Trials,
-    plan: Plan,
-    task: Task,
-    theta: float,
-    limit: float,
-) -> float:
+def _branch(trials: Trials, k: int, stem: int, theta: float, limit: float) -> float:
     """Plan the large jobs of the k-th kappa, part by part, each of which is noted; the last exit.
 
     Its small jobs are planned in row `stem`.
     """
+    planner = trials.planner
     r = 2 * len(trials.small)
     copy(planner, stem, r)
     for part in range(PARTS):
         copy(planner, r, r + 1 + PARTS * k + part)
         trials.reached[k, part] = planner.clock[r, HIGHEST]
-        since, until = _part(trials, task, k, part), _part(trials, task, k, part + 1)
-        if not _advance(planner, r, plan, task, since, until, False, theta, limit):
+        since, until = _part(trials, k, part), _part(trials, k, part + 1)
+        if not _advance(trials, r, since, until, False, theta, limit):
             return np.inf
     return planner.clock[r, EXIT]
 
 
 @kernel
-def _branch_again(
-    planner: PlannerState,
-    k: int,
-    stem: int,
-    trials: Trials,
-    plan: Plan,
-    task: Task,
-    theta: float,
-    limit: float,
-) -> float:
+def _branch_again(trials: Trials, k: int, stem: int, theta: float, limit: float) -> float:
     """As `_branch` at a smaller theta, from the last part on where both are the same; nothing is noted."""
+    planner = trials.planner
     r = 2 * len(trials.small)
     source, since = stem, trials.small[k]
     if trials.stem[k] <= theta:
         for part in range(PARTS):
             if trials.reached[k, part] <= theta:
-                source, since = r + 1 + PARTS * k + part, _part(trials, task, k, part)
+                source, since = r + 1 + PARTS * k + part, _part(trials, k, part)
     copy(planner, source, r)
-    until = len(task.batch.records)
-    if _advance(planner, r, plan, task, since, until, False, theta, limit):
+    until = len(trials.task.batch.records)
+    if _advance(trials, r, since, until, False, theta, limit):
         return planner.clock[r, EXIT]
     return np.inf
 
 
 @kernel
-def _first(
-    planner: PlannerState, trials: Trials, plan: Plan, task: Task, theta: float, best: float
-) -> tuple[float, int]:
+def _first(trials: Trials, theta: float, best: float) -> tuple[float, int]:
     """The earliest last exit at theta, not after `best`, and its kappa's number; all trials are noted."""
+    planner = trials.planner
     found, chosen, count = np.inf, 0, len(trials.small)
     for k in range(count):
-        limit = min(task.search.horizon, best, found)  # a trial that ends later changes nothing
+        limit = min(trials.task.search.horizon, best, found)  # a trial that ends later changes nothing
         trials.last[k] = np.inf
         trials.stem[k] = np.inf
         trials.reached[k, :] = np.inf
-        if not _stem(planner, k, k, k - 1, trials, plan, task, theta, limit):
+        if not _stem(trials, k, k, k - 1, theta, limit):
             for other in range(k, count):
                 trials.last[other] = np.inf
                 trials.stem[other] = np.inf
@@ -183,7 +154,7 @@ def _first(
                 trials.highest[other] = planner.clock[k, HIGHEST]
             break
         trials.stem[k] = planner.clock[k, HIGHEST]
-        trials.last[k] = _branch(planner, k, k, trials, plan, task, theta, limit)
+        trials.last[k] = _branch(trials, k, k, theta, limit)
         trials.highest[k] = planner.clock[2 * count, HIGHEST]
         if trials.last[k] < found:
             found, chosen = trials.last[k], k
@@ -191,53 +162,45 @@ def _first(
 
 
 @kernel
-def _next(
-    planner: PlannerState, trials: Trials, plan: Plan, task: Task, theta: float, best: float
-) -> tuple[float, int]:
+def _next(trials: Trials, theta: float, best: float) -> tuple[float, int]:
     """As `_first` at a smaller theta: only what differs is tried."""
     found, chosen, count = np.inf, 0, len(trials.small)
     row = -1
     for k in range(count):
-        limit = min(task.search.horizon, best, found)
+        limit = min(trials.task.search.horizon, best, found)
         if trials.stem[k] <= theta:
             row = k
         if trials.highest[k] <= theta:
             last = trials.last[k]
         else:
             if trials.stem[k] > theta:
-                if not _stem(planner, count + k, k, row, trials, plan, task, theta, limit):
+                if not _stem(trials, count + k, k, row, theta, limit):
                     break
                 row = count + k
-            last = _branch_again(planner, k, row, trials, plan, task, theta, limit)
+            last = _branch_again(trials, k, row, theta, limit)
         if last <= limit and last < found:
             found, chosen = last, k
     return found, chosen
 
 
 @kernel
-def bisect(planner: PlannerState, trials: Trials, plan: Plan, task: Task) -> tuple[float, float, int]:
-    """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `plan`.
-
-    Args:
-        planner: work space, `num_rows` of them.
-        trials: work space.
-        plan: holds the best plan afterwards.
-        task: jobs in order of size, machine, limits.
+def bisect(trials: Trials) -> tuple[float, float, int]:
+    """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `trials.plan`.
 
     Returns:
         (planned makespan, theta, kappa); makespan inf if no plan ends within the horizon.
     """
-    search = task.search
+    search = trials.task.search
     best, best_theta, best_kappa = np.inf, search.horizon, 0
     left, right = 0.0, search.horizon
     noted = 0.0  # the theta of `trials`
     theta = right / 2.0
     while True:
         if theta > noted:
-            found, kappa = _first(planner, trials, plan, task, theta, best)
+            found, kappa = _first(trials, theta, best)
             noted = theta
         else:
-            found, kappa = _next(planner, trials, plan, task, theta, best)
+            found, kappa = _next(trials, theta, best)
         if found < np.inf:
             best, best_theta, best_kappa = found, theta, kappa
             right = theta
@@ -248,10 +211,10 @@ def bisect(planner: PlannerState, trials: Trials, plan: Plan, task: Task) -> tup
         theta = (left + right) / 2.0
     if best < np.inf:
         r = 2 * len(trials.small)
-        begin(planner, r, task.busy_seconds)
+        begin(trials.planner, r, trials.task.busy_seconds)
         small = trials.small[best_kappa]
-        _advance(planner, r, plan, task, 0, small, True, best_theta, np.inf)
-        _advance(planner, r, plan, task, small, len(task.batch.records), False, best_theta, np.inf)
+        _advance(trials, r, 0, small, True, best_theta, np.inf)
+        _advance(trials, r, small, len(trials.task.batch.records), False, best_theta, np.inf)
     return best, best_theta, search.kappas[best_kappa]
 
 

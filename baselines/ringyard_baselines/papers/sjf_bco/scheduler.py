@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,7 +213,7 @@ class PlannedScheduler(Scheduler):
         rows = num_rows(task)
         if len(self._planner.clock) < rows:
             self._planner = empty_planner_state(self._cluster, rows)
-        return bisect(self._planner, empty_trials(task, self._plan), self._plan, task)
+        return bisect(empty_trials(self._planner, task, self._plan))
 
     def _search(self, horizon: float, kappas: NDArray[np.int64]) -> Search:
         """What is tried up to a horizon."""
@@ -271,31 +271,29 @@ def sjf_bco(
     )
 
 
-def sjf_bco_ff(
-    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
+_RULES = {"sjf_bco_ff": FIRST_FIT, "sjf_bco_ls": LEAST_LOADED, "sjf_bco_rand": RANDOM}
+
+
+@checked("sjf_bco")
+def sjf_bco_comparator(
+    name: Literal["sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"],
+    horizon_seconds: Positive | None = None,
+    queues: bool = False,
+    max_planned: Count = 256,
 ) -> PlannedScheduler:
-    """FF of SJF-BCO section 7: first GPUs, server by server, whose accumulated time stays within theta."""
-    return _comparator("sjf_bco_ff", FIRST_FIT, horizon_seconds, queues, max_planned)
+    """FF, LS or RAND of SJF-BCO section 7, whose jobs are all there at time 0; in order of submission.
 
-
-def sjf_bco_ls(
-    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
-) -> PlannedScheduler:
-    """LS of SJF-BCO section 7: GPUs with the least accumulated time, within theta."""
-    return _comparator("sjf_bco_ls", LEAST_LOADED, horizon_seconds, queues, max_planned)
-
-
-def sjf_bco_rand(
-    horizon_seconds: float | None = None, queues: bool = False, max_planned: int = 256
-) -> PlannedScheduler:
-    """RAND of SJF-BCO section 7: random GPUs within theta = T, the whole horizon."""
-    return _comparator("sjf_bco_rand", RANDOM, horizon_seconds, queues, max_planned)
-
-
-def _comparator(
-    name: str, rule: int, horizon_seconds: float | None, queues: bool, max_planned: int
-) -> PlannedScheduler:
-    """Of the published experiment, whose jobs are all there at time 0; jobs in order of submission."""
+    Args:
+        name: "sjf_bco_ff": the first GPUs, server by server, whose accumulated time stays within theta;
+            "sjf_bco_ls": those with the least accumulated time, within theta; "sjf_bco_rand": random ones
+            within theta = T, the whole horizon.
+        horizon_seconds, queues, max_planned: as in `PlannedScheduler`.
+    """
     return PlannedScheduler(
-        name, rule, horizon_seconds=horizon_seconds, max_planned=max_planned, queues=queues, offline=True
+        name,
+        _RULES[name],
+        horizon_seconds=horizon_seconds,
+        max_planned=max_planned,
+        queues=queues,
+        offline=True,
     )
