@@ -10,9 +10,9 @@ from common import machine
 
 import ringyard
 from ringyard.compiled import kernel
-from ringyard.mdp.bank import WorkloadBank
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_and_cluster
+from ringyard.mdp.workload_cache import WorkloadCache
 from ringyard.state.random_numbers import next_uniform
 
 #: job tables to draw from: so many that few are drawn twice, or few that are all made before the clock starts
@@ -78,7 +78,7 @@ def single_rate(steps, fresh, clock=time.perf_counter):
 
 def table_milliseconds(together):
     """Of one job table of 100 jobs, drawn and made ready with others at a time, in memory used before."""
-    bank = WorkloadBank(EnvConfig(num_workloads=FRESH), 64)
+    bank = WorkloadCache(EnvConfig(num_workloads=FRESH), 64)
     parts = [np.arange(first, first + together) for first in range(0, bank.num_rows + 1024, together)]
     warm = bank.num_rows // together
     for part in parts[:warm]:

@@ -11,11 +11,11 @@ import ringyard
 from ringyard import Cluster, ClusterVectorEnv, JobTable
 from ringyard.errors import ConfigurationError, PluginError, WorkloadError
 from ringyard.mdp.actions import Scores
-from ringyard.mdp.bank import WorkloadBank
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
+from ringyard.mdp.workload_cache import WorkloadCache
 from ringyard.sim.engine.prepare import Preparation, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import in_parts
@@ -122,7 +122,7 @@ def test_values_without_number_are_counted_anew(monkeypatch):
 
 def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
-    bank = WorkloadBank(setting)
+    bank = WorkloadCache(setting)
     for entry, row in enumerate(bank.rows_of(np.arange(40))):
         classes = demand_classes(bank.table(entry), setting.cluster)
         assert bank.rows.records["demand_class"][row].tolist() == classes.tolist()
@@ -150,14 +150,14 @@ def lent(own, name):
 
 def test_what_is_wrong_with_one_of_many_tables_is_said_of_its_own_row():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=40)
-    bank = WorkloadBank(setting)
+    bank = WorkloadCache(setting)
     with pytest.raises(WorkloadError, match=r"job 2 \(row 2\) has num_gpus 99"):
         bank.rows_of(np.arange(40))
 
 
 def test_what_will_be_needed_soon_is_complained_of_when_it_is():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
-    bank = WorkloadBank(setting)
+    bank = WorkloadCache(setting)
     good = [entry for entry in range(100) if bank.table(entry).num_gpus.max() <= 4]
     bank.needed_soon(np.arange(100))
     bank.rows_of(np.array(good[:1]))
@@ -177,9 +177,9 @@ class Jealous:
 
 
 def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.bank._KEPT", 4)
+    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 4)
     setting = EnvConfig(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
-    bank, made = WorkloadBank(setting), 0
+    bank, made = WorkloadCache(setting), 0
     for entry in range(60):
         try:
             row = int(bank.rows_of(np.array([entry]))[0])
@@ -194,8 +194,8 @@ def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
 
 
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.bank._KEPT", 3)
-    bank = WorkloadBank(
+    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 3)
+    bank = WorkloadCache(
         replace(experiment("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
     )
     assert bank.num_rows == 4

@@ -14,10 +14,10 @@ from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.errors import InformationError
 from ringyard.information import COLUMNS, Information, check_reads
 from ringyard.mdp.actions.space import Actions
-from ringyard.mdp.bank import queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_cluster_and_resources
+from ringyard.mdp.workload_cache import queue_priority
 from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation

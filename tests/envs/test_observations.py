@@ -15,7 +15,7 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import queue_and_cluster
-from ringyard.mdp.observations.observation import Each, feature_table
+from ringyard.mdp.observations.observation import ItemAxis, feature_table
 
 INTRODUCTION = """# Observations
 
@@ -34,7 +34,7 @@ ACTIONS = Actions(num_waiting=5, num_running=7)
 
 
 def is_for_scores(observation):
-    return any(block.each == Each.LIVE for block in observation.blocks)
+    return any(block.each == ItemAxis.LIVE for block in observation.blocks)
 
 
 def actions_of(observation):

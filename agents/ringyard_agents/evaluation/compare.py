@@ -144,8 +144,8 @@ def compare(config: DictConfig) -> float | None:
             the others' results are written.
         OSError: files cannot be written.
     """
-    plots = _is_written("plots", config.plots)
-    tensorboard = _is_written("tensorboard", config.tensorboard)
+    plots = _is_written("plots", "matplotlib", config.plots)
+    tensorboard = _is_written("tensorboard", "tensorboard", config.tensorboard)
     request = ComparisonRequest.read(config)
     wanted = comparisons(request)
     with RunFolder.of_job("compare").claim(config) as folder:
@@ -157,17 +157,12 @@ def compare(config: DictConfig) -> float | None:
         return _compare(wanted, folder, config.workers, plots, tensorboard)
 
 
-#: {setting: the library that writes it}; a base install has neither
-_WRITTEN_BY = {"plots": "matplotlib", "tensorboard": "tensorboard"}
-
-
-def _is_written(setting: str, said: bool | None) -> bool:
+def _is_written(setting: str, library: str, said: bool | None) -> bool:
     """Whether to write what a setting says, or by default if its library is installed.
 
     Raises:
         ConfigurationError: it is wanted, and the library is not installed.
     """
-    library = _WRITTEN_BY[setting]
     installed = importlib.util.find_spec(library) is not None
     if said and not installed:
         raise ConfigurationError(

@@ -25,7 +25,6 @@ RESULT = TypeVar("RESULT")
 
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
-_HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
 def run_in_processes(
@@ -83,9 +82,6 @@ def _outcome(future: Future[Any]) -> Any:
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
     """Block SIGINT and SIGTERM in threads and processes that are started inside (see `_prepare_worker`)."""
-    if not _HAS_MASKS:
-        yield
-        return
     resource_tracker.ensure_running()  # its start would unblock them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -97,8 +93,7 @@ def _signals_blocked() -> Iterator[None]:
 def _prepare_worker() -> None:
     """Ignore Ctrl-C, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if _HAS_MASKS:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     warnings.simplefilter("ignore", WorkloadWarning)  # the parent has given it
     parent = multiprocessing.parent_process()
     if sys.platform == "linux" and parent is not None:

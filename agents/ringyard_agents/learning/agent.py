@@ -14,10 +14,10 @@ from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
-from ringyard.mdp.bank import QUEUE_TAKES, queue_priority
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
+from ringyard.mdp.workload_cache import QUEUE_TAKES, queue_priority
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator

@@ -29,22 +29,12 @@ def parts_of(config: DictConfig) -> dict[str, Any]:
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
-    """Write an agent for `load_policy`; an interruption leaves the old file or the new one.
-
-    Args:
-        weights: of its learner.
-        parts: of `parts_of`.
-        file: may exist.
-    """
+    """Write an agent for `load_policy`: weights of its learner, and its `parts_of`."""
     Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}).write(file)
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """The file of an agent.
-
-    Args:
-        checkpoint: a file, a run folder or `zoo:NAME`; None: the newest under `runs`.
-        runs: folder of runs.
+    """The file of an agent: that of a file, a run folder or `zoo:NAME`; None: the newest under `runs`.
 
     Raises:
         CheckpointError: there is none.

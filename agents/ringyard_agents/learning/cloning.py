@@ -53,7 +53,7 @@ class QueueTeacher:
 
 
 class Watched:
-    """A player that records a policy's choices among several valid actions, see `episodes.Player`."""
+    """A player that records a policy's choices among several valid actions, see `World.go_on`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

@@ -61,14 +61,7 @@ def environments_of(
 def settings_of(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
 ) -> dict[str, EnvConfig]:
-    """{label: environment} as a learner reads them.
-
-    Args:
-        learner: see `world_of`.
-        environments: {label: config}.
-        num_workloads: job tables of each.
-        seed: of the job tables.
-    """
+    """{label: environment} as a learner reads them, with so many workloads of a seed."""
     return {
         label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()
     }

@@ -30,20 +30,6 @@ def stacked(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-class Player(Protocol):
-    """Chooses an action for each of some clusters."""
-
-    def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Any:
-        """[clusters, ...] actions.
-
-        Args:
-            observations: [clusters, size], or {block: [clusters, ...]}.
-            masks: [clusters, actions] True where an action is valid.
-            clusters: their indices, ascending.
-        """
-        ...
-
-
 class ScorePlayer(Protocol):
     """Scores the jobs of some clusters."""
 
@@ -102,7 +88,7 @@ class World:
         self._space: Any = setting.actions.space
 
     def play(self, entries: Ids, player: Any) -> Episodes:
-        """Play one episode of job table `entries[b]` in each cluster b; arguments as of `reset`, `go_on`."""
+        """Play one episode of job table `entries[b]` in each cluster b, see `go_on`."""
         self.reset(entries)
         return self.go_on(player)
 
@@ -116,7 +102,8 @@ class World:
         """Play on until all episodes are over, or earlier.
 
         Args:
-            player: a `Player`, or a `ScorePlayer` for a `ScoreWorld`.
+            player: (observations, masks, clusters) -> [clusters, ...] actions, where clusters are indices; a
+                `ScorePlayer` for a `ScoreWorld`.
             arrivals: [clusters] plays only the first clusters, each until so many of its jobs have arrived.
             events: maximum number of decisions.
         """
@@ -156,12 +143,7 @@ class ScoreWorld(World):
     """Clusters of an environment with the actions `Scores`, played by a `ScorePlayer`."""
 
     def fork(self, sources: Ids, arrivals: int) -> None:
-        """Copy clusters in the middle of their episodes.
-
-        Args:
-            sources: [clusters] the cluster that each becomes a copy of.
-            arrivals: maximum number of jobs that still arrive.
-        """
+        """Make each cluster b a copy of cluster `sources[b]`, to which at most `arrivals` jobs still come."""
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)

@@ -19,12 +19,7 @@ from ringyard_agents.learning.learner import Learner, Policy
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
-    """[clusters] metrics of whole episodes under a policy.
-
-    Args:
-        policy: chooses all actions.
-        batch: cluster b plays workload b.
-    """
+    """[clusters] metrics of whole episodes under a policy; cluster b plays workload b."""
     everyone = np.arange(batch.num_clusters)
     batch.reset(everyone, everyone)
     while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
@@ -112,21 +107,6 @@ class Evaluation:
         self.evaluated = -1
         self.next = learner.decisions
 
-    @property
-    def due(self) -> bool:
-        """Whether an evaluation is due."""
-        return self.learner.decisions >= self.next
-
-    @property
-    def up_to_date(self) -> bool:
-        """Whether the current agent has been evaluated."""
-        return self.evaluated == self.learner.decisions
-
-    @property
-    def number(self) -> int:
-        """Number of the last evaluation, from 0 on."""
-        return round(self.evaluated / self.every)
-
     def evaluate(self) -> bool:
         """Evaluate the current agent and set the constraint's price; True if it is the best so far."""
         self.evaluated = self.learner.decisions
@@ -190,10 +170,6 @@ class Unseen(NamedTuple):
 
     def means(self, entry: Entry, metric: str) -> dict[str, float]:
         """{label of an environment: mean of a metric} of a scheduler.
-
-        Args:
-            entry: the scheduler.
-            metric: field of `Metrics`.
 
         Raises:
             RingyardError: no such scheduler, or it cannot serve the jobs of an environment.

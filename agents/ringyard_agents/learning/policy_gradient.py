@@ -27,12 +27,10 @@ def group_advantages(
 ) -> NDArray[np.float32]:
     """Advantages of decisions relative to the other episodes of their group.
 
-    Run times are heavy-tailed: returns differ more between workloads than between policies, and drown a
-    critic. Several episodes of each workload cancel that. `"episode"` gives every decision the return of its
-    episode, normalised within the group (as GRPO does, Shao et al. 2024). `"time_aligned"` gives a decision
-    at simulated time t its reward to go minus the group's mean reward to go at t (the input-driven baseline
-    of Mao et al. 2019), so that a decision is not blamed for what came before it. An episode goes on after
-    its last decision, until its last jobs have ended.
+    Returns differ more between workloads than between policies; a group's episodes share a workload.
+    `"episode"` gives every decision the return of its episode, normalised within the group (GRPO, Shao et al.
+    2024). `"time_aligned"` gives a decision at time t its reward to go minus the group's mean reward to go at
+    t (the input-driven baseline of Mao et al. 2019). Episodes last until all jobs have ended.
 
     Args:
         rewards: [steps, envs] after each decision.
@@ -84,11 +82,8 @@ def add_gradients(
 
     def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
         torch.set_num_threads(1)  # of this thread
-        done: list[tuple[tuple[Tensor | None, ...], Any]] = []
-        for i in which.tolist():
-            loss, found = loss_of(parts[i])
-            done.append((torch.autograd.grad(loss, parameters, allow_unused=True), found))
-        return done
+        losses = (loss_of(parts[i]) for i in which.tolist())
+        return [(torch.autograd.grad(loss, parameters, allow_unused=True), found) for loss, found in losses]
 
     threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
     done = [one for part in in_parts(some, np.arange(len(parts)), threads, 1) for one in part]

@@ -55,7 +55,7 @@ class Choices(NamedTuple):
     """Decisions to learn from.
 
     Attributes:
-        observations: [decisions, size], or {block: [decisions, length]}.
+        observations: {block: [decisions, length]}.
         masks: [decisions, actions] True where an action was valid.
         actions: [decisions] chosen actions.
         log_probs: [decisions] logarithms of their probabilities when they were chosen.
@@ -78,11 +78,8 @@ def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDA
 
     The network's own distribution is stateful, and threads may share a network.
     """
-    device, seen = network.device, observations
-    if isinstance(seen, dict):
-        seen = {name: on(device, block) for name, block in seen.items()}
-    else:
-        seen = on(device, seen)
+    device = network.device
+    seen: Any = {name: on(device, block) for name, block in observations.items()}
     features: Any = network.extract_features(seen, network.pi_features_extractor)
     logits = network.action_net(network.mlp_extractor.forward_actor(features))
     return torch.log_softmax(logits.masked_fill(~on(device, masks), -1e8), 1)
@@ -153,7 +150,6 @@ class GroupRelative(NetworkLearner):
 
     Attributes:
         network: (observation space, action space, learning rate by progress) -> a maskable policy network.
-        flat: whether the network reads one row of numbers a cluster, or blocks.
         num_envs: clusters of all processes together, a multiple of `group_size`.
         group_size: episodes of each workload in a round, 2 or more.
         credit: how decisions share their episode's return, see `group_advantages`.
@@ -165,7 +161,6 @@ class GroupRelative(NetworkLearner):
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
-    flat: bool = False
     num_envs: Count = 64
     group_size: Annotated[int, "[2, 2147483647]"] = 8
     credit: Credit = "time_aligned"
@@ -178,6 +173,7 @@ class GroupRelative(NetworkLearner):
     target_kl: Positive | None = None
     teacher: CloneTeacher | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    flat: bool = field(default=False, init=False)
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
     #: number of the next round, from 1 on; 0 before learning starts

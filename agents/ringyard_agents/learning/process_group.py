@@ -130,10 +130,6 @@ class Hardware:
 def equip(learner: Any, hardware: Hardware) -> None:
     """Set a learner's attribute `hardware`, before `setup`.
 
-    Args:
-        learner: may lack the attribute.
-        hardware: device and processes.
-
     Raises:
         ConfigurationError: it lacks the attribute, and needs it for a GPU or several processes.
     """

@@ -41,7 +41,7 @@ class ScoreNetwork(nn.Module):
         super().__init__()
         self.job_features, self.cluster_features = job_features, cluster_features
         self.job = nn.Sequential(nn.Linear(job_features + cluster_features, width), nn.Tanh())
-        self.others = {"none": _Nothing, "mean": _Mean, "attention": _Attention}[context](width)
+        self.others = None if context == "none" else _Mean() if context == "mean" else _Attention(width)
         self.type_scores = type_scores
         last = nn.Linear(width, 1 + type_scores, bias=False)
         nn.init.zeros_(last.weight)
@@ -58,7 +58,9 @@ class ScoreNetwork(nn.Module):
         """
         around = cluster.unsqueeze(-2).expand(*jobs.shape[:-1], cluster.shape[-1])
         hidden = self.job(torch.cat((jobs, around), -1))
-        scores = self.score(torch.cat((hidden, self.others(hidden, present)), -1))
+        if self.others is not None:
+            hidden = torch.cat((hidden, self.others(hidden, present)), -1)
+        scores = self.score(hidden)
         matters, kinds = scores[..., :1], scores[..., 1:]
         mean = (matters * present.unsqueeze(-1)).sum(-2, keepdim=True) / _count(present).unsqueeze(-1)
         return torch.cat((matters - mean, kinds), -1)
@@ -69,21 +71,8 @@ def _count(present: Tensor) -> Tensor:
     return present.sum(-1, keepdim=True).clamp(min=1.0)
 
 
-class _Nothing(nn.Module):
-    """[..., jobs, 0]."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-
-    def forward(self, hidden: Tensor, present: Tensor) -> Tensor:
-        return hidden[..., :0]
-
-
 class _Mean(nn.Module):
     """[..., jobs, width] the mean of the present jobs, the same for each."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
 
     def forward(self, hidden: Tensor, present: Tensor) -> Tensor:
         total = (hidden * present.unsqueeze(-1)).sum(-2)
@@ -158,12 +147,7 @@ def look(observations: Any, masks: Masks) -> PolicyInput:
 
 
 def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
-    """[clusters, slots, 1 + GPU types scored] scores of a network, without clipping.
-
-    Args:
-        network: scores jobs.
-        seen: features of clusters and jobs.
-    """
+    """[clusters, slots, 1 + GPU types scored] scores of a network, without clipping."""
     device = next(network.parameters()).device
     jobs, present, cluster = (on(device, part) for part in seen)
     scores: torch.Tensor = network(jobs, present.float(), cluster)

@@ -85,13 +85,7 @@ def deterministic(network: ScoreNetwork) -> ScorePlayer:
 
 
 def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
-    """[clusters, jobs] noise of unit spread in pairs of clusters of opposite sign.
-
-    Args:
-        rng: draws it.
-        clusters: even number.
-        jobs: of each cluster.
-    """
+    """[clusters, jobs] noise of unit spread in pairs of clusters of opposite sign."""
     drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
     return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
 

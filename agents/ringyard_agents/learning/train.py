@@ -113,7 +113,8 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     def enough() -> bool:
         if run.stopped_by is not None:
             console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
-        pruned = pruning is not None and pruning.behind(evaluation.number, evaluation.latest)
+        number = round(evaluation.evaluated / evaluation.every)
+        pruned = pruning is not None and pruning.behind(number, evaluation.latest)
         if pruned:
             console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
         impatient = evaluation.in_vain >= (judged["patience"] or np.inf)

@@ -150,11 +150,11 @@ class TrainingRun:
 
     def between_rounds(self, measured: Mapping[str, float]) -> None:
         """Write the curves of a round; evaluate and save when due."""
-        self._keep(measured, evaluate=self.evaluation.due)
+        self._keep(measured, evaluate=self.learner.decisions >= self.evaluation.next)
 
     def finish(self) -> None:
         """Evaluate the final agent."""
-        self._keep({}, evaluate=not self.evaluation.up_to_date)
+        self._keep({}, evaluate=self.learner.decisions != self.evaluation.evaluated)
 
     def draw(self) -> list[Path]:
         """Draw the learning curve; write it, the results and a schedule into TensorBoard.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ _LEAST_SPREAD = 1e-3  # features that vary less are left out
 
 
 class Lives(NamedTuple):
-    """Judgements of jobs, and how long these ran in the end.
+    """Judgements of jobs, and how long these ran in the end, as arrays or tensors.
 
     Attributes:
         features: [judgements, FEATURES].
@@ -59,10 +59,10 @@ class Lives(NamedTuple):
         weights: [judgements] that of a job's judgements sum to 1.
     """
 
-    features: NDArray[np.float64]
-    ages: NDArray[np.float64]
-    ends: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    features: Any
+    ages: Any
+    ends: Any
+    weights: Any
 
     @classmethod
     def joined(cls, parts: Sequence["Lives"]) -> "Lives":
@@ -156,38 +156,30 @@ class _Network(nn.Module):
         return {**self.constants, **learnt}
 
 
-class _Sample(NamedTuple):
-    """Judgements in tensors: features, ages and ends in bins, weights."""
-
-    features: torch.Tensor
-    ages: torch.Tensor
-    ends: torch.Tensor
-    weights: torch.Tensor
-
-    @classmethod
-    def of(cls, lives: Lives) -> Self:
-        """All of them."""
-        columns = (lives.features, bins_of(lives.ages), bins_of(lives.ends), lives.weights)
-        return cls(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
-
-    def drawn(self, generator: torch.Generator) -> Self:
-        """A batch drawn by weight, with a random factor on the run times of each job and its tenant."""
-        rows = torch.multinomial(self.weights, _BATCH, replacement=True, generator=generator)
-        features, ages, ends, weights = (column[rows] for column in self)
-        moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
-        by = moved - ends
-        ages = torch.where(ages > 0.0, torch.minimum((ages + by).clamp_min(0.0), moved), 0.0)
-        return type(self)(features + by[:, None] * torch.as_tensor(TIMES), ages, moved, weights)
+def _tensors(lives: Lives) -> Lives:
+    """Tensors of judgements, with ages and ends in bins."""
+    columns = (lives.features, bins_of(lives.ages), bins_of(lives.ends), lives.weights)
+    return Lives(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
 
 
-def _losses(network: _Network, sample: _Sample, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
+def _drawn(sample: Lives, generator: torch.Generator) -> Lives:
+    """A batch drawn by weight, with a random factor on the run times of each job and its tenant."""
+    rows = torch.multinomial(sample.weights, _BATCH, replacement=True, generator=generator)
+    features, ages, ends, weights = (column[rows] for column in sample)
+    moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
+    by = moved - ends
+    ages = torch.where(ages > 0.0, torch.minimum((ages + by).clamp_min(0.0), moved), 0.0)
+    return Lives(features + by[:, None] * torch.as_tensor(TIMES), ages, moved, weights)
+
+
+def _losses(network: _Network, sample: Lives, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
     """[judgements] negative log likelihood of final run times, given the ages."""
     rates = network(network.inputs(sample.features) + noise)
     ended = rates.gather(1, sample.ends.long()[:, None])[:, 0]
     return (rates.exp() * _lived(sample.ages, sample.ends)).sum(1) - ended
 
 
-def _mean_loss(network: _Network, sample: _Sample) -> float:
+def _mean_loss(network: _Network, sample: Lives) -> float:
     """Mean loss of a job."""
     with torch.no_grad():
         return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
@@ -212,12 +204,12 @@ class Fitted:
 
 def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generator) -> Iterator[int]:
     """Take gradient steps; yields the number of each after it."""
-    sample = _Sample.of(lives)
+    sample = _tensors(lives)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for step in range(1, steps + 1):
         noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
-        loss = _losses(network, sample.drawn(generator), noise).mean()
+        loss = _losses(network, _drawn(sample, generator), noise).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -236,7 +228,7 @@ def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> 
     """
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(seed)
-    network, held_out = _Network(lives, generator), _Sample.of(later)
+    network, held_out = _Network(lives, generator), _tensors(later)
     without = _mean_loss(network, held_out)
     best, least = 0, without
     for step in _learn(network, lives, steps, generator):

@@ -163,14 +163,7 @@ class _Networks(nn.Module):
 def train_networks(
     pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
 ) -> InterferenceNetworks:
-    """Fit the networks by least squares in speed.
-
-    Args:
-        pairs: to fit to.
-        seed: of weights and batches.
-        epochs: passes over the pairs.
-        batch_size: pairs of a gradient step.
-    """
+    """Fit the networks by least squares in speed, in so many passes over the pairs."""
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)

@@ -22,13 +22,7 @@ _KIND = "hazard network"
 
 
 def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]) -> None:
-    """Write a network.
-
-    Args:
-        file: may exist.
-        network: {name: array} as in `PARAMETERS`.
-        facts: of its fit, as JSON data.
-    """
+    """Write a network {name: array} and JSON facts of its fit."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)

@@ -96,11 +96,8 @@ def _reading(file: Path, left_by: str) -> Iterator[Path]:
 
 def _table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
     """A CSV that has some columns, some of them in every row; raises KeyError or ValueError."""
-    with file.open("rb") as stream:
-        stream.seek(0, os.SEEK_END)
-        stream.seek(max(stream.tell() - 1, 0))
-        if stream.read() != b"\n":
-            raise ValueError("its last line is not whole")
+    if not file.read_bytes().endswith(b"\n"):
+        raise ValueError("its last line is not whole")
     frame = pd.read_csv(file, **how)
     for name in columns:
         frame[name]

@@ -14,7 +14,6 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
-from ringyard.mdp.bank import WorkloadBank, static_features
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copied_bundle
 from ringyard.mdp.step import (
@@ -31,6 +30,7 @@ from ringyard.mdp.step import (
 )
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_rates
+from ringyard.mdp.workload_cache import WorkloadCache, static_features
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_still
 from ringyard.sim.engine.setup import new_state
@@ -50,7 +50,7 @@ class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
 
 @functools.cache
 def _machine_code() -> tuple[Callable[..., int], Callable[..., bool]]:
-    """`step` and `all_valid`; they do not look at types of arguments, this file vouches for them."""
+    """`step` and `all_valid`, called without a check of argument types: this file passes declared ones."""
     return entry_point(step), entry_point(all_valid)
 
 
@@ -65,22 +65,23 @@ class ClusterBatch:
     """A batch of simulations with their observations, masks and rewards.
 
     Args:
-        setting: the decision process.
+        setting: configuration of the environment.
         num_clusters: B.
-        segment_rows: history kept for drawing.
-        state: arrays of a simulation set up elsewhere, to be acted on; None makes new ones.
-        num_threads: that step parts of the batch; None: `ringyard.get_num_threads()`. Results are the same.
+        segment_rows: intervals of the schedule kept for drawing.
+        state: arrays of a simulation set up elsewhere, to be acted on. None makes new ones.
+        num_threads: threads that step parts of the batch; None: `ringyard.get_num_threads()`. Results do not
+            depend on it.
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
         masks: [B, actions] valid actions, or [B, N] which scores have a job; overwritten by each step.
-        rewards: [B] of the last step.
-        entries: [B] bank entry of each running episode.
+        rewards: [B] rewards of the last step.
+        entries: [B] job table of each running episode.
         lengths: [B] steps of each running episode.
         returns: [B] undiscounted reward sum of each running episode.
 
     Raises:
-        ConfigurationError: more clusters, or more workloads, than this machine has memory for.
+        ConfigurationError: the machine lacks memory for so many clusters or job tables.
     """
 
     def __init__(
@@ -95,18 +96,18 @@ class ClusterBatch:
         self.num_threads = get_num_threads() if num_threads is None else num_threads
         self._driver = _driver_of(setting.actions, setting.cluster)
         if state is None:
-            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadBank.rates_bytes(setting)
-            entry, rows = WorkloadBank.entry_bytes(setting), WorkloadBank.rows_for(setting, num_clusters)
+            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.rates_bytes(setting)
+            entry, rows = WorkloadCache.entry_bytes(setting), WorkloadCache.rows_for(setting, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
-        self.bank = WorkloadBank(setting, num_clusters)
+        self.bank = WorkloadCache(setting, num_clusters)
         self._hold(*self._empty(num_clusters, segment_rows, state))
-        observation, physics = setting.observation, setting.performance.physics
+        observation = setting.observation
         self._config = StepConfig(
             self._driver.decode,
             self._driver.config,
             observation.write,
             observation.parameters,
-            physics,
+            setting.performance.physics,
             float(setting.horizon),
         )
         #: a row of the observation as a record of its blocks
@@ -131,7 +132,7 @@ class ClusterBatch:
     def _empty(
         self, num_clusters: int, segment_rows: int = 0, state: State | None = None
     ) -> tuple[State, Episode, StepOutputs]:
-        """Arrays of so many clusters; the state may be there already."""
+        """Arrays of so many clusters, with a new state unless one is given."""
         setting = self.setting
         cluster, actions, jobs = setting.cluster, setting.actions, setting.workload.num_jobs
         if state is None:
@@ -158,13 +159,13 @@ class ClusterBatch:
         return state, self._driver.episode(state), out
 
     def _hold(self, state: State, episode: Episode, out: StepOutputs) -> None:
-        """Be about these arrays from now on."""
+        """Use these arrays from now on."""
         self.state, self.episode, self._out = state, episode, out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
 
     def fork(self) -> Self:
-        """An independent copy at the same moment; both go on making job tables in one bank."""
+        """An independent copy at the same moment. Both share the cache of job tables."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._hold(copied_bundle(self.state), copied_bundle(self.episode), copied_bundle(self._out))
@@ -172,10 +173,10 @@ class ClusterBatch:
         return copy
 
     def given(self, actions: Any) -> NDArray[Any]:
-        """[B, ...] what a caller hands in, a fresh array; whether it is in the space is not looked at.
+        """[B, ...] actions of a caller as a fresh array; `valid` checks that they are in the space.
 
         Raises:
-            ActionError: another shape, or other kinds of numbers.
+            ActionError: the actions have another shape or kind of numbers.
         """
         wanted = self._null_actions
         try:
@@ -197,20 +198,25 @@ class ClusterBatch:
         )
 
     def _as_kernels_read(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """[B] numbers and [B, scores], one of which is not read."""
+        """[B] numbers and [B, scores]; kernels read one of them."""
         read = np.ascontiguousarray(actions, self._null_actions.dtype)
         if read.shape != self._null_actions.shape:  # which machine code does not look at
             raise ActionError(f"actions have shape {read.shape}; expected {self._null_actions.shape}")
         return (read, self._no_scores) if read.ndim == 1 else (self._no_numbers, read)
 
     def _play(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
-        """Bring clusters to their next decision; actions are [B, ...], read in a step."""
+        """Bring clusters to their next decision. Actions [B, ...] are read in a step."""
         numbers, scores = self._as_kernels_read(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.least_per_thread
         play = functools.partial(self._play_some, _machine_code()[0], phase, numbers, scores)
         one_part = len(clusters) < 2 * least
         if play(clusters) if one_part else sum(in_parts(play, clusters, self.num_threads, least)):
-            self._raise_stalled()
+            b = int(np.flatnonzero(self._out.ends == STALLED)[0])
+            raise_if_still(self.state, b)
+            raise SchedulerError(
+                f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
+                " template finds GPUs for them; add one that can split jobs over servers (pack)"
+            )
 
     def _play_some(
         self,
@@ -220,7 +226,7 @@ class ClusterBatch:
         scores: NDArray[np.float32],
         clusters: NDArray[np.int64],
     ) -> int:
-        """The same in this thread; how many clusters are stalled."""
+        """As `_play` in this thread. Returns how many clusters are stalled."""
         return compiled_step(
             self.state,
             self.episode,
@@ -255,7 +261,7 @@ class ClusterBatch:
         return end == DONE, end == TRUNCATED
 
     def outcome(self, b: int) -> dict[str, Any]:
-        """What `info` says at the end of cluster b's episode."""
+        """Entries of `info` at the end of cluster b's episode."""
         return {
             "episode_jct": self.mean_jct(b),
             "num_finished": int(self.state.clusters["num_done"][b]),
@@ -263,7 +269,7 @@ class ClusterBatch:
         }
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
-        """Begin bank entry `entries[i]` in cluster `clusters[i]`.
+        """Begin an episode with job table `entries[i]` in cluster `clusters[i]`.
 
         Raises:
             WorkloadError: a job table that does not fit the cluster.
@@ -277,7 +283,7 @@ class ClusterBatch:
         self._play(clusters, BEGIN, self._null_actions)
 
     def _take_rates(self, b: int, rates: Rates | None) -> None:
-        """Cluster b has the jobs with these rates, if actions go by such."""
+        """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
         if rates is not None:
             self.episode = with_rates(self.episode, b, rates)
 
@@ -287,7 +293,7 @@ class ClusterBatch:
         return _machine_code()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
     def valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """[clusters] replace masked actions as `Actions.on_invalid` says, in place; which were masked.
+        """Replace masked actions in place, as `Actions.on_invalid` says. Returns [clusters] which ones.
 
         Raises:
             ActionError: an action outside the space, or a masked one with on_invalid "raise".
@@ -308,8 +314,8 @@ class ClusterBatch:
         """One valid action [B, ...] in each of the given clusters (all by default).
 
         Raises:
-            SchedulerError: the policy waits while nothing runs and no template can ever place a job, or time
-                stands still (`livelock.time_stands_still`).
+            SchedulerError: the policy waits while no job runs and no template can place one, or time stands
+                still (`livelock.time_stands_still`).
         """
         self._play(self._everyone if clusters is None else clusters, STEP, actions)
 
@@ -319,10 +325,10 @@ class ClusterBatch:
         self._closed = True
 
     def check_begun(self) -> None:
-        """See to it that there is something to look at in every cluster.
+        """Raise an error unless every cluster has begun an episode.
 
         Raises:
-            ResetNeededError: a cluster that was never reset.
+            ResetNeededError: a cluster was never reset.
         """
         begun = self._out.playing | (self._out.ends != GOES_ON)
         if not (begun.all() or self._closed):
@@ -342,10 +348,10 @@ class ClusterBatch:
             raise ClosedError("the environment is closed; make a new one")
 
     def settle(self, rates: Rates | None = None) -> None:
-        """Go to the next decision of simulations that were set up elsewhere.
+        """Let simulations that were set up elsewhere go on to their next decision.
 
         Args:
-            rates: of their jobs, if they are the same in all clusters and `bank.rates_of` them is known.
+            rates: speeds of their jobs, if all clusters have the same jobs; None: `bank.rates_of` each.
 
         Raises:
             SchedulerError: as `step`.
@@ -358,16 +364,8 @@ class ClusterBatch:
         self._play(self._everyone, SETTLE, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:
-        """What a valid action of cluster b gives to jobs, in order; none if it waits. All stays as it is."""
+        """Allocations of a valid action of cluster b, none if it waits. Nothing is carried out."""
         return self._driver.allocations(self.state, self.episode, b, action, self._config.physics)
-
-    def _raise_stalled(self) -> None:
-        b = int(np.flatnonzero(self._out.ends == STALLED)[0])
-        raise_if_still(self.state, b)
-        raise SchedulerError(
-            f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
-            " template finds GPUs for them; add one that can split jobs over servers (pack)"
-        )
 
     def mean_jct(self, b: int) -> float:
         """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""
@@ -376,11 +374,11 @@ class ClusterBatch:
         return float(cluster["served_jct"]) / served if served else float("nan")
 
     def metrics(self, b: int) -> Metrics:
-        """Of cluster b's finished jobs."""
+        """Metrics of cluster b's finished jobs."""
         return measure(self.state, b, self.bank.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
-        """Observation rows [..., size], contiguous, as the space has them: windows on the same numbers."""
+        """Contiguous observation rows [..., size] in the form of the space, as views of the same numbers."""
         if self.setting.observation.flat:
             return rows
         records: NDArray[np.void] = np.ndarray(rows.shape[:-1], self._blocks, rows)

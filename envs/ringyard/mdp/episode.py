@@ -1,4 +1,4 @@
-"""What the decision process adds to the simulation state: arrays of a batch, and how kernels read them."""
+"""Arrays of a batch that the environment adds to the simulation state."""
 
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -82,11 +82,11 @@ class Episode:
 
 @bundle
 class StepOutputs:
-    """What steps write, one row per cluster; each step overwrites it.
+    """Results of a step, one row per cluster, overwritten by each step.
 
     Attributes:
         observations: [clusters, size].
-        masks: [clusters, mask] valid actions; of scores, who has one.
+        masks: [clusters, mask] valid actions, or which scores have a job.
         rewards: [clusters] of the last step.
         returns: [clusters] undiscounted sum of the episode's rewards.
         lengths: [clusters] steps of the episode.
@@ -175,8 +175,8 @@ def copied_bundle(bundle: BUNDLE) -> BUNDLE:
 def next_running(state: State, b: int, position: int, previous: int) -> int:
     """Row of the job in a position, given that of the one before (-1 for position 0).
 
-    Where all ends are known, position 0 ends first and the others are in heap order; else positions go by
-    row, as the heap would show when jobs end that nobody can predict.
+    If all ends are known, position 0 ends first and the others are in heap order. Otherwise positions go by
+    row, because the heap's order would reveal ends that cannot be predicted.
     """
     cluster = state.clusters[b]
     if cluster.certain != 0:

@@ -1,4 +1,4 @@
-"""The compiled step: one loop over clusters, whatever the kind of actions, which a decoder carries out."""
+"""The compiled step: one loop over clusters. A decoder carries out the actions."""
 
 from typing import Protocol
 
@@ -41,13 +41,13 @@ STEP, BEGIN, SETTLE = 0, 1, 2
 
 @bundle
 class ActionConfig:
-    """What a decoder goes by, the same in every cluster of a batch.
+    """Parameters of a decoder, the same in every cluster of a batch.
 
     Attributes:
-        options: what numbers can do; none with scores.
+        options: templates and adjustments of discrete actions; empty with scores.
         num_running: R, visible running jobs.
-        allocators: the one that scores go through; none with numbers.
-        round_seconds: scores are given then; inf: at every event.
+        allocators: the allocator of scores; empty with discrete actions.
+        round_seconds: seconds between scores; inf: at every event.
     """
 
     options: Options
@@ -78,26 +78,26 @@ class Decode(Protocol):
             state: simulation arrays.
             episode: decision-process arrays.
             b: the cluster.
-            acts: False: there is no action yet, time alone passes.
-            action: a valid number, if actions are numbers.
-            scores: [(1 + GPU types scored) x N] from -1 to 1, if actions are scores.
-            config: what clusters share.
+            acts: False before the first action: only time passes.
+            action: a valid number, of discrete actions.
+            scores: [(1 + GPU types scored) x N] in [-1, 1], of score actions.
+            config: parameters of the decoder.
             physics: performance model.
-            mask: written: which actions are valid, or which scores have a job.
+            mask: output: which actions are valid, or which scores have a job.
         """
 
 
 @bundle
 class StepConfig:
-    """What every cluster of a batch shares.
+    """Parameters that all clusters of a batch share.
 
     Attributes:
         decode: carries out actions.
-        actions: what it goes by.
+        actions: its parameters.
         observe: writes observations.
-        parameters: [parameters] what it reads.
+        parameters: [parameters] numbers that `observe` reads.
         physics: performance model.
-        limit_seconds: the window's end of new episodes; inf: until all jobs are done.
+        limit_seconds: time at which new episodes are truncated, or inf.
     """
 
     decode: Decode
@@ -110,7 +110,7 @@ class StepConfig:
 
 @kernel
 def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores: Float32Matrix) -> bool:
-    """Whether clusters are in an episode and their actions in the space and not masked; as of `step`."""
+    """Whether clusters are in an episode and their actions valid. Arguments are those of `step`."""
     wrong = 0
     for b in clusters:
         wrong += not out.playing[b]
@@ -125,7 +125,7 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
 def _begin(
     state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit_seconds: float
 ) -> None:
-    """Load a row into cluster b; nothing has arrived yet."""
+    """Load a job table into cluster b, before the first arrival."""
     count = rows.num_jobs[row]
     load(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
     for j in range(count):
@@ -149,7 +149,7 @@ def _reward(state: State, episode: Episode, b: int) -> float:
 
 @kernel
 def _check_row(row: Float32Vector, function: int) -> None:
-    """Complain of the first value of an observation that its space does not hold."""
+    """Raise an error for the first value of an observation outside of its space."""
     outside = 0
     for value in row:
         outside += not -LIMIT <= value <= LIMIT
@@ -173,20 +173,19 @@ def step(
     begun: IntVector,
     config: StepConfig,
 ) -> int:
-    """Bring each of the given clusters to its next decision; how many are STALLED.
+    """Bring each of the given clusters to its next decision. Returns how many are STALLED.
 
     Args:
         state: simulation arrays.
         episode: decision-process arrays.
-        out: written at the given indices.
+        out: results, written at the given indices.
         clusters: [stepped] indices.
-        phase: STEP: by one valid action each; BEGIN: from the start of a workload; SETTLE: from where
-            something else has put it.
-        actions: [clusters] numbers, read at those indices.
-        scores: [clusters, scores] likewise; [clusters, 0] if actions are numbers.
-        rows: workloads.
-        begun: [clusters] which row each begins.
-        config: what clusters share.
+        phase: STEP: carry out a valid action; BEGIN: load a job table; SETTLE: go on from the present state.
+        actions: [clusters] numbers of discrete actions.
+        scores: [clusters, scores]; [clusters, 0] with discrete actions.
+        rows: job tables.
+        begun: [clusters] row of the job table that each begins.
+        config: parameters.
     """
     stalled = 0
     acts = phase == STEP

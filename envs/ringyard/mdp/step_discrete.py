@@ -1,4 +1,4 @@
-"""Actions that are numbers: the decoder carries one out and masks those that come next."""
+"""Discrete actions: the decoder carries one out and writes the next mask."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ from ringyard.state.records import JobKind, JobStatus
 
 @kernel
 def _look_at_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
-    """Ask every template for every visible job.
+    """Try every template for every visible job.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
     """
@@ -80,7 +80,7 @@ def _look_at_templates(state: State, episode: Episode, b: int, options: Options,
 
 @kernel
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
-    """Valid actions into `mask`; whether any start or change is among them.
+    """Write the valid actions into `mask`. Returns whether any start or change is valid.
 
     A job that changed hands at this very moment is left alone until time passes, unless only starting it
     again makes time pass.
@@ -150,12 +150,12 @@ def _decode(
 
 
 class DiscreteDriver:
-    """What a batch does for actions that are numbers.
+    """The part of a batch that depends on discrete actions.
 
     Attributes:
-        decode: carries out one.
-        config: what it goes by.
-        least_per_thread: a step takes microseconds, as handing clusters to a thread does.
+        decode: carries out an action.
+        config: its parameters.
+        least_per_thread: clusters of a thread; a step takes microseconds, as handing over to a thread does.
     """
 
     decode = _decode
@@ -172,7 +172,7 @@ class DiscreteDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """[clusters] replace masked actions in place, if the setting says so; which were masked.
+        """Replace masked actions in place, if `on_invalid` is "wait". Returns [clusters] which were masked.
 
         Raises:
             ActionError: an action outside the space, or a masked one with on_invalid "raise".
@@ -198,7 +198,7 @@ class DiscreteDriver:
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """What a valid action of cluster b gives to a job, none if it waits; nothing is carried out."""
+        """The allocation of a valid action of cluster b, none if it waits. Nothing is carried out."""
         if action == self._actions.wait:
             return []
         options = self.config.options

@@ -1,4 +1,4 @@
-"""Actions that are scores: the decoder hands them to an allocator, and time passes to the next decision."""
+"""Score actions: the decoder passes scores to an allocator, and time passes to the next decision."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,20 +30,18 @@ from ringyard.sim.engine.events import advance, is_round
 from ringyard.state.arrays import State, copy_state
 from ringyard.state.records import JobStatus
 
-_DONE = int(JobStatus.DONE)
-
 
 @kernel
 def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
-    """Bring the list of live jobs up to date, in order of their rows; mark those that get a score."""
+    """Update the list of live jobs, in the order of their rows, and mark the scores that have a job."""
     live = episode.live[b]
     count = 0
     for i in range(episode.num_live[b]):
-        if state.jobs[b, live[i]].status != _DONE:
+        if state.jobs[b, live[i]].status != JobStatus.DONE:
             live[count] = live[i]
             count += 1
     for j in range(episode.num_arrived[b], state.clusters[b].next_arrival):
-        if state.jobs[b, j].status != _DONE:
+        if state.jobs[b, j].status != JobStatus.DONE:
             live[count] = j
             count += 1
     episode.num_live[b] = count
@@ -56,9 +54,9 @@ def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None
 def _allocate_by(
     state: State, episode: Episode, b: int, scores: Float32Vector, rules: Rules, physics: Physics
 ) -> None:
-    """Carry out what the allocator makes of the scores of the live jobs in the list.
+    """Let the allocator allocate by the scores of the live jobs.
 
-    The scores of the jobs come first, then those of all of them on the first type, and so on.
+    The scores of the jobs come first, then their scores on the first GPU type, and so on.
     """
     plan = episode.plan
     num_types = plan.type_score.shape[2]
@@ -101,7 +99,7 @@ def _decode(
 
 
 def with_rates(episode: Episode, b: int, rates: Rates) -> Episode:
-    """The episode of which cluster b has the jobs with these rates."""
+    """The episode with the speeds of cluster b's jobs."""
     plan = with_room_for(episode.plan, rates)
     put_rates(plan, b, rates)
     plan.memory[b] = 0.0
@@ -109,15 +107,15 @@ def with_rates(episode: Episode, b: int, rates: Rates) -> Episode:
 
 
 class ScoresDriver:
-    """What a batch does for actions that are scores.
+    """The part of a batch that depends on scores.
 
     Attributes:
-        decode: carries out those of one cluster.
-        config: what it goes by.
-        least_per_thread: an allocation takes tens of microseconds.
+        decode: carries out the scores of one cluster.
+        config: its parameters.
+        least_per_thread: clusters of a thread; an allocation takes tens of microseconds.
 
     Raises:
-        ConfigurationError: the allocator's estimate knows what ended before.
+        ConfigurationError: the allocator's estimate reads jobs that ended before.
     """
 
     decode = _decode
@@ -149,10 +147,10 @@ class ScoresDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Refuse scores outside of the space.
+        """Raise an error for scores outside of the space.
 
         Raises:
-            ActionError: always, for the first score that is NaN or beyond -1 and 1.
+            ActionError: always, for the first score that is NaN or not in [-1, 1].
         """
         inside = np.abs(actions[clusters]) <= 1.0  # NaN is not
         row, i = np.argwhere(~inside)[0]
@@ -164,7 +162,7 @@ class ScoresDriver:
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """What scores of cluster b give to jobs, in order; nothing is carried out."""
+        """Allocations that scores of cluster b lead to, in order. Nothing is carried out."""
         tried, plan = copy_state(state), episode.plan
         notes = empty_plan(tried, 0, plan.memory.shape[2], True, plan.type_score.shape[2])
         notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy(), scored_as=plan.scored_as)

@@ -1,4 +1,4 @@
-"""What an action would do to a job, and doing it."""
+"""What a discrete action would do to a job, and carrying it out."""
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from ringyard.sim.feasibility import FITS, fits
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_BLOCKED = int(JobOutcome.BLOCKED)
 _CHANGED_ITS_MIND = complaint(
     "placement rule {function} finds no place for job {job}, for which (or for a job that asks for the same)"
     " it found one when the mask was written; expected the same answer to the same question"
@@ -35,10 +33,10 @@ _CHANGED_ITS_MIND = complaint(
 
 @bundle
 class Options:
-    """What actions can do, the same in every cluster of a batch: T starts, then A adjustments.
+    """The T start templates and then the A adjustments of a batch.
 
     Attributes:
-        rules: [T + A] who finds GPUs; not asked by an option that moves nothing.
+        rules: [T + A] placement rules; unused by options that move nothing.
         factors: [T + A, 4] of GPUs, batch and cores; bandwidth cap, 0: keep.
         kinds: [T + A] PLACED, IN_PLACE, STOP or REJECT.
         scaled: whether any start differs from what jobs ask for.
@@ -59,7 +57,7 @@ NO_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
-    """What the actions of a setting can do, as kernels read it."""
+    """The options of an action space, as kernels read them."""
     unasked = pack()
     rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = []
     for start_option in actions.starts:
@@ -91,7 +89,7 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     batch = shape.batch_size
     cores = shape.cores_per_worker
     cap = shape.memory_bandwidth_cap
-    if job.kind != _CPU_ONLY:
+    if job.kind != JobKind.CPU_ONLY:
         if options.factors[o, 0] != 1.0:
             gpus = whole(np.floor(gpus * options.factors[o, 0] + 0.5))
             gpus = min(max(gpus, whole(job.min_gpus)), whole(job.max_gpus))
@@ -138,7 +136,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
     job = state.jobs[b, j]
     shape = target_shape(job, options, o)
     same_shape = shape == shape_of(job)
-    moves = options.kinds[o] != IN_PLACE and job.kind != _CPU_ONLY
+    moves = options.kinds[o] != IN_PLACE and job.kind != JobKind.CPU_ONLY
     if same_shape and not moves:
         return 0
     if same_shape and (options.factors[o, 0] != 1.0 or options.factors[o, 1] != 1.0):
@@ -178,7 +176,7 @@ def _propose(state: State, b: int, j: int, options: Options, o: int, out: Int32V
 def perform(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
     """Start, reject, change or stop job j by option o, which is possible."""
     if options.kinds[o] == REJECT:
-        end(state, b, j, _BLOCKED, physics)
+        end(state, b, j, JobOutcome.BLOCKED, physics)
     elif options.kinds[o] == STOP:
         stop(state, b, j, physics)
     else:
@@ -190,7 +188,7 @@ def perform(state: State, b: int, j: int, options: Options, o: int, physics: Phy
 
 @kernel
 def describe(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
-    """What option o would make of job j: (places in `gpu_scratch`, 0: it stops or is rejected; its shape)."""
+    """(number of places in `gpu_scratch`, shape) of job j after option o; 0 if it stops or is rejected."""
     shape, count = target_shape(state.jobs[b, j], options, o), 0
     if options.kinds[o] != REJECT and options.kinds[o] != STOP:
         count = _propose(state, b, j, options, o, state.gpu_scratch[b])

@@ -1,4 +1,4 @@
-"""Actions that say how much each job matters; an allocator makes allocations of them."""
+"""Actions that score jobs; an allocator turns the scores into allocations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,21 +24,20 @@ from ringyard.state.records import Job
 class Scores(ActionKind):
     """The action space: `Box(-1, 1, (num_jobs,))`, a score for each live job, waiting or running.
 
-    Number i is the score of the i-th live job in order of the job table; live jobs beyond the last number
-    score 0, numbers without a job do nothing, and the mask says which have one. At 0 a job matters as much as
-    the allocator says, above it more. Every action is carried out at once, and time passes to the next
+    Score i belongs to the i-th live job in the order of the job table. Live jobs beyond the last score have
+    score 0. Scores without a job do nothing, and the mask marks those with a job. At 0 a job matters as much
+    as the allocator says, above 0 more. An action is carried out at once, and time passes to the next
     decision.
 
-    With T `type_scores`, `Box(-1, 1, ((1 + T) x num_jobs,))`: behind the N scores stand N for the first of
-    these GPU types, then N for the second, and so on: where the allocator chooses a type for a job, its speed
-    on each counts exp(that number) times. At 0 it chooses as if there were none, as on other types. Who
-    chooses first, and whether a running job would move, goes by true speeds.
+    With T `type_scores` the space is `Box(-1, 1, ((1 + T) x num_jobs,))`. N scores for the first GPU type
+    follow the N scores of the jobs, then N for the second, and so on. When the allocator chooses a GPU type
+    for a job, it multiplies the job's speed on each type by exp(score). Other decisions use true speeds.
 
     Attributes:
-        num_jobs: N, live jobs that get a score of the agent's.
-        allocator: makes stops, moves, starts and resizes of the scores.
+        num_jobs: N, live jobs that get a score.
+        allocator: turns scores into starts, preemptions, migrations and resizes.
         round_seconds: decide every this many seconds; None: at every event with a live job.
-        type_scores: GPU types, on each of which jobs get a score; those that a cluster lacks do nothing.
+        type_scores: GPU types for which jobs get scores of their own. Types that a cluster lacks do nothing.
 
     Raises:
         ConfigurationError: an argument out of its range, or what is no GPU type of ours.
@@ -60,7 +59,7 @@ class Scores(ActionKind):
 
     @property
     def space(self) -> spaces.Box:
-        """[(1 + T) N] scores."""
+        """Space of [(1 + T) N] scores."""
         return spaces.Box(-1.0, 1.0, ((1 + len(self.type_scores)) * self.num_jobs,), np.float32)
 
     @property

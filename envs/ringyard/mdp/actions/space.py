@@ -1,4 +1,4 @@
-"""What agents may decide by, and one kind of it: start a job, change or stop a running one, or wait."""
+"""Kinds of actions, and the discrete one: start a job, change or preempt a running one, or wait."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ PLACED, IN_PLACE, STOP, REJECT = 0, 1, 2, 3
 
 
 class ActionKind(ABC):
-    """A kind of actions, with what can be set of it: what environments and observations ask of it.
+    """A kind of actions, as environments and observations use it.
 
     Attributes:
-        queue_order: of the waiting jobs.
-        round_seconds: decisions come every so many seconds; None: with events.
+        queue_order: order of the waiting jobs.
+        round_seconds: seconds between decisions; None: decisions come with events.
     """
 
     queue_order: QueueOrder = "submit"
@@ -42,29 +42,29 @@ class ActionKind(ABC):
     @property
     @abstractmethod
     def space(self) -> spaces.Space[Any]:
-        """Of one cluster's action."""
+        """Action space of one cluster."""
 
     @property
     @abstractmethod
     def items(self) -> Mapping[str, tuple[int, ...]]:
-        """{what an observation may have a block of (`Each`): axes of those that can be acted on}."""
+        """{what an observation may have a block of (`ItemAxis`): axes of those that can be acted on}."""
 
     @property
     @abstractmethod
     def takes(self) -> Information:
-        """What carrying out actions goes by, besides sizes and speeds."""
+        """What carrying out actions reads of jobs, besides sizes and speeds."""
 
     @property
     @abstractmethod
     def mask_size(self) -> int:
-        """Entries of a cluster's mask."""
+        """Length of a cluster's mask."""
 
     def refusing(self, masked: bool) -> Self:
-        """The same; masked actions are errors, or are replaced (where there are any)."""
+        """A copy in which masked actions are errors (True) or replaced (False), if there are any."""
         return self
 
     def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates | None:
-        """How fast prepared jobs are on so many GPUs, if that is gone by; made once for a job table."""
+        """Speeds of prepared jobs by number of GPUs, made once for a job table; None if they are not used."""
         return None
 
 
@@ -173,7 +173,7 @@ class Actions(ActionKind):
 
     @property
     def takes(self) -> Information:
-        """What its placement rules go by, besides sizes and speeds."""
+        """What its placement rules read of jobs, besides sizes and speeds."""
         options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
         rules = (option.placement for option in options)
         return reduce(or_, (rule.takes for rule in rules if rule is not None), Information.NOTHING)
@@ -189,19 +189,14 @@ class Actions(ActionKind):
         return len(self.adjustments) + int(self.preemptive)
 
     @property
-    def num_actions(self) -> int:
-        """Size of the action space."""
-        return self.num_starts + self.num_running * self.num_adjustments + 1
-
-    @property
     def wait(self) -> int:
         """The action that waits."""
-        return self.num_actions - 1
+        return self.mask_size - 1
 
     @property
     def space(self) -> spaces.Discrete:
-        """One of the numbers above."""
-        return spaces.Discrete(self.num_actions)
+        """Space of the action numbers."""
+        return spaces.Discrete(self.mask_size)
 
     @property
     def items(self) -> Mapping[str, tuple[int, ...]]:
@@ -211,9 +206,9 @@ class Actions(ActionKind):
 
     @property
     def mask_size(self) -> int:
-        """One entry for each action."""
-        return self.num_actions
+        """Number of actions."""
+        return self.num_starts + self.num_running * self.num_adjustments + 1
 
     def refusing(self, masked: bool) -> Self:
-        """The same; `on_invalid` is "raise" or "wait"."""
+        """A copy with `on_invalid` "raise" (True) or "wait" (False)."""
         return replace(self, on_invalid="raise" if masked else "wait")

@@ -20,8 +20,8 @@ from ringyard.information import Information
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import (
     Block,
-    Each,
     Feature,
+    ItemAxis,
     Observation,
     Observe,
     Present,
@@ -75,14 +75,12 @@ class JobTotals(Record):
 
 #: what `live_jobs` writes, in this order
 _BLOCKS = (
-    Block("jobs", Each.LIVE, JobFeatures),
-    Block("jobs_mask", Each.LIVE, Present),
-    Block("cluster", Each.CLUSTER, JobTotals),
+    Block("jobs", ItemAxis.LIVE, JobFeatures),
+    Block("jobs_mask", ItemAxis.LIVE, Present),
+    Block("cluster", ItemAxis.CLUSTER, JobTotals),
 )
 _KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS
 
-_RUNNING = int(JobStatus.RUNNING)
-_CPU_ONLY = int(JobKind.CPU_ONLY)
 _MINUTE = 60.0
 _LARGEST = 10.0
 
@@ -125,8 +123,8 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out.speedup = np.log(episode.plan.most_speed[b, j])
     out.communication = static.communication
     out.restart = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
-    out.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
-    if job.status == _RUNNING:
+    out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
+    if job.status == JobStatus.RUNNING:
         out.running = 1.0
         out.gpus_held = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)
         out.speed = min(job.isolated_iteration_seconds / job.iteration_seconds, _LARGEST)
@@ -157,7 +155,7 @@ def _shown(episode: Episode, b: int) -> int:
 
 @kernel
 def _assume(state: State, episode: Episode, b: int) -> None:
-    """Jobs have as long left as they have run, and a minute."""
+    """Set the seconds left of each job to its run time plus a minute."""
     now = state.clusters[b].now
     for i in range(_shown(episode, b)):
         episode.left[b, i] = run_seconds(state.jobs[b, episode.live[b, i]], now) + _MINUTE
@@ -165,7 +163,7 @@ def _assume(state: State, episode: Episode, b: int) -> None:
 
 @kernel
 def _predict(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
-    """Predictable jobs have left what is predicted, alone and as they ask; show it."""
+    """Set and show the predicted seconds left of predictable jobs, alone and as asked."""
     now = state.clusters[b].now
     for i in range(_shown(episode, b)):
         job = state.jobs[b, episode.live[b, i]]
@@ -180,7 +178,7 @@ def _predict(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]
 def _write(
     state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], following: Float32Vector
 ) -> None:
-    """All that does not take predictions, and the ranks of `Episode.left`."""
+    """Write all features without predictions, and the ranks of `Episode.left`."""
     shown, left, order = _shown(episode, b), episode.left[b], episode.order[b]
     mask, following = take_rows(following, len(left), Present)
     cluster, _ = take_rows(following, 1, JobTotals)

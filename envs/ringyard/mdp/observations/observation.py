@@ -19,8 +19,8 @@ from ringyard.mdp.episode import Episode
 from ringyard.state.arrays import State
 
 
-class Each(StrEnum):
-    """What a block holds one item of features for."""
+class ItemAxis(StrEnum):
+    """The items of a block, each with a row of features."""
 
     WAITING = "V"
     PLACEMENT = "V x T"
@@ -35,7 +35,7 @@ class Each(StrEnum):
         Raises:
             ConfigurationError: these actions have no such items.
         """
-        there = {Each.SERVER: (cluster.num_servers,), Each.CLUSTER: (), **actions.items}
+        there = {ItemAxis.SERVER: (cluster.num_servers,), ItemAxis.CLUSTER: (), **actions.items}
         if self not in there:
             raise ConfigurationError(
                 f"the observation shows items {self} ({self.name.lower()}), {type(actions).__name__} has"
@@ -47,7 +47,7 @@ class Each(StrEnum):
 
 @dataclass(frozen=True)
 class Feature:
-    """What one number of an item says: `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
+    """One number of an item: `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
 
     Attributes:
         meaning: how it is computed; s(x, c) stands for x / (x + c).
@@ -71,7 +71,7 @@ class Block:
     """
 
     name: str
-    each: Each
+    each: ItemAxis
     record: type[Record]
 
     @property
@@ -96,7 +96,7 @@ class Block:
     @property
     def label(self) -> str:
         """Its shape in letters: V x 12."""
-        items = () if self.each is Each.CLUSTER else (self.each.value,)
+        items = () if self.each is ItemAxis.CLUSTER else (self.each.value,)
         return " x ".join(map(str, (*items, *self._last_axis)))
 
     @property
@@ -134,7 +134,7 @@ class Observation:
         blocks: what it writes, in order.
         flat: give the row as one Box instead of a Dict of its blocks.
         knows: what it shows of jobs, besides arrivals and the present.
-        parameters: [parameters] what `write` reads.
+        parameters: [parameters] numbers that `write` reads.
 
     Raises:
         InformationError: `write` reads more of jobs than `knows` names.
@@ -180,14 +180,14 @@ class Observation:
 
 
 class Present(Record):
-    """Of a mask: whether an item is there."""
+    """One number of a mask block: whether there is an item."""
 
     present: Annotated[f4, Feature("1 if the slot holds a job")]
 
 
 @kernel
 def mark_present(mask: Records1[Present], count: int) -> None:
-    """The first items are there."""
+    """Mark the first items as present."""
     for i in range(count):
         mask[i].present = 1.0
 

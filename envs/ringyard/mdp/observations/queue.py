@@ -9,8 +9,8 @@ from ringyard.information import Information
 from ringyard.mdp.episode import Episode, next_running
 from ringyard.mdp.observations.observation import (
     Block,
-    Each,
     Feature,
+    ItemAxis,
     Observation,
     Observe,
     Present,
@@ -160,27 +160,25 @@ class ClusterResources(Record):
 
 #: what `queue_and_cluster` writes, in this order
 BLOCKS = (
-    Block("waiting", Each.WAITING, WaitingFeatures),
-    Block("waiting_mask", Each.WAITING, Present),
-    Block("placements", Each.PLACEMENT, PlacementFeatures),
-    Block("running", Each.RUNNING, RunningFeatures),
-    Block("running_mask", Each.RUNNING, Present),
-    Block("servers", Each.SERVER, ServerFeatures),
-    Block("cluster", Each.CLUSTER, ClusterFeatures),
+    Block("waiting", ItemAxis.WAITING, WaitingFeatures),
+    Block("waiting_mask", ItemAxis.WAITING, Present),
+    Block("placements", ItemAxis.PLACEMENT, PlacementFeatures),
+    Block("running", ItemAxis.RUNNING, RunningFeatures),
+    Block("running_mask", ItemAxis.RUNNING, Present),
+    Block("servers", ItemAxis.SERVER, ServerFeatures),
+    Block("cluster", ItemAxis.CLUSTER, ClusterFeatures),
 )
 #: what `queue_cluster_and_resources` writes behind them
 _RESOURCE_BLOCKS = (
-    Block("waiting_resources", Each.WAITING, WaitingResources),
-    Block("placement_resources", Each.PLACEMENT, PlacementResources),
-    Block("running_resources", Each.RUNNING, RunningResources),
-    Block("server_resources", Each.SERVER, ServerResources),
-    Block("cluster_resources", Each.CLUSTER, ClusterResources),
+    Block("waiting_resources", ItemAxis.WAITING, WaitingResources),
+    Block("placement_resources", ItemAxis.PLACEMENT, PlacementResources),
+    Block("running_resources", ItemAxis.RUNNING, RunningResources),
+    Block("server_resources", ItemAxis.SERVER, ServerResources),
+    Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
 #: what all blocks show; durations are predicted, and blank where they cannot be
 _KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
 
-_CPU_ONLY = int(JobKind.CPU_ONLY)
-_PARAMETER_SERVER = int(JobKind.PARAMETER_SERVER)
 _GIGABYTES = 16e9
 _HOUR = 3600.0
 _SLOW_STORAGE = 1e8  # bytes per second
@@ -241,12 +239,12 @@ def _write_waiting(
         if len(resources) == 0:
             continue
         more = resources[i]
-        more.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
-        more.parameter_server = 1.0 if job.kind == _PARAMETER_SERVER else 0.0
+        more.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
+        more.parameter_server = 1.0 if job.kind == JobKind.PARAMETER_SERVER else 0.0
         more.cores = squash(float(job.cores_per_worker), 8.0)
         more.ram = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
         more.gpu_memory = squash(float(job.gpu_memory_bytes), _GIGABYTES)
-        if job.kind != _CPU_ONLY:
+        if job.kind != JobKind.CPU_ONLY:
             more.gpu_range = _log2_ratio(float(job.max_gpus), float(job.min_gpus))
             more.batch_range = _log2_ratio(job.max_batch, job.min_batch)
         more.efficiency = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
@@ -301,14 +299,14 @@ def _write_running(
         if len(resources) == 0:
             continue
         more = resources[i]
-        more.cpu_only = 1.0 if job.kind == _CPU_ONLY else 0.0
+        more.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
         more.cores = squash(float(job.cores_per_worker), 8.0)
         more.ram = squash(float(job.ram_per_worker), 4.0 * _GIGABYTES)
         more.storage = squash(_SLOW_STORAGE * job.storage_seconds_per_byte, 1.0)
         more.sharing = squash(job.sharing_slowdown - 1.0, 1.0)
         more.bandwidth = squash(job.bandwidth_slowdown - 1.0, 1.0)
         more.bandwidth_cap = job.memory_bandwidth_cap
-        if job.kind != _CPU_ONLY:
+        if job.kind != JobKind.CPU_ONLY:
             more.gpu_speed = squash(job.gpu_speed, 1.0)
             more.gpus_to_asked = _log2_ratio(float(job.num_gpus), float(job.asked_gpus))
             more.batch_to_asked = _log2_ratio(job.batch_size, job.base_batch)
@@ -364,7 +362,7 @@ def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> 
 def _write(
     state: State, episode: Episode, b: int, num_running: int, shows_resources: int, out: Float32Vector
 ) -> None:
-    """Clear the row and write it; shows_resources: 1, or 0."""
+    """Clear the row and write it, with the resource blocks if shows_resources is 1 (not 0)."""
     out[:] = 0.0
     cluster = state.clusters[b]
     num_waiting, num_servers = episode.placement_contexts.shape[1], state.servers.shape[1]

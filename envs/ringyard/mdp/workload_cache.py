@@ -1,4 +1,4 @@
-"""Workloads made ready for the engine once and replayed by a copy."""
+"""Job tables that are prepared for the engine once and copied into a cluster at each reset."""
 
 import functools
 from collections import OrderedDict
@@ -30,7 +30,7 @@ _AHEAD_JOBS, _AHEAD = 2048, 16
 _KEPT = 1024
 
 
-#: what each `Actions.queue_order` goes by
+#: what each `Actions.queue_order` reads of jobs
 QUEUE_TAKES = {
     "submit": Information.NOTHING,
     "gpus": Information.SIZES,
@@ -77,18 +77,18 @@ def _drawn_from(setting: EnvConfig, entry: int) -> tuple[np.random.Generator, in
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
 
 
-class WorkloadBank:
-    """Job tables of a setting, made ready when they are needed; entry k depends on (workload_seed, k) only.
+class WorkloadCache:
+    """Prepared job tables of an environment. Entry k depends on (workload_seed, k) only.
 
-    Where there are more than rows for them, those that were needed longest ago make way.
+    Entries are prepared when they are needed. If all rows are taken, the least recently used entries go.
 
     Args:
-        setting: the decision process.
-        num_clusters: that may need one each at the same time.
+        setting: configuration of the environment.
+        num_clusters: clusters that may need an entry each at the same time.
 
     Attributes:
-        rows: what entries are kept in.
-        rates: {entry: `rates_of` its jobs}.
+        rows: the arrays that entries are kept in.
+        rates: {entry: speeds of its jobs}, see `rates_of`.
     """
 
     def __init__(self, setting: EnvConfig, num_clusters: int = 1) -> None:
@@ -104,7 +104,7 @@ class WorkloadBank:
 
     @staticmethod
     def rows_for(setting: EnvConfig, num_clusters: int) -> int:
-        """How many entries there is room for: memory that nobody has written yet is what costs most time."""
+        """Number of rows. It is limited, because writing to fresh memory takes most of the time."""
         return min(setting.num_workloads, max(_KEPT, 2 * num_clusters))
 
     @staticmethod
@@ -134,13 +134,13 @@ class WorkloadBank:
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Only entries that are there travel with pickles and copies."""
+        """Pickles and copies hold the prepared entries only."""
         made = list(self._row_of.values())
         kept = {name: value for name, value in self.__dict__.items() if name != "_preparation"}
         return kept | {"rows": [array[made] for array in arrays_of(self.rows)]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Room for as many entries, and those that were there."""
+        """Restore the prepared entries, with room for as many as before."""
         self.__dict__.update(state, rows=self._empty(state["setting"], state["num_rows"]))
         for room, made in zip(arrays_of(self.rows), state["rows"], strict=True):
             room[list(self._row_of.values())] = made
@@ -159,7 +159,7 @@ class WorkloadBank:
         return self.setting.actions.rates(jobs, self.setting.cluster, self.setting.performance)
 
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[entries] where they are, until others are asked for; makes those that are not there.
+        """[entries] rows of these entries, valid until the next call. Prepares missing ones.
 
         Raises:
             WorkloadError: a table that does not fit the cluster.
@@ -174,21 +174,21 @@ class WorkloadBank:
         return np.array([self._row_of[entry] for entry in needed], np.int64)
 
     def __contains__(self, entry: int) -> bool:
-        """Whether an entry is made."""
+        """Whether an entry is prepared."""
         return entry in self._row_of
 
     @property
     def cheap_together(self) -> int:
-        """How many entries more are cheaper made now than one by one later; 0: none, or they are large."""
+        """How many more entries to prepare with one, because each then costs less; 0 for large tables."""
         workload = self.setting.workload
         return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_together") else 0
 
     def needed_soon(self, entries: NDArray[np.int64]) -> None:
-        """Make these entries, too, when some are made next: one of many costs a fraction of one alone."""
+        """Prepare these entries too when the next ones are prepared. Many together cost less each."""
         self._soon += [one for one in entries.tolist() if one not in self._row_of]
 
     def _fill(self, missing: list[int], room: int) -> None:
-        """Make entries, and so many more at most of those that will be needed soon."""
+        """Prepare entries, and up to `room` more that will be needed soon."""
         soon = sorted({one for one in self._soon if one not in self._row_of}.difference(missing))[:room]
         self._soon = []
         wanted = missing + soon
@@ -201,7 +201,7 @@ class WorkloadBank:
                     self._make([entry])
 
     def _free_rows(self, count: int) -> list[int]:
-        """Rows that hold nothing, and those that were needed longest ago."""
+        """Free rows, then those of the least recently used entries."""
         while len(self._free) < count:
             entry, row = self._row_of.popitem(last=False)
             del self.rates[entry]
@@ -209,7 +209,7 @@ class WorkloadBank:
         return [self._free.pop() for _ in range(count)]
 
     def _make(self, entries: Sequence[int]) -> None:
-        """Make entries that do not exist."""
+        """Prepare missing entries."""
         rows = self._free_rows(len(entries))
         try:
             rates = self._write(entries, rows)
@@ -220,7 +220,7 @@ class WorkloadBank:
         self.rates.update(zip(entries, rates, strict=True))
 
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
-        """Write entries into rows; [entries] how fast their jobs are."""
+        """Write entries into rows. Returns [entries] the speeds of their jobs."""
         setting = self.setting
         generators, self.rows.seeds[rows] = zip(
             *(_drawn_from(setting, entry) for entry in entries), strict=True
