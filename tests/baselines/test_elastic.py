@@ -23,7 +23,7 @@ from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Information
 from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
-from ringyard_baselines.tools.targets import Target, reach
+from ringyard_baselines.tools.targets import Target, apply_sizes
 from worlds import arrived, elastic, perfect, simulated, times_of
 
 
@@ -72,9 +72,9 @@ def test_what_has_no_room_in_its_shape_starts_as_asked():
     jobs = replace(jobs.with_models(np.full(2, model_id("alexnet_imagenet"))), cores_per_worker=np.full(2, 2))
     view = arrived(cluster, jobs, composed(1e9, 40e9)).view()
     greedy = [Target(job, 1, Allocation(job, cores_per_worker=3)) for job in range(2)]
-    assert [found.cores_per_worker for found in reach(view, greedy, pack())] == [3]
+    assert [found.cores_per_worker for found in apply_sizes(view, greedy, pack())] == [3]
     modest = [Target(0, 1, Allocation(0, cores_per_worker=2)), greedy[1]]
-    assert [found.cores_per_worker for found in reach(view, modest, pack())] == [2, 2]
+    assert [found.cores_per_worker for found in apply_sizes(view, modest, pack())] == [2, 2]
 
 
 def test_elastic_jobs_take_the_whole_cluster():
@@ -176,7 +176,7 @@ def test_a_running_job_that_finds_no_room_for_more_servers_grows_with_those_it_a
     sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=32), served(1), composed(1e9, 40e9))
     sim.apply([Allocation(0, (0,), parameter_servers=2)])
     six = Target(0, 2, Allocation(0, cores_per_worker=5, parameter_servers=6))  # 40 cores
-    sim.apply(reach(sim.view(), [six], pack()))
+    sim.apply(apply_sizes(sim.view(), [six], pack()))
     held = sim.view().allocation_of(0)
     assert (len(held.gpu_ids), held.parameter_servers, held.cores_per_worker) == (2, 1, 5)
 

@@ -14,7 +14,7 @@ from ringyard.sim.feasibility import HELD
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import ASKED, Powers
-from ringyard_baselines.tools.targets import Target, never_idle, reach, start_cpu_jobs
+from ringyard_baselines.tools.targets import Target, apply_sizes, start_cpu_jobs, work_conserving
 from worlds import everything, random_allocation
 
 
@@ -30,7 +30,7 @@ def plain_shapes(view, target):
 
 
 def plain_reach(view, targets, rule):
-    """As `reach`, one job after the other."""
+    """As `apply_sizes`, one job after the other."""
     draft, allocations = PlacementPlan(view), []
     held = {job: int(view.column("num_gpus")[job]) for job in view.running.tolist()}
     wanted = {target.job for target in targets if target.num_gpus > 0}
@@ -60,7 +60,7 @@ def plain_reach(view, targets, rule):
             found = (draft.place(rule, target.job, shape) for shape in plain_shapes(view, target))
             first = next((one for one in found if one is not None), None)
             allocations.extend([] if first is None else [first])
-    return never_idle(view, draft, rule, view.gpu_jobs.tolist(), allocations)
+    return work_conserving(view, draft, rule, view.gpu_jobs.tolist(), allocations)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -79,7 +79,7 @@ def test_targets_are_reached_as_one_by_one(seed):
             shape, draw = random_allocation(view, rng, job), rng.random()
             size = len(shape.gpu_ids) if draw < 0.6 else int(view.column("num_gpus")[job]) * (draw < 0.9)
             targets.append(Target(job, size, shape if rng.random() < 0.7 else None))
-        answer = reach(view, targets, rule)
+        answer = apply_sizes(view, targets, rule)
         assert answer == plain_reach(view, targets, rule)
         running = set(view.running.tolist())
         kinds |= {(one.job in running, one.stops) for one in answer}

@@ -16,7 +16,7 @@ from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, gpu_places, reach
+from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
 
 
 class WithinLevel(StrEnum):
@@ -200,7 +200,7 @@ class AITurbo(Scheduler):
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
-        return reach(view, self._admit(view, jobs[order]), self.placement)
+        return apply_sizes(view, self._admit(view, jobs[order]), self.placement)
 
     def _weigh(
         self,

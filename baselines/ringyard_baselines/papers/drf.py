@@ -11,7 +11,7 @@ from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.targets import Target, gpu_places, reach
+from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
 
 
 @checked("drf")
@@ -56,7 +56,7 @@ class DominantResourceFairness(Scheduler):
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
         held = _filled(gpu_places(view, self.placement), least, most, self._shares(view, jobs))
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
-        return reach(view, targets, self.placement)
+        return apply_sizes(view, targets, self.placement)
 
     @staticmethod
     def _shares(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, 
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
+from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
 
 @checked("gandiva")
@@ -83,7 +83,7 @@ class Gandiva(Scheduler):
             self._start(draft, waiting, allocations)
         elif rotate and self._migrate:
             allocations += self._move(view, draft, running)
-        return never_idle(view, draft, self.placement, self._turns(jobs), allocations)
+        return work_conserving(view, draft, self.placement, self._turns(jobs), allocations)
 
     def _stop(self, draft: PlacementPlan, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:
@@ -112,7 +112,7 @@ class Gandiva(Scheduler):
     def _over(self, view: SchedulingView, jobs: NDArray[np.int64], running: set[int]) -> list[int]:
         """Running jobs whose turn is over, with their guests."""
         alone = [job for job in self._turns(jobs) if job not in self._partner]
-        keep = {target.job for target in fitting(view, alone, self.placement)}
+        keep = {target.job for target in feasible(view, alone, self.placement)}
         over = [job for job in sorted(running) if job in set(alone) - keep]
         guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
         return [*over, *sorted(guests)]

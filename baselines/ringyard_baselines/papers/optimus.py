@@ -15,7 +15,7 @@ from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, gpu_places, reach
+from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
 
 
 @checked("optimus")
@@ -72,7 +72,7 @@ class Optimus(Scheduler):
             Target(job, workers, Allocation(job, parameter_servers=servers or None))
             for job, (workers, servers) in sizes.items()
         ]
-        return reach(view, targets, self.placement)
+        return apply_sizes(view, targets, self.placement)
 
     def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
         """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""

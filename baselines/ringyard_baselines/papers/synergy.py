@@ -12,7 +12,7 @@ from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
-from ringyard_baselines.tools.targets import fitting, never_idle, start_cpu_jobs
+from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
 
 class Demand(NamedTuple):
@@ -102,7 +102,7 @@ class SynergyTune(Scheduler):
         """Stop jobs that lost their turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
-        chosen = {target.job for target in fitting(view, order, self.placement)}
+        chosen = {target.job for target in feasible(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         draft = PlacementPlan(view)
         without, coming = running - chosen, chosen - running
@@ -117,7 +117,7 @@ class SynergyTune(Scheduler):
         shrunk = staying != running & chosen
         kept = [] if shrunk else [job for job in losing if draft.take(view.allocation_of(job))]
         stops = [Allocation(job) for job in losing if job not in kept]
-        return never_idle(view, draft, self.placement, order, [*stops, *changes])
+        return work_conserving(view, draft, self.placement, order, [*stops, *changes])
 
     def _start(
         self, view: SchedulingView, draft: PlacementPlan, job: int, running: set[int]

@@ -11,7 +11,7 @@ from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.targets import fitting, reach
+from ringyard_baselines.tools.targets import apply_sizes, feasible
 
 
 def finish_time_fairness(
@@ -77,13 +77,13 @@ class Themis(Scheduler):
         running = np.isin(worst_first, view.running)
         if not self._slots.begins(view):
             order = np.concatenate([worst_first[running], worst_first[~running]])
-            return reach(view, fitting(view, order, self.placement), self.placement)
+            return apply_sizes(view, feasible(view, order, self.placement), self.placement)
         invited = max(1, int(np.ceil(self._invited * len(jobs))))
         others, running = worst_first[invited:], running[invited:]
         order = np.concatenate(
             [worst_first[:invited], others[running], self._rng.permutation(others[~running])]
         )
-        return reach(view, fitting(view, order, self.placement), self.placement)
+        return apply_sizes(view, feasible(view, order, self.placement), self.placement)
 
     @staticmethod
     def _rho(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, 
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.scheduler import Powers, Scheduler
 from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.targets import Target, reach
+from ringyard_baselines.tools.targets import Target, apply_sizes
 
 
 class SizingScheduler(Scheduler, ABC):
@@ -60,4 +60,4 @@ class SizingScheduler(Scheduler, ABC):
             return []
         if self._table is None:
             self._table = speed_table(view, self._batch, self._max_gpus)
-        return reach(view, self.sizes(view, self._table), self.placement)
+        return apply_sizes(view, self.sizes(view, self._table), self.placement)

@@ -39,7 +39,7 @@ def gpu_places(view: SchedulingView, rule: PlacementRule) -> int:
     return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
 
 
-def fitting(
+def feasible(
     view: SchedulingView, order: Sequence[int] | NDArray[np.integer[Any]], rule: PlacementRule
 ) -> list[Target]:
     """The jobs that get the GPUs they ask for when `order` is walked; a job that does not fit is skipped.
@@ -69,7 +69,7 @@ def start_cpu_jobs(view: SchedulingView, draft: PlacementPlan, rule: PlacementRu
     return draft.start(rule, rows) if len(rows) else []
 
 
-def never_idle(
+def work_conserving(
     view: SchedulingView,
     draft: PlacementPlan,
     rule: PlacementRule,
@@ -139,7 +139,7 @@ def _reshaped(
     return [] if found is None else [found]
 
 
-def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
+def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
     """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
 
     Jobs that keep their size keep their place. Preempted and shrinking jobs come first, then waiting CPU-only
@@ -180,4 +180,4 @@ def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) 
             jobs, sizes, shapes = zip(*together, strict=True)
             wished = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
             allocations += draft.start_as(rule, sizes, wished)
-    return never_idle(view, draft, rule, _submitted(view), allocations)
+    return work_conserving(view, draft, rule, _submitted(view), allocations)

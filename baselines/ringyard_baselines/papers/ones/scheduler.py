@@ -22,7 +22,7 @@ from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, History, earlier_rows
 from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
 from ringyard_baselines.scheduler import Powers, Scheduler
-from ringyard_baselines.tools.targets import never_idle, start_cpu_jobs
+from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _EPOCHS = 2
@@ -195,7 +195,7 @@ class Ones(Scheduler):
         best = self._best(view, now, self._known(view, now, self._limits(view, now.jobs, now.completed)))
         allocations = self._deploy(view, draft, best)
         allocations += start_cpu_jobs(view, draft, self.placement)
-        return never_idle(view, draft, self.placement, now.jobs.tolist(), allocations)
+        return work_conserving(view, draft, self.placement, now.jobs.tolist(), allocations)
 
     def _now(self, view: SchedulingView) -> _Now:
         """What is known of the GPU jobs; losses are normalised and begin at 1."""
