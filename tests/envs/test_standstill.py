@@ -205,7 +205,7 @@ def test_jobs_that_are_stopped_before_their_restarts_are_over(drive):
         run(sim, by_turns(300.0), np.random.default_rng(0), drive=drive)
         return sim
 
-    message = r"nobody gets on, .* s: 10200 times jobs were stopped or resized.*longer than their restarts"
+    message = r"no progress at .* s: 10200 times jobs were stopped or resized.*longer than their restarts"
     with pytest.raises(SchedulerError, match=message):
         simulate(300.0)
     assert simulate(290.0).done  # 10 s of each round are worked

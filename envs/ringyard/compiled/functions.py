@@ -45,7 +45,7 @@ class FoundOnce(functools.cached_property[Any]):
 
 
 def is_foreign(function: Callable[..., Any]) -> bool:
-    """Whether somebody else wrote a function: every index of it is held to the bounds of its array."""
+    """Whether a function is of another package: its indices are checked against the bounds of arrays."""
     return function.__module__.partition(".")[0] not in HOUSE
 
 

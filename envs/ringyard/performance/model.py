@@ -59,7 +59,7 @@ class PerformanceModel:
         interference: of jobs that share a GPU.
         between_servers: what a ring alone gets there, for `Network.LIVE_TRANSFERS`.
         straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start;
-            the slowest sets the pace. One worker alone has nobody to wait for.
+            the slowest sets the pace. One worker alone never waits.
         overlap_exponent: `Job.overlap_exponent` of every job; None: of its profile, 1 where that has none.
     """
 

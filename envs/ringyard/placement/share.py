@@ -158,5 +158,5 @@ def _share_any(state: State, b: int, j: int, wanted: int, parameters: FloatVecto
 
 
 def share_any() -> PlacementRule:
-    """The lowest GPUs with a free place, whoever is there: sharing that does not look at interference."""
+    """The lowest GPUs with a free place. Interference is not looked at."""
     return PlacementRule(_share_any, "share_any", shares=True)

@@ -101,7 +101,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
 
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """(shape, places) of an allocation that stops nobody; what it leaves open stays as the job has it.
+    """(shape, places) of an allocation that gives its job places. Fields left open stay as the job has them.
 
     Returns:
         The shape, and [GPUs] ids or [1] the server of a CPU-only job.

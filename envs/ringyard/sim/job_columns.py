@@ -64,7 +64,7 @@ class DerivedColumns:
 
     @property
     def predicted_iterations(self) -> NDArray[np.float64]:
-        """[n] predicted iterations (of the base batch) left; NaN where nobody can tell, or not live."""
+        """[n] predicted iterations (of the base batch) left; NaN if not predictable, or not live."""
         self.check("predicted_iterations")
         return self._predicted
 

@@ -37,7 +37,7 @@ class JobTimes:
         rows: position in the job table.
         job_id: the user's numbers or texts.
         vc: virtual cluster of each; "": none named.
-        user: who submitted it; "": nobody named.
+        user: that submitted it; "": none named.
         submit_seconds: arrival.
         start_seconds: first start.
         end_seconds: completion.

@@ -168,7 +168,7 @@ def _start(
 
 
 def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
-    """A shape whose open parts are as a job has them."""
+    """A shape with its open parts filled in as a job has them."""
     if shape is None:
         return present
     if shape.job != present.job:
@@ -369,7 +369,7 @@ class PlacementPlan(Occupancy):
         return shape.at(places)
 
     def take(self, allocation: Allocation) -> bool:
-        """Take exactly these GPUs (or this server); False, and nothing is taken, if there is no room.
+        """Take exactly these GPUs, or this server; False, and nothing is taken, if there is no room.
 
         Raises:
             PlacementError: there is no such job.
@@ -387,7 +387,7 @@ class PlacementPlan(Occupancy):
         return True
 
     def change(self, first: Allocation, *then: Allocation) -> bool:
-        """Let a running job hold exactly this, step by step; False, and it holds what it held: no room.
+        """Change a running job step by step; False, and it holds what it held, if a step has no room.
 
         As when allocations are carried out, what a step leaves open stays as the job has it.
 
@@ -415,7 +415,7 @@ class PlacementPlan(Occupancy):
     def move(
         self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
     ) -> Allocation | None:
-        """Let a running job go where the rule puts it; None, and it holds what it held, if that is nowhere.
+        """Migrate or resize a job to where the rule puts it; None, and it holds what it held: no room.
 
         Args:
             rule: says where.
@@ -437,13 +437,13 @@ class PlacementPlan(Occupancy):
         return None
 
     def evict(self, jobs: ArrayLike) -> list[Allocation]:
-        """Stop running jobs, which give back all they hold, in one compiled loop.
+        """Preempt running jobs, which give back all they hold, in one compiled loop.
 
         Args:
             jobs: [n] rows.
 
         Returns:
-            [n] the stops.
+            [n] the empty allocations.
 
         Raises:
             PlacementError: these are no rows.
@@ -457,15 +457,15 @@ class PlacementPlan(Occupancy):
         return [Allocation(job) for job in rows.tolist()]
 
     def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
-        """Stop running jobs, one after the other, until the rule finds places for a job as it asks.
+        """Preempt running jobs, one after the other, until the rule finds places for a job as it asks.
 
         Args:
             rule: says where.
             job: holds nothing in this plan.
-            others: who may be stopped, first comes first; who holds nothing is passed over.
+            others: jobs that may be preempted, in this order; those that hold nothing are passed over.
 
         Returns:
-            The stops, then the start; none, and nobody is stopped, where all of them are not enough.
+            The preemptions, then the start. None of either, where all of them are not enough.
 
         Raises:
             PlacementError: there is no such job, or it holds something in this plan.

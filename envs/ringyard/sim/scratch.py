@@ -44,7 +44,7 @@ def _renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
         state: the simulation.
         b: cluster.
         copy: of it.
-        changed: jobs whose records in the copy somebody has changed.
+        changed: jobs with records that were changed in the copy.
     """
     cluster, other = state.clusters[b], copy.clusters[b]
     seen = other.num_done

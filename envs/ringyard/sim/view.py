@@ -26,7 +26,7 @@ _TAKES = {name: takes.value for name, takes in COLUMNS.items()}
 
 
 class Occupancy:
-    """Who holds which GPUs, and what is free: now, or in a plan. All arrays are copies.
+    """Which jobs hold which GPUs, and what is free: now, or in a plan. All arrays are copies.
 
     Attributes:
         cluster: its servers.
@@ -68,8 +68,8 @@ class SchedulingView(DerivedColumns, Occupancy):
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
     windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
     scheduler's to ignore. Whatever `ringyard.information.COLUMNS` takes more for than the reader declared
-    raises an InformationError. This keeps the honest honest: names that begin with an underscore, and bases
-    of columns, are nobody's business.
+    raises an InformationError. This guards against mistakes, not against intent: names that begin with an
+    underscore and bases of columns reach everything.
 
     Args:
         state: the running simulation.
@@ -208,7 +208,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def user(self) -> NDArray[np.str_]:
-        """[jobs] who submitted each job; "": nobody named."""
+        """[jobs] user that submitted each job; "": none named."""
         self.check("user")
         return self._table.user
 
@@ -318,8 +318,7 @@ class Live(NamedTuple):
 def live(view: SchedulingView) -> Live:
     """The running simulation behind a view, with nothing hidden.
 
-    The one door for machinery whose questions were checked before: plans, what-if questions, policies of
-    schedulers that read nothing but the fields of a checked key, and agents, whose observation says what it
-    shows. A scheduler's own code never needs it (a test looks).
+    For machinery that checks otherwise what is read: plans, what-if questions, compiled policies with checked
+    keys, and agents with a declared observation. A scheduler's own code never needs it; a test checks that.
     """
     return Live(view._state, view._b, view._physics, view._performance)

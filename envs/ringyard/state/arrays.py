@@ -71,7 +71,7 @@ class State:
         class_stamp: [clusters, classes] scratch marks of one pass over classes.
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
-        segments: [clusters, rows] `Segment`, who held what, latest kept; 0 rows: off.
+        segments: [clusters, rows] `Segment`, the latest are kept; 0 rows: off.
         losses: [clusters, jobs, Loss]; [clusters, 0, Loss]: not counted.
         kernels_counted: [clusters, gpus] until when each GPU's kernels are counted, seconds; [clusters, 0]
             without `losses`.

@@ -9,7 +9,7 @@ from ringyard.state.arrays import State
 from ringyard.state.records import Job
 
 # What neighbours add to one another's load is rounded to multiples of 1 / _SHARES, so that sums are exact:
-# nobody's speed depends on the order in which neighbours are counted.
+# no job's speed depends on the order in which neighbours are counted.
 _SHARES = 2.0**40
 
 
@@ -115,7 +115,7 @@ def excess_beside(state: State, b: int, model: int, own: Shared, i: int) -> floa
     if state.pairs.shape[0] > 0:
         return summable(state.pairs[model, state.slots[b, i].model])
     if state.shared.shape[1] == 0:
-        return 0.0  # sharing slows nobody
+        return 0.0  # sharing slows no job
     return summable(own.sensitivity * state.shared[b, i, 1])
 
 

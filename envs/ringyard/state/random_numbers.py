@@ -47,7 +47,7 @@ def bits_ahead(generator: u8, draw: int) -> u8:
 
 @kernel
 def _uniform_at(seed: u8, stream: int, position: int) -> float:
-    """Uniform in (0, 1), the same whoever asks and whenever: draw `position` of stream `stream`."""
+    """Uniform in (0, 1): draw `position` of stream `stream`, the same at every call."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     x = _mix(np.uint64(seed) + golden)
     x = _mix(x ^ (np.uint64(stream) * golden + np.uint64(1)))

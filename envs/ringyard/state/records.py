@@ -43,7 +43,7 @@ class JobOutcome(IntEnum):
 class Network(IntEnum):
     """How many rings a job's worst link is shared by (`Job.contenders`).
 
-    NONE: links slow nobody. WORST_LINK: jobs that span servers there (SJF-BCO eq. 6). LIVE_TRANSFERS:
+    NONE: links slow no job. WORST_LINK: jobs that span servers there (SJF-BCO eq. 6). LIVE_TRANSFERS:
     transfers in flight there, on average. MAX_MIN: one over the job's max-min fair share of its links.
     """
 
@@ -134,7 +134,7 @@ class Job(Record):
     fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
-    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows nobody
+    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows no job
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
     samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
@@ -297,7 +297,7 @@ class ClusterRecord(Record):
     free_gpus: i4
     open_gpus: i4
     down_gpus: i4
-    rounds_only: i4  # nobody decides between rounds
+    rounds_only: i4  # only rounds are decision points
     may_be_late: i4  # some running job was late since late jobs were last looked for
     demanded_gpus: i4  # by the jobs in the system
     fragmented_gpus: i4
@@ -306,8 +306,8 @@ class ClusterRecord(Record):
     num_resizes: i4
     num_decisions: i4
     steps_now: i4  # decision points, allocations and actions since time last moved
-    moves_in_vain: i4  # stops and resizes between which nobody got any work done; 0: not seen
-    moves_to_look: i4  # after so many stops and resizes somebody looks whether work gets done
+    moves_in_vain: i4  # preemptions and resizes between which no work was done; 0: not seen
+    moves_to_look: i4  # after so many of these the engine looks whether work gets done
     work_at_look: f8  # iterations that were left then, of all jobs
     jobs_per_gpu: i4  # K
     # what couples jobs; 0: this does not slow neighbours, and costs nothing
@@ -329,9 +329,9 @@ class ClusterRecord(Record):
 
 
 class Segment(Record):
-    """Who held what, for drawing."""
+    """A past allocation on one server, for drawing."""
 
-    job: i4  # -1: nobody, the server is down
+    job: i4  # -1: none, the server is down
     server: i4
     gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server); 0: a CPU-only job
     start_seconds: f8

@@ -1,4 +1,4 @@
-"""Who holds what: jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
+"""Jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
 
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.host import bandwidth_asked
@@ -165,7 +165,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
 
 @kernel
 def release(state: State, b: int, j: int) -> None:
-    """Take everything from job j; its chain (and server) can still be walked until somebody takes them."""
+    """Take everything from job j. Its chain of slots can be walked until other jobs take them."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _leave_server(state, b, j)

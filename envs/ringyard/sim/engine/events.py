@@ -7,7 +7,7 @@ job whose end has come ends, whatever happens to its speed at that instant.
 Events at one instant are handled in this order: jobs that end or become predictable (by row), cancellations
 (by row), servers that fail or return (by number), arrivals (by row), a round. A decision point follows; what
 became due while they were handled, as the end of a job without work, follows it at the same instant. Where
-only rounds are decision points, events between them happen at their own times and nobody is asked.
+only rounds are decision points, events between them happen at their own times and the scheduler is not asked.
 
 A running job is *late* if, at its present speed, it will end after its deadline, the largest acceptable
 completion time. Late jobs are blocked when time is about to pass, so that a scheduler can help them before:
@@ -264,7 +264,7 @@ def _pass(state: State, b: int, physics: Physics) -> bool:
 
 @kernel
 def _between_rounds(cluster: ClusterRecord) -> bool:
-    """Whether nobody may decide now, because only rounds are decision points, and it goes on after this."""
+    """Whether this is no decision point, because only rounds are, and the simulation goes on."""
     if cluster.rounds_only == 0 or cluster.num_done == cluster.num_jobs:
         return False
     return cluster.now < cluster.limit_seconds and not is_round(cluster.now, cluster.round_seconds)

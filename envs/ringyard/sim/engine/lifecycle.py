@@ -1,4 +1,4 @@
-"""The life of a job: it arrives, starts, changes, stops and ends; who held what, for drawing."""
+"""Lifecycle of a job: it arrives, starts, changes, is preempted and ends; past allocations, for drawing."""
 
 import numpy as np
 

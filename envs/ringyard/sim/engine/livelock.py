@@ -1,4 +1,4 @@
-"""The guard against simulations that would never end: time stands still, or nobody gets any work done."""
+"""The guard against simulations that would never end: time stands still, or no job gets any work done."""
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def raise_if_still(state: State, b: int) -> None:
         cluster = state.clusters[b]
         if cluster["moves_in_vain"] > 0:
             raise SchedulerError(
-                f"nobody gets on, {cluster['now']!s} s: {cluster['moves_in_vain']} times jobs were stopped or"
+                f"no progress at {cluster['now']!s} s: {cluster['moves_in_vain']} times jobs were stopped or"
                 " resized, and none got any work done; let jobs run for longer than their restarts take"
                 " (longer rounds, or a smaller restart.seconds)"
             )

@@ -1,4 +1,4 @@
-"""The pace of running jobs: how fast they are, when they will end, and who is rated again beside others."""
+"""Rates of running jobs: how fast they are, when they will end, and which others change speed with them."""
 
 import numpy as np
 

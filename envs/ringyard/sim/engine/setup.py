@@ -58,7 +58,7 @@ def new_state(
         num_jobs: most jobs of any of them.
         num_classes: most demand classes.
         round_seconds: None: no rounds.
-        rounds_only: nobody decides between rounds.
+        rounds_only: only rounds are decision points.
         timeline_bins: see `State`.
         segment_rows: see `State`.
         losses: whether they are counted.

@@ -173,7 +173,7 @@ def _kernel_share(state: State, b: int, i: int) -> float:
 
 @linked_kernel
 def count_kernels(state: State, b: int, g: int) -> None:
-    """Add the seconds in which kernels ran on GPU g until now, before who is there, or a speed, changes.
+    """Add the seconds in which kernels ran on GPU g until now, before its jobs or their speeds change.
 
     Kernels of jobs on one GPU run at times independent of one another: an assumption. None runs while its job
     restarts.
