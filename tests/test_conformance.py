@@ -273,7 +273,7 @@ def test_schedulers_use_all_that_they_declare(name):
     for flag in leaf("scheduler", name).information:
         scheduler = leaf("scheduler", name)
         scheduler.information &= ~flag
-        with pytest.raises(SchedulerError, match=rf"hidden from .* expected .*Information\.{flag.name}"):
+        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Information\.{flag.name}"):
             decided_everywhere(scheduler)
 
 

@@ -258,7 +258,12 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
         _reproduce,
         "Run a paper's setting and print its claims beside what is measured.",
         {
-            "paper": dict(metavar="PAPER", help="a yaml of conf/reproduction, such as ones"),
+            "paper": dict(
+                metavar="PAPER",
+                nargs="?",
+                default="",
+                help="a yaml of conf/reproduction, such as ones; without it, an error names them all",
+            ),
             "--seeds": dict(type=int, help="workloads (default: each paper's own, 10 or more)"),
             "--workers": dict(type=int, help="processes (default: one per core)"),
         },

@@ -1,8 +1,8 @@
 """Schedulers of the literature: the baselines every agent is measured against, one paper a file.
 
 Docstrings say where each rule comes from. "FOUND": read in a public text or in code that is named. "From
-memory": recalled of the paper, not confirmed by a text. "Assumed": nobody says; a named argument where it
-matters. Only what was found may be quoted as the paper's.
+memory": recalled of the paper, not confirmed by a text. "Assumed": no source says so; a named argument
+where it matters. Only what was found may be quoted as the paper's.
 """
 
 from importlib import import_module

@@ -48,7 +48,7 @@ ASKED = {
 
 
 class Scheduler(Protocol):
-    """Decides, at each decision point, who gets which GPUs; schedulers inherit from it.
+    """Decides, at each decision point, which job gets which GPUs; schedulers inherit from it.
 
     Attributes:
         name: shown in tables.

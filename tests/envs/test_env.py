@@ -153,7 +153,7 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode):
     for _ in range(250):
         actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in ours.action_masks()])
         if rng.random() < 0.1:
-            actions[1] = rng.integers(one.actions.num_actions)
+            actions[1] = rng.integers(one.actions.mask_size)
         _, _, done, truncated, _ = both("step", actions)
         over = done | truncated
         ended += over.sum()

@@ -1,4 +1,4 @@
-"""AFS-L (Hwang et al., NSDI 2021): GPUs one by one to whoever shortens the average completion most."""
+"""AFS-L (Hwang et al., NSDI 2021): GPUs one by one to the job that shortens the average completion most."""
 
 from typing import NamedTuple
 

@@ -103,7 +103,7 @@ def borda_scores(
 
 @checked("aiturbo")
 class AITurbo(Scheduler):
-    """Predictable jobs change by one unit of CPU or GPU at a time; everyone queues by Borda count.
+    """Predictable jobs change by one unit of CPU or GPU at a time; all jobs queue by Borda count.
 
     FOUND (the public follow-on and its scripts; no text of the paper was reached): service rate R = 10 per
     GPU + 1 per core, cost-to-finish C = remaining time x R, the single-unit changes +-1 parameter server and
@@ -111,7 +111,7 @@ class AITurbo(Scheduler):
     admission from the top level down with backfill, preemption of the rest, slots of 240 s with a light pass
     at other events. Intended by the public code though its ranks say otherwise: the larger gain ranks
     first. Assumed: while the jobs' sizes exceed the cluster a change is made if its gain is positive; while
-    they do not (when fewer GPUs are nearly always cheaper and nobody needs them) a job takes the addition
+    they do not (when fewer GPUs are nearly always cheaper and no job needs them) a job takes the addition
     that shortens its steps most; the speed model's two terms in w/p are one (they are collinear at equal
     cores); sizes that memory, or the empty cluster's cores, cannot hold are no changes, and a job that finds
     no room for more cores starts with those it asks for; a ring's CPU unit is one core for each worker,
@@ -339,7 +339,7 @@ class AITurbo(Scheduler):
         return workers, np.zeros(len(workers))
 
     def _admit(self, view: SchedulingView, order: NDArray[np.int64]) -> list[Target]:
-        """Who fits what is left; others are skipped (backfill)."""
+        """Admit the jobs that fit what is left; others are skipped (backfill)."""
         gpus = gpu_places(view, self.placement)
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []

@@ -102,7 +102,7 @@ class Coda(Scheduler):
         self._throttled = throttled
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what was learnt of the models; note who is of which group."""
+        """Forget what was learnt of the models; note the group of each job."""
         self._tuning: dict[int, _Tuning] = {}
         self._history: dict[int, int] = {}
         self._best_use: dict[int, float] = {}

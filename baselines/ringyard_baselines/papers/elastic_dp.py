@@ -37,7 +37,7 @@ def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
 
 
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
-    """[jobs] GPUs that make the sum of speed-ups largest, nobody going without; None: impossible.
+    """[jobs] GPUs that make the sum of speed-ups largest, with GPUs for every job; None: impossible.
 
     Args:
         speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed; column 0 is not read.

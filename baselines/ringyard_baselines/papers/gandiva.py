@@ -94,7 +94,7 @@ class Gandiva(Scheduler):
     def _start(
         self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]
     ) -> list[int]:
-        """Start who finds GPUs; the others."""
+        """Start the jobs that find GPUs; return the others."""
         left = []
         for job in waiting:
             found = draft.place(self.placement, job)
@@ -131,7 +131,7 @@ class Gandiva(Scheduler):
     def _pack(
         self, view: SchedulingView, draft: PlacementPlan, waiting: Sequence[int], hosts: Sequence[int]
     ) -> list[Allocation]:
-        """Waiting jobs join running ones of their size that share with nobody yet."""
+        """Waiting jobs join running ones of their size that do not share yet."""
         taken = set(self._partner.values()) | set(self._partner)
         sizes = view.column("asked_gpus")
         found = []

@@ -74,7 +74,7 @@ def _one_type_shares(
 ) -> NDArray[np.float64] | None:
     """[jobs] what the solver finds for one GPU type, to the last digit; None: ask it.
 
-    Everybody runs all the time if there are GPUs for that. Else nobody gets more than the minimum, which is
+    All jobs run all the time if there are GPUs for that. Else no job gets more than the minimum, which is
     what the job of least value reaches when it runs all the time, if there are GPUs for that. Else all but
     the first are known by the minimum, and the solver, which comes to that, too, is asked about these two:
     its last digits break ties.
@@ -111,7 +111,7 @@ class Gavel(Scheduler):
 
     Args:
         placement: where jobs without a type go: CPU-only ones, gangs on mixed GPUs, and, when a round leaves
-            GPUs or places beside other jobs free, whoever finds no room on free GPUs of one type.
+            GPUs or places beside other jobs free, jobs that find no room on free GPUs of one type.
         round_seconds: length of a round. Assumption.
 
     Raises:
@@ -127,7 +127,7 @@ class Gavel(Scheduler):
         self.round_seconds: float | None = round_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what everyone has received."""
+        """Forget what jobs have received."""
         kinds = cluster.distinct_gpu_types
         by_server = [kinds.index(kind) for kind in cluster.gpu_types] if kinds else [0] * cluster.num_servers
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
@@ -135,11 +135,11 @@ class Gavel(Scheduler):
         self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = Slots(self.round_seconds or np.inf)
-        nobody = np.zeros(0, dtype=np.int64)
-        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (nobody, np.zeros((0, 1)))
+        no_jobs = np.zeros(0, dtype=np.int64)
+        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (no_jobs, np.zeros((0, 1)))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """A new round, or, in between, free GPUs to whoever is next."""
+        """A new round, or, in between, free GPUs to the next jobs."""
         jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))

@@ -20,7 +20,7 @@ from ringyard_baselines.tools.targets import Target, gpu_places, reach
 
 @checked("optimus")
 class Optimus(Scheduler):
-    """Every ten minutes one worker (and server) each, then one more for whoever gains most by it.
+    """Every ten minutes one worker (and server) each, then one more for the job that gains most.
 
     FOUND (public code): the speed form and its non-negative fit from sampled allocations, the loss form and
     its weights, slots of 600 s, the greedy rule: largest drop in remaining time per unit of the dominant

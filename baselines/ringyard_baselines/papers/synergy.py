@@ -65,7 +65,7 @@ class SynergyTune(Scheduler):
     `saturation` of the largest throughput with all the RAM, then the least RAM with those cores (a third of
     the fair share or a multiple of it, as profiled); of unequal servers the least share is fair, so that it
     fits on each; jobs that run keep what they have unless they have to shrink. The paper's jobs find GPUs
-    wherever some are free; here a rule may make a job wait, and for one that waits nobody stops or shrinks.
+    wherever some are free; here a rule may make a job wait, and no job stops or shrinks for one that waits.
     What the cluster does not count is not given; if it counts neither, this is the plain order.
 
     Args:
@@ -99,7 +99,7 @@ class SynergyTune(Scheduler):
         self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Stop who lost its turn, shrink where cores are short, start the others."""
+        """Stop jobs that lost their turn, shrink where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
         chosen = {target.job for target in fitting(view, order, self.placement)}
@@ -144,7 +144,7 @@ class SynergyTune(Scheduler):
     def _make_room(
         self, view: SchedulingView, draft: PlacementPlan, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
-        """Shrink running jobs to their fair share, the greediest first, until the job fits; else nobody."""
+        """Shrink running jobs to their fair share, the greediest first, until the job fits; else none."""
         if demand == Demand(None, None):  # nothing to shrink is counted
             return []
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")

@@ -64,7 +64,7 @@ def running_first(job: Job, now: float, parameters: FloatVector) -> float:
 
 @fills(JobKey)
 def by_submission(job: Job, now: float, parameters: FloatVector) -> float:
-    """Queue, then submit time, whoever runs."""
+    """Queue, then submit time, whether or not the job runs."""
     return _queue_of(job, now, parameters) * QUEUE_SPAN + job.submit_seconds
 
 
@@ -133,7 +133,7 @@ def tiresias(
             next arrival, end or check; checks come (threshold - seconds run) / GPUs after a decision, rounded
             down, which is late for several GPUs. Times are whole seconds there, and thresholds further apart
             than any job has GPUs.
-        within_queue: "running_first": running jobs stay ahead of waiting ones, and who comes from another
+        within_queue: "running_first": running jobs stay ahead of waiting ones, and a job from another
             queue goes behind both. "submission": older jobs preempt newer ones (Lucid's Tiresias).
 
     Raises:

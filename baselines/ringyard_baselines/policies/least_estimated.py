@@ -74,5 +74,5 @@ class LeastEstimated(PreemptiveScheduler):
         self._ranking = replace(self._ranking, notes=estimate.memory_of(jobs), parameters=parameters)
 
     def turn(self, sim: Simulator) -> None:
-        """One decision, and the time to the next: `drive` step by step, for who watches the notes."""
+        """Make one decision and advance to the next: `drive` step by step, to watch the notes."""
         self._drive(sim, 1)

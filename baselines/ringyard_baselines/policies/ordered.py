@@ -119,7 +119,7 @@ class OrderedScheduler(Scheduler):
         if strict and counted:
             raise ConfigurationError(
                 f"{name} is strict and counted; expected one of them: nothing starts behind a job that finds"
-                " no place, so that there is nobody to count GPUs for"
+                " no place, so that there are no GPUs to count"
             )
         self.counted = counted
         self.name = name

@@ -42,7 +42,7 @@ def _run_preemptive(
 
 
 class PreemptiveScheduler(Scheduler):
-    """Lowest keys first over running and waiting jobs; whoever drops out is stopped.
+    """Lowest keys first over running and waiting jobs; a running job that drops out is preempted.
 
     A job that does not fit into the GPUs left is skipped. A chosen job that the placement rule cannot place
     stays queued and its share of GPUs stays idle.

@@ -63,9 +63,9 @@ def never(job: Job, now: float, parameters: FloatVector) -> float:
 
 @kernel
 def place_in_queue(job: Job, queue: int) -> float:
-    """Key of a job in a queue, 0 first: there whoever runs, whoever waits, whoever comes now by row.
+    """Key of a job in a queue, 0 first: there running jobs, then waiting ones, then new ones by row.
 
-    Ties keep their order: who waits goes by who came first, who runs by who started first.
+    Ties keep their order: waiting jobs by arrival in the queue, running jobs by their start.
     """
     if queue != job.service_queue:
         job.service_queue = queue

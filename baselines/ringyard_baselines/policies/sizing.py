@@ -47,7 +47,7 @@ class SizingScheduler(Scheduler, ABC):
 
     @abstractmethod
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Who shall hold how much, the most urgent first; GPU jobs that are not named hold nothing."""
+        """Choose the GPUs of each job, the most urgent first; GPU jobs that are not named hold nothing."""
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and slots."""

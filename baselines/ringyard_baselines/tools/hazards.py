@@ -99,7 +99,7 @@ def _survive(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
         rate = np.exp(min(max(memory[j, k], _LEAST), _MOST))
         memory[j, k] = alive
         alive *= np.exp(-rate)
-    memory[j, _ALIVE + BINS] = 0.0  # nobody lives on
+    memory[j, _ALIVE + BINS] = 0.0  # every job has ended by then
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""From sizes to places: who shall hold how many GPUs becomes allocations that can be carried out in order."""
+"""From sizes to places: the GPUs of each job become allocations that can be carried out in order."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def gpu_places(view: SchedulingView, rule: PlacementRule) -> int:
 def fitting(
     view: SchedulingView, order: Sequence[int] | NDArray[np.integer[Any]], rule: PlacementRule
 ) -> list[Target]:
-    """The jobs that get the GPUs they ask for when `order` is walked; who does not fit is skipped.
+    """The jobs that get the GPUs they ask for when `order` is walked; a job that does not fit is skipped.
 
     Args:
         view: the present moment.
@@ -142,11 +142,11 @@ def _reshaped(
 def reach(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
     """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
 
-    Jobs that keep their size keep their place. Who is stopped or shrinks comes first, then waiting CPU-only
-    jobs, first come first served, then who starts or grows, in the order of the targets, with the cores and
-    parameter servers it asks for where there is no room for more; one that finds no room at all keeps what
-    it has. Should nothing run then, the first waiting job that finds room as it asked starts, so that
-    nobody waits on an idle cluster.
+    Jobs that keep their size keep their place. Preempted and shrinking jobs come first, then waiting CPU-only
+    jobs, first come first served. Jobs that start or grow follow in the order of the targets, with the cores
+    and parameter servers they ask for where there is no room for more. A job that finds no room at all keeps
+    what it has. Should nothing run then, the first waiting job that finds room as it asked starts, so that
+    no cluster idles while jobs wait.
 
     Args:
         view: the present moment.

@@ -1,4 +1,4 @@
-"""One decision: from how much jobs matter to who holds what, where."""
+"""One decision: from how much jobs matter to what each holds, and where."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,13 +70,13 @@ class Starts:
 @checked("action.allocator")
 @dataclass(frozen=True)
 class Allocator:
-    """How much jobs matter becomes who holds how many GPUs, and where.
+    """Turns how much jobs matter into the GPUs that each holds, and where.
 
     A job weighs `seconds left ** -gamma * exp(score_scale * score)`. Every GPU goes where it adds most
     weighted worth; the worth of k GPUs is (speed on k / speed as asked) ** size_power. A job gets one server
     where one would do, else whole ones; jobs that shall hold nothing stop where others need their GPUs, and
-    small ones move. GPUs that are left over go to whoever fits. All figures are assumptions; `move_price` and
-    `stay_bonus` were chosen on workloads of Full that no table reports.
+    small ones move. GPUs that are left over go to jobs that fit. All figures are assumptions; `move_price`
+    and `stay_bonus` were chosen on workloads of Full that no table reports.
 
     Attributes:
         gamma: 0: all jobs weigh alike; 1: as least remaining work first.
@@ -197,7 +197,7 @@ def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics
 
 @kernel
 def _backfill(state: State, b: int, plan: Plan, physics: Physics) -> None:
-    """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on what nobody holds.
+    """Start waiting jobs, the heaviest per GPU first, as they ask or smaller, on free GPUs.
 
     Of equal demands that find no place, one is tried.
     """
@@ -241,7 +241,7 @@ def _stays(state: State, job: Job, left: float, present: int, other: int, rules:
 
 @linked_kernel
 def _choose_types(state: State, b: int, plan: Plan, rules: Rules) -> None:
-    """Give each job that shall hold GPUs a type with room; who has most to lose by another chooses first.
+    """Give each job that shall hold GPUs a type with room; the job with most to lose chooses first.
 
     One that no type has room for may go anywhere. A running job goes to another type only if that saves
     `Rules.move_price` times its restart.

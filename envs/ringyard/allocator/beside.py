@@ -147,7 +147,7 @@ def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
         if plan.cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
             continue
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
-        ask(scratch)  # whatever it has now, and whoever is beside it
+        ask(scratch)  # whatever it has now, and whatever runs beside it
         scratch.sharing_slowdown = 1.0
         scratch.bandwidth_slowdown = 1.0
         shape = shape_of(scratch)

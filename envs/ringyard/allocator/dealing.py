@@ -87,7 +87,7 @@ def _change_cost(state: State, b: int, j: int, plan: Plan, rules: Rules) -> floa
 def _worth(state: State, b: int, j: int, cores: int, cost: float, physics: Physics) -> float:
     """Speed of job j, a copy of which is in the scratch row, with so many cores for each worker, less `cost`.
 
-    A share of its speed alone as it asks; who keeps the cores it has saves the cost.
+    A share of its speed alone as it asks; a job that keeps its cores saves the cost.
     """
     job = state.jobs[b, j]
     speed = job.isolated_iteration_seconds / seconds_as(
@@ -206,8 +206,8 @@ def _hand_out(state: State, b: int, first: int, last: int, more: bool, plan: Pla
 def deal_cores(state: State, b: int, s: int, plan: Plan, rules: Rules, physics: Physics) -> None:
     """Deal the cores of server s anew among the jobs that have all their GPUs there: each where it adds most.
 
-    What a change costs counts: a job has other cores than before only where that is worth its pause. Who has
-    fewer gives them back first.
+    What a change costs counts: a job has other cores than before only where that is worth its pause. Jobs
+    that have fewer afterwards give them back first.
     """
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu

@@ -70,7 +70,7 @@ class EstimateLeft(Protocol):
 
 @bundle
 class Estimate:
-    """How long jobs would still run, and who says so.
+    """An estimate of how long jobs would still run.
 
     Attributes:
         seconds: fills `EstimateLeft`.

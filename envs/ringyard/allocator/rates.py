@@ -32,7 +32,7 @@ def rates_of(profiled: IsolatedJobs, size_power: float) -> Rates:
     """The rates of all jobs, with the batch of most progress; they hold whatever happens.
 
     Args:
-        profiled: whose.
+        profiled: the jobs.
         size_power: of the `Allocator`.
     """
     table = speed_table(profiled, BatchRule.GOODPUT)

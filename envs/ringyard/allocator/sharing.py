@@ -1,4 +1,4 @@
-"""Jobs on GPUs that others hold: who joins whom, and who moves on or makes way."""
+"""Jobs on GPUs that others hold: which jobs join others, move on or make way."""
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def _gain(state: State, b: int, j: int, own: Shared, count: int, plan: Plan) -> 
             if seen[k] == seen[-1]:
                 continue
             seen[k] = seen[-1]
-            before = sharing_slowdown(state, b, k)  # its record does not know who is lifted
+            before = sharing_slowdown(state, b, k)  # its record does not know which job is lifted
             after = max(before, 1.0 + excess_given(state, b, job.model, own, i))
             lost += summable(plan.shared_weight[b, k] * (1.0 - before / after))
         worst = max(worst, suffered)

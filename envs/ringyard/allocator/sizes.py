@@ -1,4 +1,4 @@
-"""Who shall hold how many GPUs: each GPU goes where it adds most weighted worth."""
+"""The GPUs that each job shall hold: each GPU goes where it adds most weighted worth."""
 
 import numpy as np
 

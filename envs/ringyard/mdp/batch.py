@@ -211,7 +211,12 @@ class ClusterBatch:
         play = functools.partial(self._play_some, _machine_code()[0], phase, numbers, scores)
         one_part = len(clusters) < 2 * least
         if play(clusters) if one_part else sum(in_parts(play, clusters, self.num_threads, least)):
-            self._raise_stalled()
+            b = int(np.flatnonzero(self._out.ends == STALLED)[0])
+            raise_if_still(self.state, b)
+            raise SchedulerError(
+                f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
+                " template finds GPUs for them; add one that can split jobs over servers (pack)"
+            )
 
     def _play_some(
         self,
@@ -361,14 +366,6 @@ class ClusterBatch:
     def allocations(self, b: int, action: Any) -> list[Allocation]:
         """Allocations of a valid action of cluster b, none if it waits. Nothing is carried out."""
         return self._driver.allocations(self.state, self.episode, b, action, self._config.physics)
-
-    def _raise_stalled(self) -> None:
-        b = int(np.flatnonzero(self._out.ends == STALLED)[0])
-        raise_if_still(self.state, b)
-        raise SchedulerError(
-            f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
-            " template finds GPUs for them; add one that can split jobs over servers (pack)"
-        )
 
     def mean_jct(self, b: int) -> float:
         """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""

@@ -191,11 +191,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """As `get_attr`; methods of single clusters take no arguments.
-
-        Raises:
-            ConfigurationError: single clusters have no such method.
-        """
+        """As `get_attr`; methods of single clusters take no arguments."""
         known = (*_OF_EACH, *_SHARED)
         if not isinstance(name, str) or name not in known or args or kwargs:
             raise ConfigurationError(
@@ -215,19 +211,11 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Not supported, because clusters share one configuration.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """Raise a ConfigurationError, because clusters share one configuration."""
         raise ConfigurationError(f"cannot set {shown(name)} of single clusters; make a new environment")
 
     def render(self) -> None:
-        """Not supported; make a `ClusterEnv` with a render mode.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """Raise a ConfigurationError; make a `ClusterEnv` with a render mode instead."""
         raise ConfigurationError("a vector environment does not render; render one ClusterEnv")
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""From ONES' schedule to allocations: who starts, who stops, and how running jobs come to their new GPUs."""
+"""From ONES' schedule to allocations: jobs that start or stop, and how running jobs reach their new GPUs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:
 
 
 def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
-    """Jobs that cannot change now: all, if one that would change is not ripe, but who starts on free GPUs."""
+    """Jobs that cannot change now: all but starts on free GPUs, if one that would change is not ripe."""
     if not unripe:
         return set()
     busy = {gpu for gpus in held.values() for gpu in gpus}
@@ -37,7 +37,7 @@ def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
 
 
 def blocked_in_parts(wanted: Places, held: Places, unripe: Iterable[int]) -> set[int]:
-    """Jobs that cannot change now: the unripe, whoever wants their GPUs, and so on."""
+    """Jobs that cannot change now: the unripe, jobs that want their GPUs, and so on."""
     blocked = set(unripe)
     while True:
         kept = {gpu: job for job, gpus in held.items() if job in blocked for gpu in gpus}
@@ -83,8 +83,8 @@ class Deployment:
     def move(self, places: Places) -> None:
         """Running jobs come to their new GPUs as these become free, one by one.
 
-        Who cannot go on shrinks to what it keeps, to the fewest if it keeps nothing, and goes to GPUs of its
-        new ones that are free; who is still in the way of others stops and starts again.
+        A job that cannot go on shrinks to what it keeps, to the fewest if it keeps nothing, and goes to those
+        of its new GPUs that are free. A job that still blocks others stops and starts again.
         """
         left = self._advance(places)
         for step in (self._shrink, self._go_ahead):
@@ -112,7 +112,7 @@ class Deployment:
         return True
 
     def _advance(self, places: Places) -> dict[int, tuple[int, ...]]:
-        """Move whoever can, again and again; who is left."""
+        """Move jobs as long as any can; return the jobs that are left."""
         left = dict(places)
         progress = True
         while left and progress:

@@ -152,7 +152,7 @@ def evolve(
     Args:
         population: [K, GPUs] job of each GPU in the parents, -1 free; then in the K lowest scores.
         jobs: those waiting and running.
-        machine: the GPUs and who runs there now.
+        machine: the GPUs and the jobs that run there now.
         crossover: xi, probability that a gene is swapped.
         mutation: theta, probability that a job is removed.
         work: work space.

@@ -319,7 +319,7 @@ class Ones(Scheduler):
     def _deploy(
         self, view: SchedulingView, draft: PlacementPlan, best: NDArray[np.int64]
     ) -> list[Allocation]:
-        """The changes that may be made now; clocks and the limits of those who wait to resume follow."""
+        """The changes that may be made now; clocks and the limits of jobs that wait to resume follow."""
         assert self._table is not None
         wanted, held = gpus_by_job(best), held_by_job(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
@@ -352,5 +352,5 @@ class Ones(Scheduler):
         """A deployment starts the clock of every job in it anew; with own clocks, of those that change."""
         changed = [allocation.job for allocation in allocations if not allocation.stops]
         self._changed_at[changed] = self._completed[changed]
-        everybody = [*held, *changed] if self._one_clock and allocations else changed
-        self._deployed_at[everybody] = self._completed[everybody]
+        restarted = [*held, *changed] if self._one_clock and allocations else changed
+        self._deployed_at[restarted] = self._completed[restarted]

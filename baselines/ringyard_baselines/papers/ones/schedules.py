@@ -6,7 +6,7 @@ import numpy as np
 
 from ringyard.compiled import BoolMatrix, FloatMatrix, FloatVector, IntMatrix, IntVector, kernel
 
-#: gene of a GPU that works for nobody
+#: gene of a GPU without a job
 FREE = -1
 
 
@@ -218,7 +218,7 @@ def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspa
     Args:
         genome: [GPUs] job of each, -1 free; changed in place.
         jobs: those waiting and running.
-        machine: the GPUs and who runs there now.
+        machine: the GPUs and the jobs that run there now.
         work: work space.
     """
     refresh(genome, jobs, machine.up, work.sizes[0])
@@ -277,7 +277,7 @@ def arrange(
         genome: [GPUs] gets the job of each, -1 free; unchanged if there is no room (failed GPUs in between).
         sizes: [jobs] GPUs of each, all together no more than there are.
         sequence: [jobs] order of the blocks.
-        machine: the GPUs and who runs there now.
+        machine: the GPUs and the jobs that run there now.
         work: work space, with the present counts (`count_below`).
 
     Returns:

@@ -22,10 +22,10 @@ PARTS = 8
 class Trials:
     """The trials of the K kappas at one theta, to which those at smaller ones are compared.
 
-    A trial in which no load exceeds the smaller theta is the same there: who was not within theta is not now,
-    and who is chosen still is. Row k of the planner is where the k-th trial had planned its small jobs, row
-    K + k the same at another theta, row 2 K the trial that is under way, row 2 K + 1 + PARTS k + p the k-th
-    trial where a part p of its large jobs begins.
+    A trial in which no load exceeds the smaller theta is the same there: GPUs that were not within theta are
+    not now, and the chosen ones still are. Row k of the planner is where the k-th trial had planned its small
+    jobs, row K + k the same at another theta, row 2 K the trial that is under way, row 2 K + 1 + PARTS k + p
+    the k-th trial where a part p of its large jobs begins.
 
     Attributes:
         planner: work space, `num_rows` of rows.

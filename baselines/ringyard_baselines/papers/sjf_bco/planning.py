@@ -70,7 +70,7 @@ def _trial(planner: PlannerState, plan: Plan, task: Task, theta: float, limit: f
     for i in range(len(batch.records)):
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        since = max(idle, planner.clock[0, EXIT]) if search.queues else time  # who queues up takes any
+        since = max(idle, planner.clock[0, EXIT]) if search.queues else time  # a job that queues up takes any
         found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf

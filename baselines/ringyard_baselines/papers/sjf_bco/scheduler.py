@@ -99,11 +99,11 @@ class PlannedScheduler(Scheduler):
         self._rng = rng
         self._cluster = cluster
         self._planner = empty_planner_state(cluster, 1)
-        nobody = np.zeros(0, dtype=np.int64)
-        self._plan = empty_plan(nobody)
-        self._rows = nobody  # [n] of the planned jobs, in planning order
+        no_jobs = np.zeros(0, dtype=np.int64)
+        self._plan = empty_plan(no_jobs)
+        self._rows = no_jobs  # [n] of the planned jobs, in planning order
         self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
-        self._order = nobody  # numbers of those with GPUs, in order of their starts
+        self._order = no_jobs  # numbers of those with GPUs, in order of their starts
         self._task: Task | None = None  # what is left to plan, if only the first few jobs have GPUs
         self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
@@ -126,7 +126,7 @@ class PlannedScheduler(Scheduler):
         turns = self._turns(free)
         if len(self._order) < len(self._rows):
             demands = np.diff(self._plan.begin)
-            if free.sum() - demands[turns].sum() >= demands[len(self._order)]:  # else nobody else can start
+            if free.sum() - demands[turns].sum() >= demands[len(self._order)]:  # else no other job can start
                 self._plan_the_rest()
                 turns = self._turns(free)
         allocations = self._with_room(view, [self._allocation(i) for i in turns])

@@ -189,19 +189,14 @@ class Actions(ActionKind):
         return len(self.adjustments) + int(self.preemptive)
 
     @property
-    def num_actions(self) -> int:
-        """Size of the action space."""
-        return self.num_starts + self.num_running * self.num_adjustments + 1
-
-    @property
     def wait(self) -> int:
         """The action that waits."""
-        return self.num_actions - 1
+        return self.mask_size - 1
 
     @property
     def space(self) -> spaces.Discrete:
         """Space of the action numbers."""
-        return spaces.Discrete(self.num_actions)
+        return spaces.Discrete(self.mask_size)
 
     @property
     def items(self) -> Mapping[str, tuple[int, ...]]:
@@ -211,8 +206,8 @@ class Actions(ActionKind):
 
     @property
     def mask_size(self) -> int:
-        """One entry for each action."""
-        return self.num_actions
+        """Number of actions."""
+        return self.num_starts + self.num_running * self.num_adjustments + 1
 
     def refusing(self, masked: bool) -> Self:
         """A copy with `on_invalid` "raise" (True) or "wait" (False)."""
