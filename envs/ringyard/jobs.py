@@ -109,7 +109,7 @@ def _texts(name: str, values: ArrayLike) -> _Text:
 
 
 @dataclass(frozen=True, eq=False)
-class Past:
+class HistoricalJobs:
     """Jobs that ended before the first job of a table arrives, in the order of their ends.
 
     Attributes:
@@ -140,7 +140,7 @@ class Past:
         return len(self.run_seconds)
 
 
-_NO_PAST = Past(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
+_NO_PAST = HistoricalJobs(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
 
 
 @functools.lru_cache(maxsize=16)
@@ -247,7 +247,7 @@ class JobTable:
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
     vc: _Text
     user: _Text
-    past: Past = _NO_PAST
+    past: HistoricalJobs = _NO_PAST
 
     @classmethod
     def from_columns(

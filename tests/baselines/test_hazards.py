@@ -10,7 +10,7 @@ from ringyard.allocator import Allocator
 from ringyard.compiled import FloatMatrix, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information, check_reads
-from ringyard.jobs import Past
+from ringyard.jobs import HistoricalJobs
 from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard_baselines.policies.allocating import AllocatingScheduler
@@ -48,7 +48,9 @@ def drawn_jobs(rng, count=80):
         None,
         *tenants(count),
     )
-    return replace(jobs, past=Past(rng.choice([1, 3, 5, 16], 40), rng.lognormal(5.0, 1.0, 40), *tenants(40)))
+    return replace(
+        jobs, past=HistoricalJobs(rng.choice([1, 3, 5, 16], 40), rng.lognormal(5.0, 1.0, 40), *tenants(40))
+    )
 
 
 def seconds_of(job, now):
@@ -193,7 +195,7 @@ def test_nothing_of_the_future_is_known(rng):
 
 def test_the_past_counts_as_if_it_had_just_ended(rng):
     """A tenant whose jobs were short is served first, from the first decision on."""
-    past = Past(
+    past = HistoricalJobs(
         np.ones(20, np.int64), np.tile([50.0, 5e5], 10), np.full(20, ""), np.tile(["quick", "slow"], 10)
     )
     jobs = JobTable.from_columns([0.0, 0.0], [4, 4], [100.0, 100.0], user=["slow", "quick"])

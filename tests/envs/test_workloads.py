@@ -9,7 +9,7 @@ import pytest
 from conftest import leaf
 from ringyard import Cluster, JobSpec, JobTable
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
-from ringyard.jobs import Past
+from ringyard.jobs import HistoricalJobs
 from ringyard.workloads import (
     Arrivals,
     GadgetJobs,
@@ -137,9 +137,9 @@ def test_the_past_of_a_window_is_what_had_ended(rng):
     with pytest.raises(ConfigurationError, match=r"workload.part is \[0.5, 0.5\], which is none of 100 jobs"):
         Replay(table(), ModelMix(), part=(0.5, 0.5))
     with pytest.raises(WorkloadError, match=r"job 1 of the past has run_seconds 0.0; expected .* above 0"):
-        Past(np.array([1, 1]), np.array([2.0, 0.0]), names, names)
+        HistoricalJobs(np.array([1, 1]), np.array([2.0, 0.0]), names, names)
     with pytest.raises(WorkloadError, match="columns of"):
-        Past(np.array([1]), np.array([2.0]), names, names)
+        HistoricalJobs(np.array([1]), np.array([2.0]), names, names)
 
 
 def test_windows(rng):

@@ -51,7 +51,6 @@ class _Blocks(BaseFeaturesExtractor):
         super().__init__(observation_space, features_dim=1)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The blocks."""
         return observations
 
 
@@ -255,16 +254,13 @@ class _Bfloat16(nn.Module):
         self.latent_dim_vf = extractor.latent_dim_vf
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """(actor, critic) latents."""
         return self.forward_actor(features), self.forward_critic(features)
 
     def forward_actor(self, features: Tensor) -> Tensor:
-        """Latent of the actor."""
         with torch.autocast("cpu", torch.bfloat16):
             return self.extractor.forward_actor(features).float()
 
     def forward_critic(self, features: Tensor) -> Tensor:
-        """Latent of the critic."""
         with torch.autocast("cpu", torch.bfloat16):
             return self.extractor.forward_critic(features).float()
 

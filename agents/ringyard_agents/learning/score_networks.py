@@ -154,6 +154,13 @@ def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
     return scores
 
 
+@torch.no_grad()
+def play(network: ScoreNetwork, seen: PolicyInput) -> Floats:
+    """[clusters, slots, 1 + GPU types scored] scores of a network as an array."""
+    scores: Floats = scores_of(network, seen).cpu().numpy()
+    return scores
+
+
 def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
     """[clusters, scores] of the action space, 0 where there is no job.
 
@@ -196,8 +203,7 @@ class ScorePolicy:
                 f"the agent reads {expected} numbers of a job and {network.cluster_features} of the cluster,"
                 f" got {got} and {seen.cluster.shape[1]}; play it with the observation of its training"
             )
-        with torch.no_grad():
-            found = scores_of(network, seen).cpu().numpy()
+        found = play(network, seen)
         if not np.isfinite(found[seen.present]).all():
             raise CheckpointError(
                 "the agent's network gives scores that are no numbers; its weights are broken"

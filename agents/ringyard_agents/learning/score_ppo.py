@@ -28,6 +28,7 @@ from ringyard_agents.learning.score_networks import (
     PolicyInput,
     ScoreNetwork,
     filled,
+    play,
     scores_of,
 )
 
@@ -75,13 +76,7 @@ class RolloutBatch(NamedTuple):
 
 def deterministic(network: ScoreNetwork) -> ScorePlayer:
     """A player of a network's scores without noise."""
-
-    def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
-        with torch.no_grad():
-            scores: Floats = scores_of(network, seen).cpu().numpy()
-        return scores
-
-    return player
+    return lambda seen, clusters, rows: play(network, seen)
 
 
 def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
@@ -109,9 +104,7 @@ class PerturbedPolicy:
     def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """See `ScorePlayer`."""
         noise, here = self._noise[clusters[:, None], rows], seen.present
-        with torch.no_grad():
-            found: Floats = scores_of(self._network, seen).cpu().numpy()
-        scores = found[..., 0] + self._spread * noise
+        scores = play(self._network, seen)[..., 0] + self._spread * noise
         which, slots = np.nonzero(here)
         jobs = clusters[which] * self._noise.shape[1] + rows[which, slots]
         known = self._first[jobs]

@@ -11,7 +11,7 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
@@ -157,14 +157,8 @@ def _follow(hardware: Hardware) -> None:
 def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Console, plots: bool) -> None:
     """Learn until `total` decisions, or until `enough` between two rounds; the run is saved in any case."""
     learner, evaluation = run.learner, run.evaluation
-    columns = (
-        TextColumn("learning"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} decisions"),
-        TextColumn("{task.fields[latest]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    done = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
+    columns = ("learning", BarColumn(), *done, TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("learning", total=total, latest="")

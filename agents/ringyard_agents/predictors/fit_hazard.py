@@ -84,15 +84,15 @@ def marginal_rates(lives: Lives) -> NDArray[np.float64]:
     return np.log((ended + 0.5) / (lives.weights @ lived + 1.0))
 
 
-def lives_of(world: Mapping[str, Any], windows: Sequence[int], seed: int) -> Lives:
+def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int) -> Lives:
     """Judgements of jobs in windows of a workload, played in order of least attained service.
 
     Args:
-        world: configs of the environment.
+        worlds: configs of environments.
         windows: numbers of job tables.
         seed: of the job tables, and of the judgements that are kept.
     """
-    return Lives.joined([_watched(world, window, seed) for window in windows])
+    return Lives.joined([_watched(world, window, seed) for world in worlds for window in windows])
 
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
@@ -282,8 +282,8 @@ def fit_hazard(config: DictConfig) -> None:
     with folder.claim(config):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)
-        lives = Lives.joined([lives_of(world, range(config.windows), config.seed) for world in first])
-        held_out = Lives.joined([lives_of(world, range(later), config.seed + 1) for world in second])
+        lives = lives_of(first, range(config.windows), config.seed)
+        held_out = lives_of(second, range(later), config.seed + 1)
         played = time.monotonic()
         fitted = fit_network(lives, held_out, config.seed)
         folder.record(config, {"seed": config.seed, "windows": config.windows})

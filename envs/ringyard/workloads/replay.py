@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Amount, Count, Positive, Share, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
-from ringyard.jobs import JobTable, Past
+from ringyard.jobs import HistoricalJobs, JobTable
 from ringyard.workloads.workload import Assignment, scale_to_load
 
 
@@ -78,12 +78,12 @@ class Replay:
             )
 
     @cached_property
-    def _ends(self) -> tuple[NDArray[np.float64], Past]:
+    def _ends(self) -> tuple[NDArray[np.float64], HistoricalJobs]:
         """([ended] when jobs of known run time end, ascending; what is known of them then)."""
         ends = self.jobs.submit_seconds + self.jobs.duration_seconds
         order = np.argsort(ends, kind="stable")[: np.isfinite(ends).sum()]
         jobs = self.jobs.rows(order)
-        return ends[order], Past(jobs.num_gpus, jobs.duration_seconds, jobs.vc, jobs.user)
+        return ends[order], HistoricalJobs(jobs.num_gpus, jobs.duration_seconds, jobs.vc, jobs.user)
 
     @property
     def _span(self) -> slice:
@@ -118,17 +118,14 @@ class Replay:
         if self.window_jobs is not None:
             end = min(end, first + self.window_jobs)
         window = self.jobs.rows(slice(begin + first, begin + end))
-        window = replace(window, past=self._past_at(float(submit[first])))
+        ends, past = self._ends
+        ended = int(np.searchsorted(ends, submit[first], side="right"))
+        columns = [getattr(past, field.name)[:ended] for field in fields(past)]
+        window = replace(window, past=HistoricalJobs(*columns))
         window = window.shifted(window.submit_seconds - window.submit_seconds[0])
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
         return self.models.assign(window, rng)
-
-    def _past_at(self, seconds: float) -> Past:
-        """Return the jobs that have ended by then."""
-        ends, past = self._ends
-        count = int(np.searchsorted(ends, seconds, side="right"))
-        return Past(*(getattr(past, name)[:count] for name in ("num_gpus", "run_seconds", "vc", "user")))
 
 
 def replay_file(
