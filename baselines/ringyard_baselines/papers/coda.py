@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,8 @@ class Coda(Scheduler):
       every 90 s one core per worker more while utilisation rises, else one step back and then fewer while
       it does not fall; where there is no core to be had it tries fewer once, and asks again;
     * eliminator: where memory bandwidth asked exceeds 75 % of the peak and a training job's GPUs are used
-      less than before, the server's CPU jobs are capped to half their bandwidth (or halved in cores where
-      caps do not exist); caps are lifted when the demand without them fits;
+      less than before, the server's CPU jobs are capped to half their bandwidth; caps are lifted
+      when the demand without them fits;
     * arrays: a share of each server's cores is the CPU array; CPU jobs may borrow what the GPU array leaves
       idle and are evicted, last started first, when a training job needs it; steps of the allocator never
       take the CPU array's cores or the fair share of free GPUs; a job rather begins with fewer cores than on
@@ -62,11 +62,10 @@ class Coda(Scheduler):
         window_seconds: between two steps of the allocator.
         gain: least change in GPU utilisation that counts.
         bandwidth_limit: share of peak memory bandwidth above which the eliminator looks.
-        throttle: "cap" memory bandwidth, or halve "cores".
         cpu_array: share of each server's cores.
         large_servers: share of servers kept for large jobs.
         large_gpus: GPUs from which on a training job is large.
-        throttled: share of its bandwidth (or cores) that a throttled CPU job keeps.
+        throttled: share of its bandwidth that a throttled CPU job keeps.
 
     Raises:
         ConfigurationError: an argument out of its range.
@@ -83,7 +82,6 @@ class Coda(Scheduler):
         window_seconds: Positive = 90.0,
         gain: Positive = 0.02,
         bandwidth_limit: Positive = 0.75,
-        throttle: Literal["cap", "cores"] = "cap",
         cpu_array: Share = 0.25,
         large_servers: Share = 0.5,
         large_gpus: Count = 4,
@@ -95,7 +93,6 @@ class Coda(Scheduler):
         self._window = window_seconds
         self._gain = gain
         self._limit = bandwidth_limit
-        self._throttle = throttle
         self._cpu_array = cpu_array
         self._large_servers = large_servers
         self._large_gpus = large_gpus
@@ -241,19 +238,17 @@ class Coda(Scheduler):
                 suffering[view.cluster.server_of_gpu[list(view.gpus_of(job))]] = True
         allocations = []
         caps, cores = view.column("memory_bandwidth_cap"), view.column("cores_per_worker")
-        asked = view.column("asked_cores")
         wanted = view.column("memory_bandwidth") * cores
         for job in self._cpu_running(view):
             server = int(view.column("server")[job])
             if demand[server] > self._limit and suffering[server]:
-                fewer = max(1, int(cores[job] * self._throttled))
-                change = (self._throttled, cores[job]) if self._throttle == "cap" else (1.0, fewer)
+                cap = self._throttled
             else:
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
-                change = (1.0, asked[job]) if uncapped <= self._limit else (caps[job], cores[job])
-            if change != (caps[job], cores[job]):
+                cap = 1.0 if uncapped <= self._limit else float(caps[job])
+            if cap != caps[job]:
                 changed = Allocation(
-                    job, cores_per_worker=int(change[1]), server=server, memory_bandwidth_cap=float(change[0])
+                    job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
                 )
                 if draft.change(changed):
                     allocations.append(changed)
