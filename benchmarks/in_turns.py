@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -189,18 +190,14 @@ def work(name):
         print(turn(), flush=True)
 
 
-def tree(checkout):
-    """Environment variables of a process that imports a checkout's packages."""
+def child(name, checkout, variables):
+    """A process that waits for its turns: a checkout's own benchmark on its own packages."""
     folders = [Path(checkout).resolve() / part for part in ("envs", "baselines", "agents")]
-    return {"PYTHONPATH": os.pathsep.join(map(str, folders)), "RINGYARD_CHECK": "0"}
-
-
-def child(name, variables):
-    """A process that waits for its turns."""
-    command = [sys.executable, "-W", "ignore", __file__, "--work", name]
+    own = {"PYTHONPATH": os.pathsep.join(map(str, folders)), "RINGYARD_CHECK": "0", **variables}
+    script = Path(checkout).resolve() / "benchmarks" / "in_turns.py"
     return subprocess.Popen(
-        command,
-        env={**os.environ, **variables},
+        [sys.executable, "-W", "ignore", str(script), "--work", name],
+        env={**os.environ, **own},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -212,10 +209,11 @@ def measure(name, ways, rounds):
     """[2, rounds] seconds of processor time of both ways; children have compiled before."""
     seconds = ([], [])
     for first in (True, False):  # machine code from the cache, not of the process that compiled it
-        children = [child(name, variables) for variables in ways]
+        children = [child(name, checkout, variables) for checkout, variables in ways]
         for turn in range(1 if first else rounds):
             for way in (0, 1) if turn % 2 else (1, 0):
-                children[way].stdin.write("\n")
+                with suppress(BrokenPipeError):
+                    children[way].stdin.write("\n")
                 line = children[way].stdout.readline()
                 if not line:
                     raise SystemExit(f"{name}: the {('first', 'second')[way]} way ended, see above")
@@ -244,12 +242,12 @@ def main():
     if options.work:
         work(options.work)
         return
-    here = tree(Path(__file__).parents[1])
-    titles, ways = ("as it is", "watched"), (here, {**here, "RINGYARD_CHECK": "1"})
+    here = Path(__file__).parents[1]
+    titles, ways = ("as it is", "watched"), ((here, {}), (here, {"RINGYARD_CHECK": "1"}))
     if options.losses:
-        titles, ways = ("as it is", "with losses"), (here, {**here, _LOSSES: "1"})
+        titles, ways = ("as it is", "with losses"), ((here, {}), (here, {_LOSSES: "1"}))
     if options.against:
-        titles, ways = ("the other", "this one"), (tree(options.against), here)
+        titles, ways = ("the other", "this one"), ((options.against, {}), (here, {}))
     print(
         f"{machine()}; {options.rounds} rounds in turns, seconds of processor time of a turn, on one core;"
         " steps are of cached workloads but for `fresh`"
