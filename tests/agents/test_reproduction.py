@@ -163,7 +163,7 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "required: PAPER"),
+        ([], "unknown paper"),
         (["nobody"], "unknown paper"),
         (["ones", "--all"], "unrecognized arguments: --all"),
     ],

@@ -163,7 +163,7 @@ def _one_line(error: Exception) -> str:
         return str(error)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "it"
-    return f"{where} is {shown(first['input'])}; {first['msg']}"
+    return f"{where} is {shown(first['input'])}; {first['msg'].replace('Input should be', 'expected')}"
 
 
 def _require_scheduler(name: str, scheduler: str) -> None:
