@@ -126,14 +126,14 @@ FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "it is None; Input should be a valid dictionary"),
-        ("[1]", r"it is \[1\]; Input should be a valid dictionary"),
-        ("fifo:", "fifo is None; Input should be a valid dictionary"),
+        ("", "it is None; expected a valid dictionary"),
+        ("[1]", r"it is \[1\]; expected a valid dictionary"),
+        ("fifo:", "fifo is None; expected a valid dictionary"),
         ("fifo: {}", "fifo.scheduler is {}; Field required"),
         ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
         (
             "fifo: {" + FIFO.replace("mean: 1", "mean: much") + "}",
-            "fifo.mean is 'much'; Input should be a valid number",
+            "fifo.mean is 'much'; expected a valid number",
         ),
         ("fifo: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
         ("fifo: {" + FIFO + ", others: [{" + FIFO + "}]}", "fifo.others.0.change is .*; Field required"),
