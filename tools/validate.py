@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.report.figures import save_figure
 from ringyard_agents.validation.report import (
     check_choices,
-    draw_plot,
     draw_sets,
     markdown_table,
     page,
@@ -76,7 +76,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     for name, result in equations.items():
         if not isinstance(result, str):
             images[result.title] = f"images/validation_{name}.png"
-            draw_plot(result.draw, result.title, folder / images[result.title])
+            save_figure(folder / images[result.title], result.draw, result.title)
     section = "\n" + _EQUATIONS + "\n".join(_equations(equations, images)) if equations else ""
     text = folder / "validation.md"
     text.write_text(page(judged, performance, plots, absent, section))

@@ -13,7 +13,6 @@ from scipy.stats import trim_mean
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.report.figures import draw_band
 from ringyard_agents.report.learning_curves import groups_of
 from ringyard_agents.report.plots import _worlds
 from ringyard_agents.report.time_series import (
@@ -67,9 +66,9 @@ def test_interquartile_means_are_drawn_within_tasks():
 def test_only_curves_of_several_samples_are_shaded():
     figure, axes = plt.subplots()
     x = np.arange(3.0)
-    draw_band(axes, x, Band(x, x, x), "alone")
+    Band(x, x, x).draw(axes, x, "alone")
     assert not axes.collections
-    draw_band(axes, x, Band(x, x - 1, x + 1), "several")
+    Band(x, x - 1, x + 1).draw(axes, x, "several")
     (shade,) = axes.collections
     assert shade.get_facecolor()[0][:3] == pytest.approx(
         plt.matplotlib.colors.to_rgb(axes.lines[1].get_color())

@@ -3,13 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
+from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot as plt
 from rich.console import Console
 from rich.table import Table
 
@@ -21,6 +17,7 @@ from ringyard_agents.calibration.own_fits import fit_rows, held_out
 from ringyard_agents.calibration.own_profiles import own_models
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
 from ringyard_agents.measurements import parts_of, read_rows
+from ringyard_agents.report.figures import save_figure
 
 _COMMAND = "ringyard calibrate"
 _MOST_BYTES = 1e15  # of one all-reduce
@@ -77,7 +74,7 @@ def calibrate(
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     judged.to_csv(folder / "held_out.csv", index=False)
-    _draw(judged, folder / "held_out.png")
+    save_figure(folder / "held_out.png", lambda axes: _draw(axes, judged))
     _report(models, judged)
     for line in missing(rows):
         print(f"missing: {line}")
@@ -132,20 +129,16 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     return known
 
 
-def _draw(judged: pd.DataFrame, file: Path) -> None:
+def _draw(axes: Any, judged: pd.DataFrame) -> None:
     """Predicted over measured, one colour for each model."""
-    figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
     shown = judged[judged.predicted.notna()]
     for model, mine in shown.groupby("model"):
         axes.loglog(mine.seconds, mine.predicted, ".", label=model or "transfers", alpha=0.6)
     if len(shown):
         ends = [shown.seconds.min(), shown.seconds.max()]
         axes.plot(ends, ends, "k-", linewidth=0.8)
-        axes.legend(fontsize=8)
     axes.set_xlabel("measured seconds per iteration")
     axes.set_ylabel("predicted by constants that have not seen the row")
-    figure.savefig(file, dpi=110)
-    plt.close(figure)
 
 
 def _report(models: Sequence[CalibratedModel], judged: pd.DataFrame) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ringyard_agents.report.comparison_table import METRIC_COLUMNS
-from ringyard_agents.report.figures import draw_band, save_figure
+from ringyard_agents.report.figures import save_figure
 from ringyard_agents.report.time_series import band_of_means
 from ringyard_agents.runs.run_index import Trained, names_of
 
@@ -70,8 +70,7 @@ def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
         first, last = max(one[0][0] for one in curves), min(one[0][-1] for one in curves)
         decisions = np.linspace(first, last, _POINTS)
         values = np.stack([np.interp(decisions, *one) for one in curves], axis=1)
-    band = band_of_means(values.reshape(len(decisions), -1))
-    draw_band(axes, decisions / 1e6, band, label)
+    band_of_means(values.reshape(len(decisions), -1)).draw(axes, decisions / 1e6, label)
 
 
 def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.figures import draw_band, save_figure
+from ringyard_agents.report.figures import save_figure
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
 from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
@@ -109,7 +109,7 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
     def over_time(name: str, title: str, curve: str, ylabel: str) -> _Plot:
         def draw(axes: Any) -> None:
             for label, bands in found.items():
-                draw_band(axes, seconds / 3600, bands[curve], label)
+                bands[curve].draw(axes, seconds / 3600, label)
             axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
 
         return name, draw, f"{title}; {workloads}"
@@ -178,7 +178,7 @@ def _draw_jcts(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
         below = np.array([np.searchsorted(jcts, seconds, side="right") for jcts in sorted_jcts], float).T
         sizes = np.array([len(jcts) for jcts in sorted_jcts], float)
         band = band_of_ratios(below, np.broadcast_to(sizes, below.shape)).within(0.0, 1.0)
-        draw_band(axes, seconds, band, label)
+        band.draw(axes, seconds, label)
     axes.set(xscale="log", xlabel="job completion time (s)", ylabel="share of jobs", ylim=(0, 1.02))
 
 
@@ -205,7 +205,7 @@ def _draw_profile(axes: Any, scores: _Scores) -> None:
     worst = max(float(values.max()) for values in pooled.values())
     taus = np.geomspace(1.0, max(worst, 1.01), _POINTS)
     for label, values in pooled.items():
-        draw_band(axes, taus, band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)), label)
+        band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)).draw(axes, taus, label)
     axes.set(
         xscale="log", xlabel="mean JCT / lower bound, at most", ylabel="share of workloads", ylim=(0, 1.02)
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ _CONFIDENCE = 0.95
 _TAILS = (0.025, 0.975)
 _RESAMPLES = 2000
 _POINTS = 200
+_BAND_ALPHA = 0.15
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Band:
     def within(self, low: float, high: float) -> "Band":
         """The same with an interval that stays inside of what values can be."""
         return Band(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+    def draw(self, axes: Any, x: NDArray[np.float64], label: str) -> None:
+        """Draw the curve over x [points], and its interval as a shade of the same colour where it has one."""
+        (line,) = axes.plot(x, self.value, label=label)
+        if (self.low < self.high).any():
+            axes.fill_between(x, self.low, self.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0)
 
 
 def band_of_means(values: NDArray[np.float64]) -> Band:

@@ -1,15 +1,10 @@
 """`ringyard validate`: errors of the shipped models on measurements in tidy CSVs, as a page with plots."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pandas as pd
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot as plt
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +13,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
+from ringyard_agents.report.figures import save_figure
 from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, Judged, judge_all
 
 _HEAD = """# Validation: predicted against measured
@@ -141,23 +137,6 @@ def page(
     return f"{text}{equations}\n{_FORMAT}" + "\n".join(form)
 
 
-def draw_plot(draw: Callable[[Any], None], title: str, file: Path) -> None:
-    """Write one plot.
-
-    Args:
-        draw: called with matplotlib axes.
-        title: of the plot.
-        file: to write.
-    """
-    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
-    draw(axes)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    axes.set_title(title)
-    figure.savefig(file, dpi=100)
-    plt.close(figure)
-
-
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of markdown cells."""
     table = Table(title=title, title_justify="left", box=SIMPLE)
@@ -203,7 +182,7 @@ def draw_sets(judged: Sequence[Judged], folder: Path) -> dict[str, str]:
     for one in judged:
         if not one.predicted.empty:
             plots[one.name] = f"images/shipped_{one.name.replace('/', '_')}.png"
-            draw_plot(one.draw, one.about.title, folder / plots[one.name])
+            save_figure(folder / plots[one.name], one.draw, one.about.title)
     return plots
 
 
