@@ -1,7 +1,4 @@
-"""Results on disk, appended as runs end, so that an interrupted series of runs goes on.
-
-A result is found again by the fingerprint of all that it depends on.
-"""
+"""Results on disk, appended as runs end, so that an interrupted series of runs goes on."""
 
 import base64
 import functools

@@ -127,22 +127,6 @@ class Hardware:
     peers: ProcessGroup = ALONE
 
 
-def equip(learner: Any, hardware: Hardware) -> None:
-    """Set a learner's attribute `hardware`, before `setup`.
-
-    Raises:
-        ConfigurationError: it lacks the attribute, and needs it for a GPU or several processes.
-    """
-    if hasattr(learner, "hardware"):
-        learner.hardware = hardware
-    elif hardware.device.type != "cpu" or hardware.peers.size > 1:
-        raise ConfigurationError(
-            f"{type(learner).__name__} learns on the CPU in one process; device is {hardware.device},"
-            f" processes are {hardware.peers.size}; expected device=cpu and no torchrun, or a learner with an"
-            " attribute hardware (ringyard_agents/learning/process_group.py)"
-        )
-
-
 def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device of a name; each process of a machine gets its own GPU.
 

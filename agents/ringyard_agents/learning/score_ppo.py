@@ -79,12 +79,6 @@ def deterministic(network: ScoreNetwork) -> ScorePlayer:
     return lambda seen, clusters, rows: play(network, seen)
 
 
-def antithetic_noise(rng: np.random.Generator, clusters: int, jobs: int) -> Floats:
-    """[clusters, jobs] noise of unit spread in pairs of clusters of opposite sign."""
-    drawn = rng.standard_normal((clusters // 2, 1, jobs), np.float32)
-    return np.concatenate((drawn, -drawn), axis=1).reshape(clusters, jobs)
-
-
 class PerturbedPolicy:
     """Plays a network's scores plus noise that each job keeps, and records its decisions.
 
@@ -205,10 +199,11 @@ class _ScorePPO(ScoreLearner):
         """Take gradient steps on a round."""
 
     def _perturbed(self, rng: np.random.Generator, world: ScoreWorld) -> PerturbedPolicy:
-        """The network with noise for this process's clusters of an environment."""
+        """The network with noise for this process's clusters, neighbouring ones of opposite sign."""
         jobs, everyone = world.setting.workload.num_jobs, self.workloads * self.group_size
-        noise = antithetic_noise(rng, everyone, jobs)[self._own_clusters]
-        return PerturbedPolicy(self._network, noise, self.noise)
+        drawn = rng.standard_normal((everyone // 2, 1, jobs), np.float32)
+        noise = np.concatenate((drawn, -drawn), axis=1).reshape(everyone, jobs)
+        return PerturbedPolicy(self._network, noise[self._own_clusters], self.noise)
 
     def _step(
         self, samples: RolloutBatch, order: RoundOrder, decisions: Ids, clip_range: float

@@ -22,7 +22,7 @@ from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.environments import environments_of, settings_of
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of, constraint_of, ratio
-from ringyard_agents.learning.process_group import Hardware, device_of, equip, join_process_group
+from ringyard_agents.learning.process_group import Hardware, device_of, join_process_group
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
 from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
@@ -128,7 +128,15 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
 
 
 def _equip(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    equip(learner, hardware)
+    """Set a learner's attributes, before `setup`; a ConfigurationError if it lacks a `hardware` it needs."""
+    if hasattr(learner, "hardware"):
+        learner.hardware = hardware
+    elif hardware.device.type != "cpu" or hardware.peers.size > 1:
+        raise ConfigurationError(
+            f"{type(learner).__name__} learns on the CPU in one process; device is {hardware.device},"
+            f" processes are {hardware.peers.size}; expected device=cpu and no torchrun, or a learner with an"
+            " attribute hardware (ringyard_agents/learning/process_group.py)"
+        )
     if constraint is not None:
         learner.constraint = constraint
 

@@ -8,7 +8,6 @@ noise on the inputs, and tenants made slower or faster at random. Later jobs dec
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,23 +184,6 @@ def _mean_loss(network: _Network, sample: Lives) -> float:
         return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A network, and its loss on later jobs before it was fitted to them as well.
-
-    Attributes:
-        network: {name: array} as in `PARAMETERS`.
-        loss: nats.
-        without: of the rates of all jobs together.
-        steps: taken.
-    """
-
-    network: Mapping[str, NDArray[np.float64]]
-    loss: float
-    without: float
-    steps: int
-
-
 def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generator) -> Iterator[int]:
     """Take gradient steps; yields the number of each after it."""
     sample = _tensors(lives)
@@ -217,7 +199,9 @@ def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generat
         yield step
 
 
-def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> Fitted:
+def fit_network(
+    lives: Lives, later: Lives, seed: int = 0, steps: int = 600
+) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs by as many steps.
 
     Args:
@@ -225,6 +209,10 @@ def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> 
         later: decide when to stop; then fitted to as well, because tenants change.
         seed: of every random draw.
         steps: most steps, each on 1,024 judgements.
+
+    Returns:
+        (network {name: array} as in `PARAMETERS`, steps taken, its loss on later jobs before it was fitted to
+        them as well, loss of the rates of all jobs together), losses in nats.
     """
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(seed)
@@ -239,7 +227,7 @@ def fit_network(lives: Lives, later: Lives, seed: int = 0, steps: int = 600) -> 
     for step in _learn(network, every, steps, generator):
         if step >= best:
             break
-    return Fitted(network.arrays(), least, without, best)
+    return network.arrays(), best, least, without
 
 
 def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -285,15 +273,15 @@ def fit_hazard(config: DictConfig) -> None:
         lives = lives_of(first, range(config.windows), config.seed)
         held_out = lives_of(second, range(later), config.seed + 1)
         played = time.monotonic()
-        fitted = fit_network(lives, held_out, config.seed)
+        network, steps, loss, without = fit_network(lives, held_out, config.seed)
         folder.record(config, {"seed": config.seed, "windows": config.windows})
-        facts = {"source": config.source, "loss": fitted.loss, "features": list(FEATURE_NAMES)}
-        write_hazards(file, fitted.network, facts)
+        facts = {"source": config.source, "loss": loss, "features": list(FEATURE_NAMES)}
+        write_hazards(file, network, facts)
         console = Console()
         said = f"{len(lives.ages):,} judgements of jobs and {len(held_out.ages):,} of later ones in"
         console.print(f"{said} {played - begin:.0f} s; fitted in {time.monotonic() - played:.0f} s")
         console.print(
-            f"loss of a later job: {fitted.loss:.3f} nats (step {fitted.steps}); by the run times of all jobs"
-            f" together {fitted.without:.3f}"
+            f"loss of a later job: {loss:.3f} nats (step {steps}); by the run times of all jobs"
+            f" together {without:.3f}"
         )
         console.print(f"network: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)

@@ -21,6 +21,7 @@ from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, RE
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
 SCATTER = 0.15
 
+_HELD_OUT = 0.2  # share of the jobs
 
 #: fields of `Pairs` with a row for each pair
 _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
@@ -125,13 +126,6 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> Pairs:
     return Pairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
 
 
-def _split(pairs: Pairs, rng: np.random.Generator, share: float = 0.2) -> tuple[Pairs, Pairs]:
-    """(pairs of known jobs, pairs with a job that was held out)."""
-    held = rng.random(len(pairs.profiles)) < share
-    unseen = held[pairs.own] | held[pairs.other]
-    return pairs.rows(~unseen), pairs.rows(unseen)
-
-
 class _Networks(nn.Module):
     """The networks of `ringyard_baselines.papers.interference_aware.networks`, with gradients."""
 
@@ -205,7 +199,9 @@ def fit_interference(data: str | None, out: str | None, seed: int) -> None:
     """
     rng = np.random.default_rng(seed)
     pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)
-    known, unseen = _split(pairs, rng)
+    held_out = rng.random(len(pairs.profiles)) < _HELD_OUT
+    without = held_out[pairs.own] | held_out[pairs.other]
+    known, unseen = pairs.rows(~without), pairs.rows(without)
     networks = train_networks(known, seed, epochs=30 if data is None else 400)
     table = Table(title=f"{pairs.source}; mean absolute error of predicted speed (1: as fast as alone)")
     for title in ("pairs", "count", "IASP", "IAPP", "always the mean"):

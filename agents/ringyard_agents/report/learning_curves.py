@@ -1,6 +1,6 @@
 """Learning curves of finished training runs: runs that differ only in their seed are one curve."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,12 @@ def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
 
 def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
     """{settings in which they differ from the other runs: runs that differ in their seed only}."""
-    different = _different([run.settings for run in runs])
+    settings = [run.settings for run in runs]
+    different = [
+        name
+        for name in dict.fromkeys(name for one in settings for name in one)
+        if name.partition(".")[0] not in _NO_VARIANTS and len({repr(one.get(name)) for one in settings}) > 1
+    ]
     variants: dict[str, list[Trained]] = {}
     for run in runs:
         variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)
@@ -89,15 +94,6 @@ def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
     if len(set(labels)) < len(labels) or "" in labels or len(short) > _MOST_SAID:
         labels = names_of([group[0].folder for group in groups])
     return dict(zip(labels, groups, strict=True))
-
-
-def _different(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings in which runs differ."""
-    return [
-        name
-        for name in dict.fromkeys(name for one in settings for name in one)
-        if name.partition(".")[0] not in _NO_VARIANTS and len({repr(one.get(name)) for one in settings}) > 1
-    ]
 
 
 def _without_parts(names: Sequence[str]) -> list[str]:

@@ -41,7 +41,12 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
         if record.status != "done":
             say(console, f"failed: job {said(record, names)}: {record.why}")
     say(console, f"table: {folder / 'sweep.csv'}")
-    _draw(console, folder, table, names, logarithmic)
+    several = np.isfinite(table["objective"].astype(float)).sum() > 1
+    if several and importlib.util.find_spec("matplotlib") is None:
+        say(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
+    elif several:
+        draw_sweep(table, names, folder / "sweep.png", logarithmic)
+        say(console, f"plot: {folder / 'sweep.png'}")
     best = best_job(records)
     if best is not None:
         see = shlex.join(["ringyard", "best", str(folder)])
@@ -76,22 +81,6 @@ def _header(name: str, names: Sequence[str]) -> str:
     last = name.rpartition(".")[2]
     unique = sum(one.rpartition(".")[2] == last for one in names) == 1
     return (last if unique else name.replace(".", ".\n")).replace(" to ", " to\n")
-
-
-def _draw(
-    console: Console,
-    folder: Path,
-    table: pd.DataFrame,
-    settings: Sequence[str],
-    logarithmic: Collection[str],
-) -> None:
-    if np.isfinite(table["objective"].astype(float)).sum() < 2:
-        return
-    if importlib.util.find_spec("matplotlib") is None:
-        say(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
-        return
-    draw_sweep(table, settings, folder / "sweep.png", logarithmic)
-    say(console, f"plot: {folder / 'sweep.png'}")
 
 
 def draw_sweep(
@@ -145,7 +134,8 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, log
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
         places, chosen = [labels.index(str(value)) for value in column], labels.index(str(chosen))
-        axis.set_xticks(range(len(labels)), [_short(label) for label in labels], rotation=20, ha="right")
+        short = [label if len(label) <= 24 else f"{label[:21]}..." for label in labels]
+        axis.set_xticks(range(len(labels)), short, rotation=20, ha="right")
         axis.set_xlim(-0.5, len(labels) - 0.5)
     points = axis.scatter(places, done["objective"], s=22, c=done["job"], cmap="viridis")
     axis.scatter([chosen], [best["objective"]], s=90, facecolors="none", edgecolors="tab:red", label="best")
@@ -162,7 +152,3 @@ def _logarithmic_scale(axis: Any, reach: float) -> None:
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADES_FROM else (1.0,)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 24 else f"{label[:21]}..."
