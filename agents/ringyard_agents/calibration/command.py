@@ -94,11 +94,7 @@ def _check_names(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, float]:
-    """{model: bytes of one all-reduce}: given, else of the profile of that name.
-
-    Args:
-        rows: name the models.
-        words: NAME=BYTES of some.
+    """{model: bytes of one all-reduce}: given as NAME=BYTES, else of the profile of that name.
 
     Raises:
         ConfigurationError: another word, a model with neither, or bytes of a model that the rows do not name.

@@ -270,14 +270,7 @@ def _write_end(
     images: Sequence[Path],
     schedule: NDArray[np.uint8] | None,
 ) -> None:
-    """Write the results as a table, and plots and a schedule as images.
-
-    Args:
-        writer: of the run.
-        reached: as in training.json.
-        images: PNG files.
-        schedule: [height, width, 3] pixels.
-    """
+    """Write the results of training.json as a table, PNG files and pixels of a schedule as images."""
     metric, best = reached["metric"], reached["best"]
     rows = [("the best agent", best), *reached["baselines"].items()]
     lines = [f"| | {metric} | best agent / it |", "|---|---:|---:|"]

@@ -51,15 +51,7 @@ def _part(group: str, *overrides: str) -> Any:
 def _lack(
     known: ModelProfile | None, model: str, gpu_type: str, serves: bool = False, shares: bool = False
 ) -> str:
-    """Return what a job lacks to be simulated; "" if nothing.
-
-    Args:
-        known: the profile of its model.
-        model: its name.
-        gpu_type: of its GPUs.
-        serves: it has parameter servers.
-        shares: another job is on its GPUs.
-    """
+    """Return what a job lacks to be simulated, given the profile `known` of its model; "" if nothing."""
     if gpu_type not in GPU_MEMORY_BYTES:
         return f"GPU type {gpu_type} does not ship"
     if not model:
