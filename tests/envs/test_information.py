@@ -344,7 +344,7 @@ def test_only_families_and_the_loop_reach_behind_the_view():
         for file in folder.rglob("*.py")
         if re.search(r"import [^.]*?\blive\b|(view|sim|draft)\._?state\b", file.read_text())
     }
-    policies = {"allocating.py", "least_estimated.py", "ordered.py", "preemptive.py"}
+    policies = {"allocating.py", "ordered.py", "preemptive.py"}
     assert reaching == {*policies, "scheduler.py"}  # the loop looks at powers
 
 
