@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.report.figures import save_figure
+from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.report import (
     check_choices,
     draw_sets,

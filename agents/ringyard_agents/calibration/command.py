@@ -17,7 +17,7 @@ from ringyard_agents.calibration.own_fits import fit_rows, held_out
 from ringyard_agents.calibration.own_profiles import own_models
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
 from ringyard_agents.measurements import parts_of, read_rows
-from ringyard_agents.report.figures import save_figure
+from ringyard_agents.runs.figures import save_figure
 
 _COMMAND = "ringyard calibrate"
 _MOST_BYTES = 1e15  # of one all-reduce

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ringyard_agents.report.comparison_table import METRIC_COLUMNS
-from ringyard_agents.report.figures import save_figure
 from ringyard_agents.report.time_series import band_of_means
+from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.runs.run_index import Trained, names_of
 
 _POINTS = 200

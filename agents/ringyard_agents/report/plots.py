@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.figures import save_figure
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
 from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
+from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.runs.run_index import Compared, find_runs, names_of
 
 #: (name, what draws into axes, title)

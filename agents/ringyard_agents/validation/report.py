@@ -13,7 +13,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
-from ringyard_agents.report.figures import save_figure
+from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, Judged, judge_all
 
 _HEAD = """# Validation: predicted against measured
