@@ -190,14 +190,18 @@ def work(name):
         print(turn(), flush=True)
 
 
+def tree(checkout):
+    """Environment variables of a process that imports a checkout's packages."""
+    folders = [Path(checkout).resolve() / part for part in ("envs", "baselines", "agents")]
+    return {"PYTHONPATH": os.pathsep.join(map(str, folders)), "RINGYARD_CHECK": "0"}
+
+
 def child(name, checkout, variables):
     """A process that waits for its turns: a checkout's own benchmark on its own packages."""
-    folders = [Path(checkout).resolve() / part for part in ("envs", "baselines", "agents")]
-    own = {"PYTHONPATH": os.pathsep.join(map(str, folders)), "RINGYARD_CHECK": "0", **variables}
     script = Path(checkout).resolve() / "benchmarks" / "in_turns.py"
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", str(script), "--work", name],
-        env={**os.environ, **own},
+        env={**os.environ, **tree(checkout), **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
