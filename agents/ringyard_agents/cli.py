@@ -218,7 +218,9 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
             "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="a run, or a folder of runs"),
             "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
             "--format": dict(default="png", choices=("png", "pdf", "svg"), help="(%(default)s)"),
-            "--most": dict(type=int, default=12, help="schedulers in a plot, the best (%(default)s)"),
+            "--most": dict(
+                type=int, default=12, help="schedulers in a plot, those of the least mean JCT (%(default)s)"
+            ),
         },
     ),
     "best": (
@@ -238,7 +240,10 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
             "--network": dict(default="own", help="name of the network, if rows name none (%(default)s)"),
             "--interconnect": dict(default="own", help="and of what is inside a server (%(default)s)"),
             "--gradient-bytes": dict(
-                action="append", default=[], metavar="NAME=BYTES", help="of a new model"
+                action="append",
+                default=[],
+                metavar="NAME=BYTES",
+                help="of a new model: 4 bytes x parameters in fp32",
             ),
             "--overwrite": dict(action="store_true", help="replace yamls of another hand, too"),
         },
@@ -264,7 +269,7 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
                 default="",
                 help="a yaml of conf/reproduction, such as ones; without it, an error names them all",
             ),
-            "--seeds": dict(type=int, help="workloads (default: each paper's own, 10 or more)"),
+            "--seeds": dict(type=int, help="workloads (2 or more; default: each paper's own, 10 or more)"),
             "--workers": dict(type=int, help="processes (default: one per core)"),
         },
     ),
@@ -281,8 +286,12 @@ _PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, A
         _traces,
         "Without words: where each public trace is, and its licence. NAME FILE: what a local copy holds.",
         {
-            "name": dict(metavar="NAME", nargs="?", help="as workload=NAME; csv: your own file"),
-            "file": dict(metavar="FILE", nargs="?", help="a CSV, or what the trace is published as"),
+            "name": dict(
+                metavar="NAME", nargs="?", help="one that `ringyard traces` lists; csv: your own file"
+            ),
+            "file": dict(
+                metavar="FILE", nargs="?", help="a CSV, or what the trace is published as, maybe .gz"
+            ),
         },
     ),
 }

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral, Real
 from types import FunctionType, GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, TypeVar
 
@@ -78,6 +79,8 @@ class Interval:
 
     def __str__(self) -> str:
         """What an error says was expected."""
+        if self.text == "(-inf, inf)":
+            return "a whole number" if self.whole else "a finite number"
         return f"a {'whole ' * self.whole}number in {self.text}"
 
 
@@ -90,11 +93,8 @@ def shown(value: Any) -> str:
 #: {error of pydantic: what was expected}, where its own words name a Python type
 _EXPECTED = {
     "bool_type": "true or false",
-    "float_type": "a number",
-    "int_type": "a whole number",
     "dict_type": "a mapping {key: value}",
     "missing": "a longer list",
-    "none_required": "none",
     "string_type": "text",
     "too_long": "a shorter list",
     "tuple_type": "a list",
@@ -129,11 +129,16 @@ def _expect(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
     return Annotated[base, AfterValidator(check)]
 
 
-def _number(kind: Any, text: str) -> Any:
+def _number(kind: type, text: str) -> Any:
     interval = Interval(text, kind is int)
     low, high = interval.ends
-    strict = Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
-    return _expect(strict, lambda value: low <= value <= high, str(interval))
+
+    def holds(value: Any) -> bool:
+        number = _python_scalar(value)
+        right = isinstance(number, Integral if interval.whole else Real) and not isinstance(number, bool)
+        return right and low <= number <= high
+
+    return _expect(Any, holds, str(interval))
 
 
 def _protocol(kind: Any) -> Any:
@@ -157,6 +162,8 @@ def _read(hint: Any) -> Any:
         return _expect(_read(base), _RULES[rule], f"one that is {rule}")
     if kind in (int, float):
         return _number(kind, "(-inf, inf)")
+    if kind is NoneType:
+        return _expect(Any, lambda value: value is None, "none")
     if kind in (bool, str):
         return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
     if kind in (typing.Union, UnionType):
@@ -166,7 +173,7 @@ def _read(hint: Any) -> Any:
         return _expect(Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}")
     if getattr(kind, "_is_protocol", False):
         return _protocol(kind)
-    if kind in (Any, Callable, NoneType) or not isinstance(kind, type) or issubclass(kind, StrEnum):
+    if kind in (Any, Callable) or not isinstance(kind, type) or issubclass(kind, StrEnum):
         return hint
     read = tuple(one if one is ... else _read(one) for one in arguments)
     if read and issubclass(kind, Mapping):

@@ -163,7 +163,7 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "unknown paper"),
+        ([], "no paper; expected one of"),
         (["nobody"], "unknown paper"),
         (["ones", "--all"], "unrecognized arguments: --all"),
     ],

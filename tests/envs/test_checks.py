@@ -63,7 +63,7 @@ def test_what_is_accepted(value, annotation):
     ("value", "annotation", "said"),
     [
         *[(value, Positive, "expected a number") for value in (NAN, INF, -INF, 0, True, "1", 1j, None)],
-        *[(value, float, r"expected a number") for value in (NAN, INF, np.bool_(True))],
+        *[(value, float, "expected a finite number") for value in (NAN, INF, np.bool_(True))],
         *[
             (value, Count, "expected a whole number")
             for value in (0, 1.0, np.float64(1), True, 2**31, 10**400)
@@ -76,6 +76,11 @@ def test_what_is_accepted(value, annotation):
         ],
         ([0.3, 0.2], Pair, r" is \[0.3, 0.2\]; expected one that is ascending"),
         ([0.5, 2], Pair, r"\[1\] is 2; expected a number in \[0, 1\]"),
+        *[
+            (np.array(1), kind, rf"is array\(1\); expected a {said}")
+            for kind, said in ((float, "finite number"), (int, "whole number"))
+        ],
+        ("abc", Count | None, r"expected a whole number in \[1, 2147483647\], or none"),
         (5, Names, " is 5; expected text, or a list"),
         (["a", 5], Names, r"\[1\] is 5; expected text, or a mapping"),
         ({"a": -1}, Weights, r"\['a'\] is -1; expected"),

@@ -68,7 +68,8 @@ def read_paper(paper: str) -> dict[str, Any]:
     """
     files = config_files("reproduction")
     if paper not in files:
-        raise ConfigurationError(f"unknown paper {paper!r}; expected one of {', '.join(files)}")
+        found = f"unknown paper {paper!r}" if paper else "no paper"
+        raise ConfigurationError(f"{found}; expected one of {', '.join(files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]

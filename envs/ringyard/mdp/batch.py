@@ -188,14 +188,21 @@ class ClusterBatch:
             kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
         if given.shape != wanted.shape or kind.kind not in ("iu" if wanted.ndim == 1 else "fiu"):
             raise self._refused(f"{kind} of shape {given.shape}")
+        if kind.kind == "u" and given.max() > np.iinfo(np.int64).max:
+            raise self._refused(f"as large as {given.max()}")
         return given.astype(wanted.dtype, order="C")
 
     def _refused(self, what: str) -> ActionError:
-        count, *shape = self._null_actions.shape
-        numbers = f"{shape[0]} scores from -1 to 1" if shape else "an integer"
-        return ActionError(
-            f"actions are {what}; expected {numbers} for each cluster, of which there are {count}"
-        )
+        expected = f"{self.expected_action} for each cluster, of which there are {self.num_clusters}"
+        return ActionError(f"actions are {what}; expected {expected}")
+
+    @property
+    def expected_action(self) -> str:
+        """What an error says is an action of one cluster."""
+        _, *shape = self._null_actions.shape
+        if shape:
+            return f"an array of shape {tuple(shape)}, scores from -1 to 1,"
+        return f"an integer from 0 to {self.setting.actions.mask_size - 1}"
 
     def _as_kernels_read(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """[B] numbers and [B, scores]; kernels read one of them."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ActionError, ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import feature_table
@@ -268,7 +268,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action, and let time pass to the next decision; see the class."""
-        actions = self.batch.given([action])
+        try:
+            actions = self.batch.given([action])
+        except ActionError:
+            expected = self.batch.expected_action.rstrip(",")
+            raise ActionError(f"action is {shown(action)}; expected {expected}") from None
         masked = self.batch.valid(actions, _ONLY)
         self.batch.step(actions)
         self._show()
