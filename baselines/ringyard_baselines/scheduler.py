@@ -187,7 +187,7 @@ def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
 
 
 def _check_used_capabilities(sim: Simulator, scheduler: Scheduler, used: Capabilities) -> None:
-    """Raise a SchedulerError if a run that has ended used capabilities that the scheduler does not declare."""
+    """Raise a SchedulerError if a run that has ended used capabilities that the scheduler lacks."""
     cluster = sim.state.clusters[0]
     if cluster["num_preemptions"]:
         used |= Capabilities.PREEMPT
