@@ -9,7 +9,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import Count, require, shown
+from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.experiments import require_experiment
@@ -90,7 +90,7 @@ def _results(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
     """Results of every scheduler on every workload, one after the other in this process."""
-    require("seeds", seeds, Count)
+    require("seeds", seeds, PositiveInt)
     if preset is not None:
         require_experiment(preset)
     with hydra_initialized():

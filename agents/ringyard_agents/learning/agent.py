@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from ringyard.allocator import Rates
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
@@ -181,7 +181,7 @@ def load_agent(
     checkpoint: str | None = None,
     name: str = "agent",
     trust: Trust = (),
-    stop_price: Amount | None = None,
+    stop_price: NonNegative | None = None,
 ) -> AgentScheduler:
     """The agent of a checkpoint.
 
