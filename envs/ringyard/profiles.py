@@ -15,7 +15,6 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
-
 _StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, NonNegative, NonNegative]
 
 
