@@ -9,11 +9,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import Count, require, shown
+from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.experiments import require_experiment
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.config.schema import check_groups, check_settings
@@ -90,10 +90,10 @@ def _results(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
     """Results of every scheduler on every workload, one after the other in this process."""
-    require("seeds", seeds, Count)
+    require("seeds", seeds, PositiveInt)
     if preset is not None:
         require_experiment(preset)
-    with hydra_configs():
+    with hydra_initialized():
         config = _composed(preset, overrides)
         named = [_labelled(one) for one in schedulers]
     labels = [label for label, _ in named]

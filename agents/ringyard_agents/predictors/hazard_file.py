@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, Gamma, SizePower, Stay
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -49,7 +49,7 @@ def hazard(
     placement: PlacementRule,
     file: str | None = None,
     stay: float = 0.2,
-    gpu_power: Amount = 1.0,
+    gpu_power: NonNegative = 1.0,
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
     """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
@@ -62,7 +62,7 @@ def allocator_hazard(
     stay: Stay = 0.5,
     gamma: Gamma = 0.75,
     size_power: SizePower = 0.7,
-    stop_price: Amount = 0.0,
+    stop_price: NonNegative = 0.0,
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
     allocator = Allocator(

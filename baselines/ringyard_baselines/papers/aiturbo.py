@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, Share, checked
+from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -146,9 +146,9 @@ class AITurbo(Scheduler):
         thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0),
         within_level: WithinLevel = WithinLevel.SCORE,
         gpu_weight: Positive = 10.0,
-        max_servers: Count = 10,
+        max_servers: PositiveInt = 10,
         predictor: Predictor = Predictor.WORKLOAD,
-        confidence: Share = 0.5,
+        confidence: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -47,7 +47,7 @@ class Optimus(Scheduler):
         placement: PlacementRule,
         round_seconds: Positive = 600.0,
         samples: Annotated[int, "[6, 100]"] = 8,
-        max_servers: Count = 10,
+        max_servers: PositiveInt = 10,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds

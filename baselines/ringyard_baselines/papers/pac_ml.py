@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Count, checked
+from ringyard.checks import PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -90,7 +90,7 @@ class PartitioningHeuristic(Scheduler):
         placement: PlacementRule,
         policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max",
         most_workers: Annotated[int, "[1, 1000000]"] = 16,
-        ramp_shape: tuple[Count, Count, Count] | None = None,
+        ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
     ) -> None:
         self.name = policy
         self.observability = Information.SIZES

@@ -23,7 +23,7 @@ from ringyard.allocator import (
     put_rates,
     rates_of,
 )
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.performance.model import Physics
@@ -116,7 +116,7 @@ def allocator(
     size_power: SizePower = 0.7,
     stay: Stay = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
-    stop_price: Amount = 0.0,
+    stop_price: NonNegative = 0.0,
     estimate: Literal["predicted", "attained"] = "predicted",
 ) -> AllocatingScheduler:
     """The allocator by an estimate of the seconds left.

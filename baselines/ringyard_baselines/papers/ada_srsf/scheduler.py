@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
@@ -109,9 +109,9 @@ class AdaSrsf(Scheduler):
         self,
         placement: PlacementRule,
         adaptive: bool = True,
-        most_transfers: Count = 2,
+        most_transfers: PositiveInt = 2,
         beta_seconds_per_megabyte: Positive = 0.856e-3,
-        eta_seconds_per_megabyte: Amount = 0.235e-3,
+        eta_seconds_per_megabyte: NonNegative = 0.235e-3,
     ) -> None:
         self.name = "ada_srsf" if adaptive else f"srsf_{most_transfers}"
         self.placement = placement
