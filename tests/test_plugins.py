@@ -33,7 +33,7 @@ from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.classic.start_only import fifo
 from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import run
 from worlds import everything
 

@@ -11,7 +11,7 @@ from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, 
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import predicted_seconds
+from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
 
@@ -35,7 +35,7 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
 #: {order: ([n] urgency of these jobs, ascending; what it takes)}
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Information]]
 ORDERS = {
-    "srtf": (predicted_seconds, Information.PREDICTIONS),
+    "srtf": (expected_seconds_left, Information.PREDICTIONS),
     "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Information.NOTHING),
     "las": (lambda view, jobs: view.of(jobs).attained_service, Information.ATTAINED_SERVICE),
 }

@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, place_in_queue
+from ringyard_baselines.policies.priority_rule import QUEUE_SPAN, JobKey, KeyChanges, service_queue_key
 
 
 @kernel
@@ -59,7 +59,7 @@ def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
 @fills(JobKey)
 def running_first(job: Job, now: float, parameters: FloatVector) -> float:
     """Queue, then place in it."""
-    return place_in_queue(job, _queue_of(job, now, parameters))
+    return service_queue_key(job, _queue_of(job, now, parameters))
 
 
 @fills(JobKey)
@@ -94,7 +94,7 @@ def as_the_public_simulator(job: Job, now: float, parameters: FloatVector) -> fl
     if counted == 0.0 or (starved and _waited(job, now) >= np.floor(_patience(job, now, parameters[0]))):
         _count_from_here(job, now)
         queue = 0
-    return place_in_queue(job, queue)
+    return service_queue_key(job, queue)
 
 
 @fills(JobKey)

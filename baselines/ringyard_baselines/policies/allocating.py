@@ -46,7 +46,7 @@ def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bo
     return True
 
 
-def capabilities_of(allocator: Allocator) -> Capabilities:
+def allocator_capabilities(allocator: Allocator) -> Capabilities:
     """What an allocator may do to jobs."""
     if allocator.starts is not None:
         return Capabilities.START
@@ -73,7 +73,7 @@ class AllocatingScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.allocator = allocator
-        self.capabilities = capabilities_of(allocator)
+        self.capabilities = allocator_capabilities(allocator)
         self.observability: Information = allocator.takes
         self.round_seconds: float | None = round_seconds
         self._plan: Plan | None = None
