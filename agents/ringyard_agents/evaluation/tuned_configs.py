@@ -14,6 +14,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard_agents.config.compose import Entry, plain, require_rule, scheduler_config
+from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Powers, Scheduler
@@ -146,6 +147,8 @@ def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
+        if text := find_interpolation(content):
+            raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
         setting = content.pop(_FOUND_IN, None) if isinstance(content, dict) else None
         found = _FILE.validate_python(content)
         for name, best in found.items():
