@@ -23,7 +23,7 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -325,7 +325,9 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
-    sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
+    sim = simulator(
+        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
+    )
     scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
@@ -395,7 +397,7 @@ def test_ideal_performance_needs_no_placement():
 def test_every_world_runs(group):
     for name in names(group):
         parts = composed("simulate", f"{group}={name}", *MODELLED, "seed=3")
-        built = {g: instantiate(parts[g], _convert_="all") for g in WORLD}
+        built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
         scheduler = instantiate(parts.scheduler)
         sim = Simulator(

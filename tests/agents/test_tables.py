@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
@@ -36,7 +36,7 @@ FIFO = {
 
 def world(*words):
     config = composed("compare", "workload.num_jobs=8", *words)
-    return {part: plain(config[part]) for part in WORLD}
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text(TRACE)
     config = composed("compare", "workload=csv", f"workload.path={file}", "failures=frequent")
-    whole = {part: plain(config[part]) for part in WORLD}
+    whole = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
     for given, different in ((whole, 1), (parts, 3), (world(), 3)):
         assert check([Task("fifo", FIFO, given, workload, 0) for workload in range(3)]) == different
