@@ -125,10 +125,10 @@ def _complete(words: Sequence[str]) -> None:
 
 
 def _plot(given: Namespace) -> None:
-    from ringyard.checks import Count, require
+    from ringyard.checks import PositiveInt, require
     from ringyard.errors import ConfigurationError
 
-    require("--most", given.most, Count)
+    require("--most", given.most, PositiveInt)
 
     from ringyard_agents.report.plots import plot_runs
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from ringyard.checks import Count, Positive, require
+from ringyard.checks import Positive, PositiveInt, require
 from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.sim.metrics import Window
 from ringyard_agents.config.target_validation import check_targets
@@ -92,7 +92,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "options": Mapping[str, Mapping[str, Sequence[object]]],
         "seeds": Annotated[int, "[1, 1000000]"],
         "first_seeds": Annotated[int, "[1, 1000000]"],
-        "kept": Count,
+        "kept": PositiveInt,
         "close": Annotated[float, "[0, 1]"],
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
@@ -105,7 +105,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fit-hazard": _COMMON_SETTINGS
     | {
         "loads": Annotated[Sequence[Positive], "not empty"] | None,
-        "windows": Count,
+        "windows": PositiveInt,
         "held_out": Annotated[float, "(0, 1)"],
         "source": str,
         "file": str | None,
@@ -115,8 +115,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "agent": Group,
         "callbacks": Group,
         "total_decisions": Decisions,
-        "num_workloads": Count,
-        "num_threads": Count | None,
+        "num_workloads": PositiveInt,
+        "num_threads": PositiveInt | None,
         "device": Literal["auto", "cpu", "cuda"],
         "init": str | None,
         "resume": str | None,
@@ -128,9 +128,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "constraint.most": MetricBound | str | Group | None,
         "constraint.step": Annotated[float, "(0, 1000]"],
         "evaluate.every": Decisions,
-        "evaluate.workloads": Count,
+        "evaluate.workloads": PositiveInt,
         "evaluate.workload_seed": Seed,
-        "evaluate.patience": Count | None,
+        "evaluate.patience": PositiveInt | None,
         "evaluate.prune": Literal["median", "successive_halving"] | None,
         "evaluate.schedulers": Sequence[str | Group],
     },

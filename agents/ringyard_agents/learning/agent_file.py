@@ -14,6 +14,7 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
+from ringyard_agents.learning.stored_names import update_names
 from ringyard_agents.shipped_agents import agent_place
 
 AGENT = "agent.safetensors"  # best on the evaluation workloads
@@ -113,7 +114,7 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
         and isinstance(weights, dict)
     ):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return checked_parts(parts, trust, file), Checkpoint(saved.arrays, weights)
+    return checked_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
 
 
 def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from ringyard_agents.config.safe_load import Trust, check_classes, training_grou
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
 from ringyard_agents.learning.learner import Learner
+from ringyard_agents.learning.stored_names import update_settings
 from ringyard_agents.runs.run_folder import leaves
 
 #: settings that a run may change when it goes on
@@ -74,6 +75,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not of a training run")
+    saved = update_settings(saved)
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
         saved = {**_LATER, **saved, "evaluate": {"patience": None, "prune": None, **saved["evaluate"]}}
     check_classes(saved, training_groups(), trust, str(file))
