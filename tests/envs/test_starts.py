@@ -19,20 +19,20 @@ from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
 from ringyard_baselines.classic.start_only import smallest_work
 from ringyard_baselines.policies.allocating import AllocatingScheduler
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.scheduler import Capabilities, run
 
 
 @pytest.mark.parametrize("rule", [consolidate, least_fragmenting])
 @pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic"])
 def test_scores_of_zero_start_the_smallest_work_first(name, rule):
     world = experiment(name)
-    table = ClusterBatch(replace(world, num_workloads=1), 1).bank.table(0)
+    table = ClusterBatch(replace(world, num_workloads=1), 1).workload_cache.table(0)
     ends = []
     for scheduler in (AllocatingScheduler(Allocator(starts=Starts(rule()))), smallest_work(rule())):
         sim = Simulator(world.cluster, table, world.performance, world.restart, failures=world.failures)
         run(sim, scheduler, np.random.default_rng(0))
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
-    assert scheduler.may == Powers.STARTS
+    assert scheduler.capabilities == Capabilities.START
     assert ends[0] == ends[1]
 
 
@@ -50,7 +50,7 @@ def batch_of(gpus, submit, starts):
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     return batch
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from ringyard.allocator import Rates
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
@@ -17,7 +17,7 @@ from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Templa
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.workload_cache import QUEUE_TAKES, queue_priority
+from ringyard.mdp.workload_cache import QUEUE_ORDER_OBSERVABILITY, queue_priority
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -28,27 +28,27 @@ from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: maximum number of jobs to score, in order of arrival: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
 
 
-def powers_of(actions: ActionKind) -> Powers:
+def capabilities_of(actions: ActionKind) -> Capabilities:
     """Capabilities of an agent with these actions; with scores, those of the allocator."""
     if isinstance(actions, Scores):
-        return allocating.powers_of(actions.allocator)
+        return allocating.capabilities_of(actions.allocator)
     assert isinstance(actions, Actions)
-    may = Powers.STARTS
+    capabilities = Capabilities.START
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
-        may |= Powers.STOPS
+        capabilities |= Capabilities.PREEMPT
     options: tuple[Template | Adjustment, ...] = (*actions.starts, *actions.adjustments)
     for one in options:
         if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
-            may |= Powers.RESIZES
+            capabilities |= Capabilities.RESIZE
         if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
-            may |= Powers.CORES
-    return may
+            capabilities |= Capabilities.CORES
+    return capabilities
 
 
 def act(policy: Policy, observation: Any, mask: Any) -> Any:
@@ -80,8 +80,10 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
-        self.information = observation.knows | QUEUE_TAKES[actions.queue_order] | actions.takes
-        self.may = powers_of(actions)
+        self.observability = (
+            observation.knows | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.takes
+        )
+        self.capabilities = capabilities_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = actions.refusing(False)
@@ -112,7 +114,7 @@ class AgentScheduler(Scheduler):
         """
         return act(self.policy, observation, mask)
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
         records = sim.state.jobs[0, : len(sim.jobs)]
         sim.prioritise(queue_priority(self.actions.queue_order, records))
@@ -149,13 +151,15 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(setting, 1, state=state)
-        self._rates = self._rates or batch.bank.rates_of(state.jobs[0, : state.clusters["num_jobs"][0]])
-        batch.settle(self._rates)
+        self._rates = self._rates or batch.workload_cache.rates_of(
+            state.jobs[0, : state.clusters["num_jobs"][0]]
+        )
+        batch.resume(self._rates)
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:
         action = self.policy.act(batch.split(batch.observations), batch.masks)
-        batch.valid(action, np.array([0]))
+        batch.replace_invalid(action, np.array([0]))
         return action
 
 
@@ -179,7 +183,7 @@ def load_agent(
     checkpoint: str | None = None,
     name: str = "agent",
     trust: Trust = (),
-    stop_price: Amount | None = None,
+    stop_price: NonNegative | None = None,
 ) -> AgentScheduler:
     """The agent of a checkpoint.
 
@@ -220,7 +224,7 @@ def load(
     name = "agent" if checkpoint is None else str(checkpoint)
     agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
     if env is not None:
-        setting = getattr(getattr(env, "unwrapped", None), "setting", env)
+        setting = getattr(getattr(env, "unwrapped", None), "config", env)
         if not isinstance(setting, EnvConfig):
             raise ConfigurationError(
                 f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
