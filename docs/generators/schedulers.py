@@ -39,8 +39,8 @@ def _described(one: Leaf) -> dict[str, Any]:
     return {
         "name": one.name,
         "told": one.told,
-        "may": scheduler.may,
-        "knows": scheduler.knows,
+        "capabilities": scheduler.capabilities,
+        "observability": scheduler.total_observability,
         "published": scheduler.published,
         "takes_rule": takes_rule(one.name),
         "module": module,

@@ -35,9 +35,9 @@ from ringyard_agents.evaluation.tuned_configs import (
     tuned_for,
     write_best,
 )
-from ringyard_agents.learning.agent import powers_of
+from ringyard_agents.learning.agent import capabilities_of
 from ringyard_agents.report.comparison_table import notes_of_equal_rows
-from ringyard_baselines.scheduler import Powers
+from ringyard_baselines.scheduler import Capabilities
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
 SLOW_WRONG = "schedulers=[{slow:{scheduler:las,options:{round_seconds:-5}}}]"
@@ -56,20 +56,20 @@ def entries(schedulers):
 
 
 @pytest.mark.parametrize(
-    ("action", "may"),
+    ("action", "capabilities"),
     [
-        ("start", Powers.STARTS),
-        ("start_oldest", Powers.STARTS),
-        ("start_stop", Powers.STOPS),
-        ("sharing", Powers.STOPS),
-        ("partitioning", Powers.RESIZES),
-        ("cores", Powers.STOPS | Powers.CORES),
-        ("elastic", Powers.STOPS | Powers.RESIZES),
-        ("full", Powers.STOPS | Powers.RESIZES | Powers.CORES),
+        ("start", Capabilities.START),
+        ("start_oldest", Capabilities.START),
+        ("start_stop", Capabilities.PREEMPT),
+        ("sharing", Capabilities.PREEMPT),
+        ("partitioning", Capabilities.RESIZE),
+        ("cores", Capabilities.PREEMPT | Capabilities.CORES),
+        ("elastic", Capabilities.PREEMPT | Capabilities.RESIZE),
+        ("full", Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES),
     ],
 )
-def test_what_an_agent_may_do_follows_from_its_actions(action, may):
-    assert powers_of(leaf("action", action)) == may
+def test_what_an_agent_may_do_follows_from_its_actions(action, capabilities):
+    assert capabilities_of(leaf("action", action)) == capabilities
 
 
 def test_entries_have_labels_rules_and_options():

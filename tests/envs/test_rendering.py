@@ -97,7 +97,7 @@ def full():
     world = {name: plain(config[name]) for name in WORLD}
     scheduler = leaf("scheduler", "srtf")
     sim = simulator(world, 0, 3, None, segment_rows=4096)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
     play(sim, scheduler, 250)
     running = sim.state.running[0, : sim.state.clusters[0]["num_running"]].tolist()
     middle = history_of(sim.state, 0, sim.cluster), running, waiting_rows(sim.state, 0).tolist()
@@ -107,7 +107,7 @@ def full():
 
 def play(sim, scheduler, decisions):
     for _ in range(decisions):
-        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
         if sim.done:
             return
         sim.advance()

@@ -21,10 +21,10 @@ from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: attributes that a scheduler needs besides `decide`
-_NEEDED = ("name", "information", "round_seconds", "reset")
+_NEEDED = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or of the command alone
 _NOT_HERE = (
@@ -41,8 +41,8 @@ class _Completed(Scheduler):
     def __init__(self, own: Any) -> None:
         defaults = {
             "name": type(own).__name__,
-            "information": Information.SIZES,
-            "may": Powers.STARTS,
+            "observability": Information.SIZES,
+            "capabilities": Capabilities.START,
             "round_seconds": None,
             "placement": None,
             "reset": lambda cluster, jobs, rng: None,

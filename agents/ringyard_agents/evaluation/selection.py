@@ -175,10 +175,10 @@ def supported_schedulers(
     for label, config in schedulers.items():
         try:
             scheduler = build(config)
-            if scheduler.information & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+            if scheduler.observability & Information.HISTORY and not len(sim.jobs.past.num_gpus):
                 refused[label] = "goes by jobs that have ended before these, and there are none"
                 continue
-            known = sim.jobs.as_known(scheduler.information)
+            known = sim.jobs.as_known(scheduler.observability)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
         except InformationError:

@@ -68,7 +68,9 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
         write_jobs(file, jobs)
     has_tenants = write_tenants(by_tenant, jobs)
     console = Console()
-    print_metrics(console, f"{scheduler.name} (knows: {scheduler.knows})", metrics, bounds)
+    print_metrics(
+        console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
+    )
     print_tenants(console, jobs)
     say(console, f"jobs: {written}")
     if drawings:

@@ -16,7 +16,7 @@ from ringyard.information import Information
 from ringyard_agents.config.compose import Entry, plain, require_rule, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
 _HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
@@ -223,7 +223,7 @@ def names_configuration(entry: Entry) -> bool:
 
 def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
     """(whether it sees how long jobs will run, or a prediction; whether it only starts jobs)."""
-    return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
+    return bool(scheduler.total_observability & _HOW_LONG), scheduler.capabilities == Capabilities.START
 
 
 def built(entry: Entry) -> Scheduler:

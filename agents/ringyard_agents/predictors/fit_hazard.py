@@ -26,7 +26,7 @@ from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.policies.least_estimated import LeastEstimated
-from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
+from ringyard_baselines.tools.survival import CLIPPED, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
     FEATURE_NAMES,
@@ -96,7 +96,7 @@ def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: 
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     sim = simulator(world, window, seed, None)
-    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES))))
+    scheduler = LeastEstimated(consolidate(), SurvivalEstimate(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     rng = np.random.default_rng((seed, window, 1))
     seen = np.zeros(len(sim.jobs), np.bool_)
@@ -117,7 +117,7 @@ def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
 
 
 class _Network(nn.Module):
-    """The network of `ringyard_baselines.tools.hazards`, with gradients."""
+    """The network of `ringyard_baselines.tools.survival`, with gradients."""
 
     def __init__(self, lives: Lives, generator: torch.Generator) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ class LeastEstimated(PreemptiveScheduler):
         """Forget the order, and what the estimate has seen."""
         super().reset(cluster, jobs, rng)
         estimate = self._ranking.estimate
-        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         parameters = np.concatenate([self._powers, np.zeros(len(jobs))])
         self._ranking = replace(self._ranking, notes=estimate.memory_of(jobs), parameters=parameters)
 

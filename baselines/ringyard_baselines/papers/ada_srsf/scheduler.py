@@ -102,7 +102,7 @@ class AdaSrsf(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS
+    observability = Information.SIZES | Information.PREDICTIONS
     round_seconds: float | None = None
 
     def __init__(

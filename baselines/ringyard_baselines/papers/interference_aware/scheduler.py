@@ -59,7 +59,7 @@ class InterferenceAware(Scheduler):
     """
 
     name = "interference_aware"
-    information = Information.SIZES | Information.SPEEDS
+    observability = Information.SIZES | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(

@@ -55,7 +55,7 @@ class PlannedScheduler(Scheduler):
         offline: every job must be there at time 0.
     """
 
-    information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
+    observability = Information.SIZES | Information.DURATIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
