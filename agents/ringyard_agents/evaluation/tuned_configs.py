@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard_agents.config.compose import Entry, plain, require_rule, scheduler_config
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
-_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
+_HOW_LONG = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _FOUND_IN = "found_in"

@@ -172,7 +172,7 @@ def _require_display() -> None:
     except ImportError as error:
         why = str(error)
     raise ConfigurationError(
-        f"render_mode='human' needs a window, but {why}; expected a display and MPLBACKEND=tkagg (qtagg, ...),"
+        f"render_mode='human' needs a window, but {why}; expected a display and MPLBACKEND=tkagg (qtagg ...),"
         " or MPLBACKEND=agg to draw without a window, or render_mode='rgb_array'"
     )
 
@@ -210,13 +210,13 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     isolated run time). `ringyard.mdp.rewards` has the others.
 
     ## Starting state
-    An empty cluster at the first arrival of a job table. `reset` draws one of `num_workloads` tables, or takes
+    An empty cluster at the first arrival of a job table. `reset` draws one of `num_workloads`, or takes
     table k with `reset(options={"workload": k})`.
 
     ## Episode end
     Terminated when every job has ended. Truncated at `limit_seconds`.
 
-    ## Information
+    ## Observability
     * `action_mask`: int8 [actions], 1 where an action is valid, or where a score has a job. It is what
       `action_space.sample(mask)` takes. `action_masks()` returns it in booleans, for sb3-contrib, and
       `ringyard.ActionMaskObservation` adds it to the observation.
