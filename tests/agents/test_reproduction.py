@@ -204,16 +204,19 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
     _, worlds = selected("presets=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        configs = {name: plain(scheduler_config(Entry.read(name))) for name in ("fifo", "para_max")}
+        configs = {name: plain(scheduler_config(Entry.read(name))) for name in ("fifo_backfill", "para_max")}
     fit, refused = supported_schedulers(configs, worlds["full"], 0)
-    assert fit == ["fifo"]
+    assert fit == ["fifo_backfill"]
     assert "acceptable" in refused["para_max"]
 
 
 def test_a_placement_that_would_not_be_used_is_refused():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        assert scheduler_config(Entry.read("fifo@spread")).placement._target_ == "ringyard.placement.spread"
+        assert (
+            scheduler_config(Entry.read("fifo_backfill@spread")).placement._target_
+            == "ringyard.placement.spread"
+        )
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
             with pytest.raises(ConfigurationError, match="brings its own placement"):
                 scheduler_config(Entry.read(entry))

@@ -186,6 +186,6 @@ def warn_of_unused(command: str, words: Sequence[str]) -> None:
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _OF_ENTRIES = {
-    "scheduler": '"schedulers=[fifo, {mine: {scheduler: fifo@pack, options: {counted: true}}}]"',
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {counted: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",
 }
