@@ -1,4 +1,4 @@
-"""What each part of the physics costs: jobs under `fifo_backfill` and environment steps per second, against all off."""
+"""What each part of the physics costs: jobs and environment steps per second, against all off."""
 
 import argparse
 import time
