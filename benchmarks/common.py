@@ -7,7 +7,7 @@ import time
 from hydra.utils import instantiate
 
 from ringyard.compiled import kernel
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 
 
 def build(command, overrides, *groups):
@@ -16,7 +16,7 @@ def build(command, overrides, *groups):
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
-    with hydra_configs():
+    with hydra_initialized():
         config = compose(command, list(overrides))
     return {group: instantiate(config[group], _convert_="all") for group in groups}
 

@@ -13,7 +13,7 @@ from common import machine
 from scipy.stats import bootstrap, t
 
 from ringyard.errors import WorkloadWarning
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.evaluation.evaluate import Task, evaluate
 from ringyard_agents.evaluation.selection import drawn_for
@@ -162,7 +162,7 @@ def main():
     print(machine())
     print(f"pool of {options.pool}, {options.draws} comparisons; share that hold the truth (median width)")
     print("experiment                " + "".join(f"{count:>6d} workloads" for count in COUNTS))
-    with hydra_configs():
+    with hydra_initialized():
         for experiment in options.only:
             values = pool(experiment, options.pool)
             ones = {f"{label} alone": np.ones(options.pool) for label in SCHEDULERS}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas as pd
 from hydra import compose
 
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import Entry
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
@@ -105,7 +105,7 @@ def published(world):
     """Those that a world names, or all rivals of its rule, as `schedulers=` takes them."""
     if world.published:
         return world.published
-    with hydra_configs():
+    with hydra_initialized():
         found = competitors(
             Entry.read(world.rule),
             ComparisonRequest.read(compose("compare", [*world.overrides, f"best={world.best}"])),

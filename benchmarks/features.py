@@ -154,7 +154,7 @@ class Player:
     def __init__(self, setting, num_envs=32):
         self.env = ClusterVectorEnv(num_envs, setting, autoreset_mode="SameStep", copy=False)
         self.env.reset(seed=0)
-        self.env.batch.bank.rows_of(np.arange(setting.num_workloads))
+        self.env.batch.workload_cache.rows_of(np.arange(setting.num_workloads))
         self.actions = np.zeros(num_envs, np.int64)
         self.num_envs = num_envs
 

@@ -77,7 +77,7 @@ def steps(make):
     setting = replace(make(), num_workloads=64)
     env = ClusterVectorEnv(64, setting, autoreset_mode="SameStep", copy=False)
     env.reset(seed=0)
-    env.batch.bank.rows_of(np.arange(64))
+    env.batch.workload_cache.rows_of(np.arange(64))
     actions = np.zeros(64, np.int64)
 
     def turn():
@@ -96,7 +96,7 @@ def stepping(setting, clusters, count, again):
         "ringyard/Cluster-v0",
         num_envs=clusters,
         vectorization_mode="vector_entry_point",
-        setting=setting,
+        config=setting,
         autoreset_mode="SameStep",
     )
     actions, generator = np.zeros(clusters, np.int64), np.ones(1, np.uint64)

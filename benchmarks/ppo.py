@@ -54,7 +54,7 @@ def measure(learner, decisions):
     world = world_of(learner, EnvConfig(num_workloads=512))
     learner.setup({"one": world}, 0)
     batch = learner._world.batch if isinstance(learner, GroupRelative) else learner._env.batch
-    batch.bank.rows_of(np.arange(512))
+    batch.workload_cache.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()
     labels = ("environment", "forward", "update")

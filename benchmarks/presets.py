@@ -13,7 +13,7 @@ from typing import Any
 import hydra
 import numpy as np
 
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSSES
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
@@ -254,7 +254,7 @@ def main() -> None:
     if unknown or arguments.seeds < 1:
         parser.error(f"expected some of {', '.join(PHYSICS)} and --seeds of 1 or more; got {unknown}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with hydra_configs():
+    with hydra_initialized():
         for name in arguments.presets or PHYSICS:
             text = page(name, arguments.seeds, arguments.workers)
             (arguments.out / f"{name}.md").write_text(text)

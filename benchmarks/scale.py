@@ -62,7 +62,7 @@ def stepped(setting):
         "ringyard/Cluster-v0",
         num_envs=CLUSTERS,
         vectorization_mode="vector_entry_point",
-        setting=setting,
+        config=setting,
         num_threads=1,
     )
     actions, generator = np.zeros(CLUSTERS, np.int64), np.ones(1, np.uint64)

@@ -42,13 +42,13 @@ def vector_rate(num_envs, num_threads, steps, fresh, flat, copy, clock=time.perf
         "ringyard/Cluster-v0",
         num_envs=num_envs,
         vectorization_mode="vector_entry_point",
-        setting=setting,
+        config=setting,
         autoreset_mode="SameStep",
         copy=copy,
         num_threads=num_threads,
     )
     if not fresh:
-        env.unwrapped.batch.bank.rows_of(np.arange(CACHED))
+        env.unwrapped.batch.workload_cache.rows_of(np.arange(CACHED))
     actions, generator = np.zeros(num_envs, np.int64), np.ones(1, np.uint64)
     begin = clock()
     _, info = env.reset(seed=0)
@@ -64,7 +64,7 @@ def single_rate(steps, fresh, clock=time.perf_counter):
     """Steps per second of one `ClusterEnv`; of 4 cached workloads, or of fresh ones."""
     env = ringyard.ClusterEnv(EnvConfig(num_workloads=FRESH if fresh else 4))
     if not fresh:
-        env.batch.bank.rows_of(np.arange(4))
+        env.batch.workload_cache.rows_of(np.arange(4))
     _, info = env.reset(seed=0)
     actions, generator = np.zeros(1, np.int64), np.ones(1, np.uint64)
     begin = clock()
@@ -78,14 +78,14 @@ def single_rate(steps, fresh, clock=time.perf_counter):
 
 def table_milliseconds(together):
     """Of one job table of 100 jobs, drawn and made ready with others at a time, in memory used before."""
-    bank = WorkloadCache(EnvConfig(num_workloads=FRESH), 64)
-    parts = [np.arange(first, first + together) for first in range(0, bank.num_rows + 1024, together)]
-    warm = bank.num_rows // together
+    cache = WorkloadCache(EnvConfig(num_workloads=FRESH), 64)
+    parts = [np.arange(first, first + together) for first in range(0, cache.num_rows + 1024, together)]
+    warm = cache.num_rows // together
     for part in parts[:warm]:
-        bank.rows_of(part)
+        cache.rows_of(part)
     begin = time.perf_counter()
     for part in parts[warm:]:
-        bank.rows_of(part)
+        cache.rows_of(part)
     return 1e3 * (time.perf_counter() - begin) / (together * len(parts[warm:]))
 
 

@@ -16,7 +16,7 @@ from ringyard_baselines import sjf
 
 def choice(env, scheduler, jobs, mask):
     """The action nearest to what a scheduler would do: the same job, on the same GPUs if it is offered."""
-    batch, setting, wait = env.batch, env.setting, env.setting.actions.wait
+    batch, setting, wait = env.batch, env.config, env.config.actions.wait
     knows = scheduler.information
     view = ringyard.SchedulingView(batch.state, 0, setting.cluster, jobs, setting.performance, knows)
     for allocation in scheduler.decide(view):
@@ -32,7 +32,7 @@ def episodes(env, scheduler, count):
     """What the scheduler saw and did, a buffer for each episode."""
     for number in range(count):
         observation, info = env.reset(seed=number)
-        table, setting = env.batch.bank.table(info["workload"]), env.setting
+        table, setting = env.batch.workload_cache.table(info["workload"]), env.config
         jobs = ringyard.Simulator(setting.cluster, table, setting.performance).jobs  # with their durations
         scheduler.reset(setting.cluster, jobs.as_known(scheduler.information), np.random.default_rng(number))
         seen, actions, rewards, over = [observation], [], [], False

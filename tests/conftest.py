@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
 from drawn_worlds import SEED, fresh_seed
-from ringyard.config_folder import OWN_FOLDERS
+from ringyard.config_folder import USER_FOLDERS_VARIABLE
 
 os.environ["MPLBACKEND"] = "agg"  # Gymnasium's checker tries render_mode="human", too
 
@@ -70,11 +70,11 @@ def names(group):
 
 def composed(command, *overrides):
     """A command's config, without running it; composing takes long, so that each is composed once."""
-    return copy.deepcopy(_composed(command, overrides, os.environ.get(OWN_FOLDERS)))
+    return copy.deepcopy(_composed(command, overrides, os.environ.get(USER_FOLDERS_VARIABLE)))
 
 
 @functools.cache
-def _composed(command, overrides, own_folders):
+def _composed(command, overrides, user_config_folders):
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(command, list(overrides))

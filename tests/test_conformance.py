@@ -17,7 +17,7 @@ from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.bounds import bounds_of
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.experiments import experiment, setting_of
+from ringyard.mdp.experiments import build_env_config, experiment
 from ringyard.placement import PlacementRule, pack
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
@@ -411,7 +411,7 @@ def test_every_decision_process_runs(group):
         parts = {group: name} | WITH.get(name, {})
         chosen = [f"{key}={value}" for key, value in parts.items()]
         config = composed("train", *chosen, "workload=poisson", "workload.num_jobs=12")
-        env = ClusterEnv(setting_of(config, 4, 0))
+        env = ClusterEnv(build_env_config(config, 4, 0))
         observation, info = env.reset(seed=0)
         done = False
         while not done:

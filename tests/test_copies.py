@@ -16,7 +16,7 @@ from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.compiled import Int32Vector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import preset_ids
+from ringyard.mdp.registration import experiment_ids
 from ringyard.performance import IterationSeconds
 from ringyard.restart import constant
 from ringyard.sim.engine.lifecycle import start
@@ -25,7 +25,7 @@ from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from worlds import everything, random_allocation, random_jobs, rings
 
-PRESETS = sorted(preset_ids().values())
+PRESETS = sorted(experiment_ids().values())
 FACES = {
     "single": lambda setting: ClusterEnv(setting),
     "vector": lambda setting: ClusterVectorEnv(3, setting, "SameStep"),
@@ -133,7 +133,7 @@ def test_forks_of_an_episode_go_on_when_its_job_table_has_made_way():
     env = ClusterEnv(replace(experiment("contention"), num_workloads=10**6))
     env.reset(seed=4)
     fork, other = env.fork(), env.fork()
-    other.batch.bank.num_rows = 2  # room for two tables
+    other.batch.workload_cache.num_rows = 2  # room for two tables
     for k in range(6):
         other.reset(options={"workload": k})
     assert play(fork, 1, 40) == play(env, 1, 40)
@@ -157,7 +157,11 @@ def test_a_shallow_copy_is_a_second_name_of_the_episode():
 
 def test_pickles_hold_only_the_job_tables_that_were_made():
     setting = experiment("contention")
-    assert len(pickle.dumps(ClusterEnv(setting))) < 1e6 < ClusterEnv(setting).batch.bank.rows.records.nbytes
+    assert (
+        len(pickle.dumps(ClusterEnv(setting)))
+        < 1e6
+        < ClusterEnv(setting).batch.workload_cache.rows.records.nbytes
+    )
 
 
 def _play_elsewhere(given, pipe):

@@ -75,7 +75,7 @@ def draft(rule):
 
 def play(part):
     """One cluster behind Gymnasium, always the first valid action."""
-    env = gymnasium.make("ringyard/Cluster-v0", setting=part, disable_env_checker=True)
+    env = gymnasium.make("ringyard/Cluster-v0", config=part, disable_env_checker=True)
     _, info = env.reset(seed=0)
     ended = False
     while not ended:
@@ -85,7 +85,7 @@ def play(part):
 
 
 def play_many(part):
-    env = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=3, setting=part)
+    env = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=3, config=part)
     _, info = env.reset(seed=0)
     for _ in range(30):
         mask = info["action_mask"]

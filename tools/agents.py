@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
@@ -60,7 +60,7 @@ def reproduce_agents(
 
     recipes = [one for one in recipes if _can_be_judged(one, only is not None, say)]
     records = read_records()
-    with hydra_configs():
+    with hydra_initialized():
         if skip_training:
             _require_shipped(recipes, records)
         for recipe in recipes:

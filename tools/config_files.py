@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ringyard.config_folder import own_folders
+from ringyard.config_folder import user_config_folders
 
 TOOLS_CONF = Path(__file__).parent / "conf"
 
@@ -17,6 +17,6 @@ def tool_config_files(group: str) -> dict[str, Path]:
     Returns:
         {name: yaml}, sorted by name.
     """
-    folders = [TOOLS_CONF, *reversed(own_folders())]
+    folders = [TOOLS_CONF, *reversed(user_config_folders())]
     files = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))

@@ -35,11 +35,11 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
 
     import hydra
 
-    from ringyard.config_folder import add_own_folders, config_folder
+    from ringyard.config_folder import add_user_config_folders, config_folder
     from ringyard_agents.runs.sweep_job import Job
 
     options = _options(words)
-    add_own_folders(_folders_named(command, options))
+    add_user_config_folders(_folders_named(command, options))
     task = Job(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):

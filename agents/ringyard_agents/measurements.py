@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from ringyard.checks import Interval, shown
+from ringyard.checks import NumberRange, shown
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 
@@ -28,12 +28,12 @@ class Column:
     """
 
     meaning: str
-    numbers: Interval | None = None
+    numbers: NumberRange | None = None
     required: bool = False
 
 
-_SECONDS, _SAMPLES, _BYTES = Interval("(0, 1e9]"), Interval("(0, 1e9]"), Interval("[1, 1e15]")
-_WHOLE = Interval("[1, 1000000]", whole=True)
+_SECONDS, _SAMPLES, _BYTES = NumberRange("(0, 1e9]"), NumberRange("(0, 1e9]"), NumberRange("[1, 1e15]")
+_WHOLE = NumberRange("[1, 1000000]", whole=True)
 _MOST_GPUS = 100_000
 
 #: {column: what stands in it}; text is "" and a number NaN where a row does not say

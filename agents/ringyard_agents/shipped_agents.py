@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ringyard.checks import shown
-from ringyard.config_folder import own_folders
+from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
 
 #: what the name of an agent that ships begins with
@@ -16,7 +16,7 @@ ZOO = "zoo:"
 
 def zoo_folders() -> list[Path]:
     """Folders of weights and records: of the package, then of RINGYARD_CONF."""
-    return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(own_folders()))]
+    return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(user_config_folders()))]
 
 
 def shipped_agents() -> dict[str, Path]:

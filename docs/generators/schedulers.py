@@ -7,7 +7,7 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import Entry, scheduler_config, takes_rule
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.evaluation.selection import benchmarks
@@ -20,7 +20,7 @@ __all__ = ["pages"]
 def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     GlobalHydra.instance().clear()
-    with hydra_configs():
+    with hydra_initialized():
         described = [_described(one) for one in leaves("scheduler")]
     seen: set[str] = set()
     found = {}

@@ -51,7 +51,7 @@ _LONGEST = 100
 
 
 @dataclass(frozen=True)
-class Interval:
+class NumberRange:
     """Numbers between two ends.
 
     Attributes:
@@ -130,7 +130,7 @@ def _expect(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
 
 
 def _number(kind: type, text: str) -> Any:
-    interval = Interval(text, kind is int)
+    interval = NumberRange(text, kind is int)
     low, high = interval.ends
 
     def holds(value: Any) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ringyard.errors import ConfigurationError
 
 #: environment variable: the user's folders, separated as in PATH, each with groups as in `conf/`
-OWN_FOLDERS = "RINGYARD_CONF"
+USER_FOLDERS_VARIABLE = "RINGYARD_CONF"
 
 
 def config_folder() -> Path:
@@ -19,7 +19,7 @@ def config_folder() -> Path:
 
 
 def _named_folders() -> list[Path]:
-    named = os.environ.get(OWN_FOLDERS, "").split(os.pathsep)
+    named = os.environ.get(USER_FOLDERS_VARIABLE, "").split(os.pathsep)
     return [Path(one).expanduser().absolute() for one in named if one]
 
 
@@ -27,7 +27,7 @@ def _has_a_group(folder: Path) -> bool:
     return any((folder / group).is_dir() for group in _groups())
 
 
-def own_folders() -> tuple[Path, ...]:
+def user_config_folders() -> tuple[Path, ...]:
     """Folders that RINGYARD_CONF names.
 
     Raises:
@@ -37,17 +37,17 @@ def own_folders() -> tuple[Path, ...]:
     for folder in folders:
         if not _has_a_group(folder):
             raise ConfigurationError(
-                f"{OWN_FOLDERS} names {folder}; expected folders with profiles/, network/ and so on"
+                f"{USER_FOLDERS_VARIABLE} names {folder}; expected folders with profiles/, network/ and so on"
             )
     return tuple(folders)
 
 
-def add_own_folders(folders: Iterable[Path]) -> None:
+def add_user_config_folders(folders: Iterable[Path]) -> None:
     """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
     added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
     named = dict.fromkeys(map(str, [*_named_folders(), *added]))
     if named:
-        os.environ[OWN_FOLDERS] = os.pathsep.join(named)
+        os.environ[USER_FOLDERS_VARIABLE] = os.pathsep.join(named)
 
 
 @functools.cache
@@ -56,14 +56,14 @@ def _groups() -> tuple[str, ...]:
     return tuple(sorted(["zoo", *(one.name for one in config_folder().iterdir() if one.is_dir())]))
 
 
-def own_yamls() -> list[Path]:
-    """Every yaml of the groups in `own_folders`."""
-    folders = (folder / group for folder in own_folders() for group in _groups())
+def user_config_files() -> list[Path]:
+    """Every yaml of the groups in `user_config_folders`."""
+    folders = (folder / group for folder in user_config_folders() for group in _groups())
     return sorted(file for folder in folders for file in folder.rglob("*.yaml"))
 
 
 def config_files(group: str) -> dict[str, Path]:
     """{name: yaml} of a group, by name; a user's yaml replaces the one of that name in `conf/`."""
-    folders = [config_folder(), *reversed(own_folders())]
+    folders = [config_folder(), *reversed(user_config_folders())]
     files = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, get_type_hints
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard.checks import Interval, shown
+from ringyard.checks import NumberRange, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.information import COLUMNS, Information, check_known
@@ -567,12 +567,12 @@ def _columns() -> list[str]:
 
 
 @functools.cache
-def _annotated() -> tuple[dict[str, Interval], dict[str, float]]:
+def _annotated() -> tuple[dict[str, NumberRange], dict[str, float]]:
     """{column of numbers: what they may be}, and {column: its value where it is not given}."""
     hints = get_type_hints(JobTable, include_extras=True)
     found = {name: hint for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     intervals = {
-        name: Interval(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in found.items()
+        name: NumberRange(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in found.items()
     }
     neutral = {name: hint.__metadata__[1] for name, hint in found.items() if len(hint.__metadata__) > 1}
     return intervals, neutral

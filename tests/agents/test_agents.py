@@ -221,11 +221,11 @@ def test_clusters_whose_episode_is_over_wait_for_the_others():
 
 def test_teacher_is_the_heuristic():
     world = World(setting(), 6)
-    teacher = QueueTeacher(world.setting.actions, ["consolidate"])
+    teacher = QueueTeacher(world.config.actions, ["consolidate"])
     world.play(np.arange(6), lambda seen, masks, clusters: teacher.act(seen, masks))
     for b in range(6):
-        jobs = world.batch.bank.table(b)
-        sim = Simulator(world.setting.cluster, jobs, world.setting.performance)
+        jobs = world.batch.workload_cache.table(b)
+        sim = Simulator(world.config.cluster, jobs, world.config.performance)
         run(sim, sjf(consolidate()), np.random.default_rng(0))
         assert world.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
         assert world.batch.metrics(b).as_dict() == pytest.approx(sim.metrics().as_dict(), rel=1e-9)

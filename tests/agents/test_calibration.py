@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from conftest import CONF
-from ringyard.config_folder import OWN_FOLDERS, config_files, config_folder
+from ringyard.config_folder import USER_FOLDERS_VARIABLE, config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
@@ -131,7 +131,7 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
     assert profile.restart_seconds == 20
     assert profile.samples_per_core_second == pytest.approx(16 / 0.5 * 1.0358, rel=0.03)
 
-    monkeypatch.setenv(OWN_FOLDERS, str(out))
+    monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(out))
     assert config_files("profiles")["mynet"] == out / "profiles" / "mynet.yaml"
     assert config_files("network")["net"] == out / "network" / "net.yaml"
     words = ["simulate", "network@performance.network=net", "--cfg", "job"]
@@ -244,18 +244,18 @@ def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_
     (tmp_path / "experiment" / "ours.yaml").write_text((CONF / "experiment" / "sharing.yaml").read_text())
     (tmp_path / "network" / "broken.yaml").write_text("{{")
     (tmp_path / "network" / "other.yaml").write_text("latency_seconds: 1")
-    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path))
+    monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(tmp_path))
     assert "mine" in scheduler_names()
     assert "ours" in benchmarks()
     for name in ("broken", "other"):
         with pytest.raises(ConfigurationError, match=f"{name}.yaml"):
             network(name)
-    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path / "network"))
+    monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(tmp_path / "network"))
     with pytest.raises(ConfigurationError, match="expected folders with"):
         config_files("network")
 
 
 def test_own_folders_must_be_there(monkeypatch, tmp_path):
-    monkeypatch.setenv(OWN_FOLDERS, str(tmp_path / "gone"))
+    monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(tmp_path / "gone"))
     with pytest.raises(ConfigurationError, match="gone"):
         config_files("profiles")

@@ -14,7 +14,7 @@ from conftest import names
 from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
-from ringyard.mdp.experiments import setting_of
+from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_policy, parts_of, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -28,7 +28,7 @@ def begun(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
-    learner.setup({"one": world_of(learner, setting_of(config, 4, 0))}, 0)
+    learner.setup({"one": world_of(learner, build_env_config(config, 4, 0))}, 0)
     return config, learner
 
 

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from conftest import composed, names
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
-from ringyard.mdp.experiments import setting_of
+from ringyard.mdp.experiments import build_env_config
 from ringyard_agents import cli
 from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -140,7 +140,7 @@ def test_every_learner_begins_with_weights_of_its_network(agent):
         config = compose("train", [f"agent={agent}", *small])
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
     for seed, learner in enumerate(learners):
-        learner.setup({"one": world_of(learner, setting_of(config, 4, 0))}, seed)
+        learner.setup({"one": world_of(learner, build_env_config(config, 4, 0))}, seed)
     given, learner = (one.weights() for one in learners)
     assert any((given.arrays[name] != learner.arrays[name]).any() for name in given.arrays)
     learners[1].load_weights(given)

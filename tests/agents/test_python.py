@@ -11,7 +11,7 @@ from conftest import composed
 from ringyard import ClusterEnv
 from ringyard.errors import CheckpointError, ConfigurationError, InformationError
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import consolidate
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import comparisons
@@ -51,14 +51,14 @@ def saved(folder, name, agent):
 @pytest.mark.parametrize("agent", ["maskable_pointer", "maskable_mlp"])
 def test_a_loaded_agent_acts_in_an_environment(agent, tmp_path):
     folder, setting = saved(tmp_path, "contention", agent)
-    env = gymnasium.make("ringyard/Contention-v1", setting=setting)
+    env = gymnasium.make("ringyard/Contention-v1", config=setting)
     loaded = ringyard_agents.load(folder, env)
     observation, info = env.reset(seed=0)
     for _ in range(30):
         action = loaded.act(observation, info["action_mask"])
         assert info["action_mask"][action] == 1
         observation, _, _, _, info = env.step(action)
-    envs = gymnasium.make_vec("ringyard/Contention-v1", num_envs=3, setting=setting)
+    envs = gymnasium.make_vec("ringyard/Contention-v1", num_envs=3, config=setting)
     observations, infos = envs.reset(seed=0)
     actions = loaded.act(observations, infos["action_mask"])
     one, info = env.reset(seed=0)
@@ -106,7 +106,7 @@ def test_loading_says_what_differs(tmp_path):
 def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
-    with hydra_configs():
+    with hydra_initialized():
         tasks = comparisons(ComparisonRequest.read(config))[""].tasks
     assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]

@@ -295,7 +295,7 @@ def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
         assert len(set(played.returns[group])) == len(set(played.ends[group])) == 1
     clusters = world.batch.state.clusters
     assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
-    alone = ScoreWorld(world.setting, 2)
+    alone = ScoreWorld(world.config, 2)
     alone.reset(np.array([3, 5]))
     whole = alone.go_on(calm)
     world.reset(np.array([3, 5]))

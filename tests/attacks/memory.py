@@ -14,7 +14,7 @@ import numpy as np
 
 import ringyard  # noqa: F401 - registers the environments
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import preset_ids
+from ringyard.mdp.registration import experiment_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
@@ -22,7 +22,7 @@ PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 MOST_BYTES = 8_000_000
 
 _NUM_ENVS = 64
-_WORKLOADS = 32  # a bank keeps every workload it has drawn: all of them before memory is first looked at
+_WORKLOADS = 32  # all of them are cached before memory is first looked at
 
 
 def resident_bytes() -> int:
@@ -40,8 +40,8 @@ def drawn(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def vector(name: str) -> Callable[[int], None]:
     """Steps of gymnasium's vector environment."""
     setting = replace(experiment(name), num_workloads=_WORKLOADS)
-    ids = {named: name for name, named in preset_ids().items()}
-    envs = gymnasium.make_vec(ids[name], num_envs=_NUM_ENVS, setting=setting)
+    ids = {named: name for name, named in experiment_ids().items()}
+    envs = gymnasium.make_vec(ids[name], num_envs=_NUM_ENVS, config=setting)
     rng = np.random.default_rng(0)
     envs.reset(seed=0)
 
@@ -54,7 +54,7 @@ def vector(name: str) -> Callable[[int], None]:
 
 def single() -> Callable[[int], None]:
     """Steps of the single environment, with resets."""
-    env = gymnasium.make("ringyard/Full-v1", setting=replace(experiment("full"), num_workloads=_WORKLOADS))
+    env = gymnasium.make("ringyard/Full-v1", config=replace(experiment("full"), num_workloads=_WORKLOADS))
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=0)
 

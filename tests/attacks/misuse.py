@@ -122,15 +122,15 @@ def constructions(setting) -> Iterator[Misuse]:
 def made_by_gymnasium(name: str) -> Iterator[Misuse]:
     """The same by a name."""
     settings = [*NOTHING_WHOLE, 0, [], {}, ""]
-    yield Misuse(lambda one: gymnasium.make(name, setting=one), settings)
-    yield Misuse(lambda one: gymnasium.make_vec(name, num_envs=2, setting=one), settings)
+    yield Misuse(lambda one: gymnasium.make(name, config=one), settings)
+    yield Misuse(lambda one: gymnasium.make_vec(name, num_envs=2, config=one), settings)
     yield Misuse(lambda count: gymnasium.make_vec(name, num_envs=count), [0, -1, 1.5, "2", True, TOO_MANY[0]])
     yield Misuse(lambda mode: gymnasium.make_vec(name, num_envs=2, autoreset_mode=mode), ["never", 3])
 
 
 def single_clusters(vector: ClusterVectorEnv, agents: RingyardVecEnv) -> Iterator[Misuse]:
     """Clusters of a batch are no environments of their own."""
-    unknown = [*WRONG_NAMES, "setting", "new"]
+    unknown = [*WRONG_NAMES, "config", "new"]
     yield Misuse(vector.call, WRONG_NAMES, ConfigurationError)
     yield Misuse(vector.get_attr, WRONG_NAMES, ConfigurationError)
     yield Misuse(lambda name: vector.set_attr(name, 1), unknown, ConfigurationError)
@@ -164,14 +164,14 @@ def functions_of_others() -> Iterator[Misuse]:
             r"broken_plugins\.misjudge (of job 0 is nan|raised IndexError)",
         )
     yield Misuse(
-        lambda value: plugged.play_many(plugged.setting(performance=broken_plugins.mistiming(value))),
+        lambda value: plugged.play_many(plugged.config(performance=broken_plugins.mistiming(value))),
         [*plugged.SPEEDS.values(), None],
         PluginError,
         r"broken_plugins\.mistime (gave job \d+, with|raised IndexError)",
     )
     for play in (plugged.play, plugged.play_many):
         yield Misuse(
-            lambda value, play=play: play(plugged.setting(observation=broken_plugins.misobserving(7, value))),
+            lambda value, play=play: play(plugged.config(observation=broken_plugins.misobserving(7, value))),
             [np.nan, np.inf, 10.5, -11.0],
             PluginError,
             r"broken_plugins\.misobserve wrote \S+ at position 7",

@@ -71,7 +71,7 @@ def play(env, seed, choose=None):
 def test_checkers_find_nothing(flat, preemptive):
     env = gymnasium.make(
         "ringyard/Cluster-v0",
-        setting=setting(flat, preemptive=preemptive, on_invalid="wait"),
+        config=setting(flat, preemptive=preemptive, on_invalid="wait"),
         render_mode="rgb_array",
     )
     with warnings.catch_warnings():
@@ -245,7 +245,7 @@ def test_window_truncates():
 
 def test_stopped_jobs_finish_and_are_counted():
     env = ClusterEnv(setting(preemptive=True))
-    actions = env.setting.actions
+    actions = env.config.actions
     stops = 0
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=2)
@@ -264,7 +264,7 @@ def test_stopped_jobs_finish_and_are_counted():
 def test_queue_order_decides_who_is_visible(order):
     env = ClusterEnv(setting(queue_order=order))
     env.reset(seed=0)
-    waits = env.setting.actions.wait
+    waits = env.config.actions.wait
     for _ in range(8):
         if env.action_masks()[waits]:
             env.step(waits)
@@ -371,9 +371,11 @@ def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_th
     generator = np.random.default_rng(7)
     assert played == [int(generator.integers(1 << 20)) for _ in range(21)]
     assert made == [1, 17, 17]  # after a seed, nobody knows whether its draws are gone on with
-    alone = env.batch.bank.table(played[3])
+    alone = env.batch.workload_cache.table(played[3])
     np.testing.assert_array_equal(
-        env.batch.bank.rows.records["submit_seconds"][env.batch.bank.rows_of(np.array(played[3:4]))[0]],
+        env.batch.workload_cache.rows.records["submit_seconds"][
+            env.batch.workload_cache.rows_of(np.array(played[3:4]))[0]
+        ],
         alone.submit_seconds,
     )
 
@@ -382,5 +384,5 @@ def test_large_workloads_are_not_made_ahead():
     env = ClusterEnv(EnvConfig(workload=replace(EnvConfig().workload, num_jobs=3000), num_workloads=1 << 20))
     env.reset(seed=0)
     env.reset()
-    assert env.batch.bank.cheap_together == 0
-    assert len(env.batch.bank.rates) == 2
+    assert env.batch.workload_cache.prefetch_size == 0
+    assert len(env.batch.workload_cache.rates) == 2

@@ -11,7 +11,7 @@ from ringyard import ClusterEnv, ClusterVectorEnv
 from ringyard.errors import ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import preset_ids
+from ringyard.mdp.registration import experiment_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 
@@ -87,7 +87,7 @@ def test_the_memory_of_environments_is_known_before_it_is_taken(setting, monkeyp
     """The estimate is what they take, give or take what does not grow with their number."""
     small = replace(setting, num_workloads=40)
     batch = ClusterBatch(small, 60)
-    holders = (batch.state, batch.episode, batch._out, batch.bank.rows)
+    holders = (batch.state, batch.episode, batch._out, batch.workload_cache.rows)
     arrays = [one for holder in holders for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     told = r"is \d+, at [\d,]+ bytes for each .* expected at most .* GB, which this machine has; take fewer"
@@ -108,7 +108,7 @@ def test_clusters_are_no_environments_of_their_own(vector, agents):
     refused(misuse.single_clusters(vector, agents))
     with pytest.raises(ConfigurationError, match="does not render"):
         vector.render()
-    for key, values in {"setting": vector.setting, "action_space": vector.single_action_space}.items():
+    for key, values in {"config": vector.config, "action_space": vector.single_action_space}.items():
         assert vector.get_attr(key) == (values,) * 4
     assert np.array_equal(vector.call("action_masks"), vector.action_masks())
 
@@ -117,7 +117,7 @@ def test_simulators_are_asked_with_information_and_told_allocations(setting):
     refused(misuse.simulators(setting))
 
 
-@pytest.mark.parametrize("name", sorted(preset_ids().values()))
+@pytest.mark.parametrize("name", sorted(experiment_ids().values()))
 def test_a_step_without_an_episode_needs_a_reset(name):
     setting = experiment(name)
     single, vector, agents = ClusterEnv(setting, "rgb_array"), ClusterVectorEnv(2, setting), None

@@ -19,8 +19,8 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp import experiments, registration
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.experiments import experiment, setting_of
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.experiments import build_env_config, experiment
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
@@ -28,7 +28,7 @@ from ringyard_agents.config.compose import plain
 from ringyard_agents.evaluation import selection
 from worlds import specs
 
-PRESETS = registration.preset_ids()
+PRESETS = registration.experiment_ids()
 
 
 @pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
@@ -47,9 +47,9 @@ def test_presets_pass_the_checkers_and_finish(name):
         steps += 1
     assert steps < 60_000
     batch = env.unwrapped.batch
-    table = batch.bank.table(int(info["workload"]))
+    table = batch.workload_cache.table(int(info["workload"]))
     assert info["num_finished"] == len(table)
-    if env.unwrapped.setting.reward.metric == "blocking_rate":
+    if env.unwrapped.config.reward.metric == "blocking_rate":
         blocked = (batch.state.jobs["outcome"][0, : len(table)] == JobOutcome.BLOCKED).sum()
         assert blocked > 0
         assert total == pytest.approx(-blocked / len(table))
@@ -67,7 +67,10 @@ def test_every_command_and_gymnasium_have_one_world(name):
     worlds = [{group: plain(config[group]) for group in groups} for config in configs]
     assert worlds[0] == worlds[1] == worlds[2]
     views = []
-    for env in (gymnasium.make_vec(name, num_envs=2), ClusterVectorEnv(2, setting_of(configs[0], 1024, 0))):
+    for env in (
+        gymnasium.make_vec(name, num_envs=2),
+        ClusterVectorEnv(2, build_env_config(configs[0], 1024, 0)),
+    ):
         observation, info = env.reset(seed=3)
         for _ in range(100):
             actions = np.array([np.flatnonzero(mask)[-2:][0] for mask in info["action_mask"]])
@@ -98,7 +101,7 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
         registration.__name__,
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
-    assert registration.preset_ids()["ringyard/Mine-v0"] == "mine"
+    assert registration.experiment_ids()["ringyard/Mine-v0"] == "mine"
     assert "mine" in selection.benchmarks()
     mine, sharing = experiment("mine"), experiment("sharing")
     assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")
@@ -115,7 +118,7 @@ def test_importing_ringyard_loads_no_hydra():
 
 def test_a_preset_leaves_hydra_as_it_was():
     GlobalHydra.instance().clear()
-    with hydra_configs():
+    with hydra_initialized():
         version = getbase()
         around = GlobalHydra.instance().hydra
         assert experiment("elastic").cluster.gpu_types == ("t4",) * 16
@@ -133,10 +136,10 @@ def test_unknown_presets_name_the_known():
 @pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v1", "Elastic-v1", "Full-v1"])
 def test_an_action_is_the_allocation_it_is_described_as(name):
     env = gymnasium.make(f"ringyard/{name}").unwrapped
-    setting = env.setting
+    setting = env.config
     rng = np.random.default_rng(4)
     _, info = env.reset(seed=2, options={"workload": 5})
-    jobs = env.batch.bank.table(5)
+    jobs = env.batch.workload_cache.table(5)
     sim = Simulator(
         setting.cluster, jobs, setting.performance, setting.restart, seed=5, failures=setting.failures
     )
@@ -186,7 +189,7 @@ def test_moving_costs_a_restart_whatever_else_changes():
     jobs = replace(jobs, submit_seconds=np.array([0.0, 5.0]))
     sim = Simulator(base.cluster, jobs, base.performance, base.restart)
     batch = ClusterBatch(replace(base, actions=actions, num_workloads=1), 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     batch.step(np.array([0]))  # job 0 starts, time goes on to the second arrival
     record = batch.state.jobs[0, 0]
     assert sim.now == 5.0
@@ -197,7 +200,7 @@ def test_moving_costs_a_restart_whatever_else_changes():
     assert record["progress_from_seconds"] == 5.0 + CORES_SECONDS
     sim = Simulator(base.cluster, jobs, base.performance, base.restart)
     batch = ClusterBatch(replace(base, actions=actions, num_workloads=1), 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     batch.step(np.array([0]))
     batch.step(np.array([1]))  # more cores elsewhere: a migration
     record = batch.state.jobs[0, 0]

@@ -12,7 +12,7 @@ from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composed, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import GpuFigures, profile, read_profile
-from ringyard.sim.engine.co_location import Surroundings, evaluate_placement, seconds_in
+from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobKind
@@ -263,7 +263,7 @@ def looks_that_agree(seed):
             if allocation is None:
                 continue
             places = allocation.gpu_ids or (allocation.server,)
-            found = Surroundings.zeros(1)
+            found = PlacementContext.zeros(1)
             quick = _look(sim.state, j, np.array(places, np.int32), found, sim.physics)
             if sim.state.clusters["global_links"][0] == 0 or found["num_servers"][0] == 1:
                 assert quick == pytest.approx(sim.view().iteration_seconds(allocation), rel=1e-12)

@@ -57,7 +57,7 @@ def play(batch, choose):
     active = np.flatnonzero(~batch.done)
     while len(active):
         scores = choose(batch).astype(np.float32)
-        batch.valid(scores, active)
+        batch.replace_invalid(scores, active)
         batch.step(scores, active)
         active = np.flatnonzero(~batch.done)
     return batch.state.jobs["end_seconds"][:, :-1].copy()
@@ -77,7 +77,7 @@ def test_scores_of_zero_are_the_allocator(name):
     setting = scored(name)
     ours = play(batch_of(setting, (0, 2)), constant(0.0))
     for b, entry in enumerate((0, 2)):
-        table = ClusterBatch(setting, 1).bank.table(entry)
+        table = ClusterBatch(setting, 1).workload_cache.table(entry)
         sim = Simulator(
             setting.cluster,
             table,
@@ -130,7 +130,7 @@ def four_jobs(predictions=True, **columns):
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     return batch
 
 
@@ -166,7 +166,7 @@ def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     scores = np.zeros((1, 4, 3), np.float32)
     scores[0, [1, 2, 3], 0] = [2 * liked - 1, 1, 1 - 2 * liked]  # a100: there is none
     assert actions.space.shape == (12,)
@@ -233,20 +233,20 @@ def test_rounds_are_the_only_decisions():
 
 def test_what_is_known_of_speeds_is_kept_and_grows():
     setting = scored("quickstart")
-    tables = ClusterBatch(setting, 1).bank.rates_of  # sizes differ from table to table
+    tables = ClusterBatch(setting, 1).workload_cache.rates_of  # sizes differ from table to table
     alone = [play(batch_of(setting, (entry,)), constant(0.0))[0] for entry in range(4)]
     batch = batch_of(setting, (0, 0))
     widths = []
     for entry in range(4):
         batch.reset(np.array([0, 1]), np.array([entry, 3 - entry]))
-        widths.append(batch.bank.rates[entry].worth.shape[1])
-        longest = max(rates.worth.shape[1] for rates in batch.bank.rates.values())
+        widths.append(batch.workload_cache.rates[entry].worth.shape[1])
+        longest = max(rates.worth.shape[1] for rates in batch.workload_cache.rates.values())
         assert batch.episode.plan.worth.shape[2] == longest
         ends = play(batch, constant(0.0))
         assert np.array_equal(ends, [alone[entry], alone[3 - entry]])
     assert len(set(widths)) > 1
-    records = batch.bank.rows.records[0, : batch.bank.rows.num_jobs[0]]
-    assert np.array_equal(tables(records).worth, batch.bank.rates[0].worth)
+    records = batch.workload_cache.rows.records[0, : batch.workload_cache.rows.num_jobs[0]]
+    assert np.array_equal(tables(records).worth, batch.workload_cache.rates[0].worth)
 
 
 @pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
@@ -258,7 +258,7 @@ def test_checkers(flat):
 
 
 def test_presets_offer_scores_by_gymnasium():
-    env = gymnasium.make("ringyard/Sharing-v1", setting=scored("sharing"))
+    env = gymnasium.make("ringyard/Sharing-v1", config=scored("sharing"))
     _, info = env.reset(seed=0)
     done = False
     while not done:
@@ -357,8 +357,8 @@ def test_presets_take_parts_that_there_are():
 
 def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):
     batch = batch_of(scored("elastic"), range(4))
-    arrays = [one for rates in batch.bank.rates.values() for one in rates]
-    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.bank.rows):
+    arrays = [one for rates in batch.workload_cache.rates.values() for one in rates]
+    for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.workload_cache.rows):
         arrays += [one for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     for share, fits in ((0.98, False), (1.02, True)):

@@ -26,7 +26,7 @@ from ringyard_baselines.scheduler import Powers, run
 @pytest.mark.parametrize("name", ["contention", "sharing", "cpu_gpu", "elastic"])
 def test_scores_of_zero_start_the_smallest_work_first(name, rule):
     world = experiment(name)
-    table = ClusterBatch(replace(world, num_workloads=1), 1).bank.table(0)
+    table = ClusterBatch(replace(world, num_workloads=1), 1).workload_cache.table(0)
     ends = []
     for scheduler in (AllocatingScheduler(Allocator(starts=Starts(rule()))), smallest_work(rule())):
         sim = Simulator(world.cluster, table, world.performance, world.restart, failures=world.failures)
@@ -50,7 +50,7 @@ def batch_of(gpus, submit, starts):
         num_workloads=1,
     )
     batch = ClusterBatch(setting, 1, state=sim.state)
-    batch.settle()
+    batch.resume()
     return batch
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringyard.checks import shown
-from ringyard.config_folder import OWN_FOLDERS
+from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
 from ringyard_agents.calibration.own_fits import fit_rows, held_out
@@ -79,7 +79,7 @@ def calibrate(
     for line in missing(rows):
         print(f"missing: {line}")
     print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
-    print(f"use them: {OWN_FOLDERS}={folder} ringyard simulate ... (docs/calibration.md)")
+    print(f"use them: {USER_FOLDERS_VARIABLE}={folder} ringyard simulate ... (docs/calibration.md)")
 
 
 def _check_names(rows: pd.DataFrame, path: Path) -> None:

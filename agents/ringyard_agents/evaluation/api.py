@@ -13,7 +13,7 @@ from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.experiments import require_experiment
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
 from ringyard_agents.config.schema import check_groups, check_settings
@@ -93,7 +93,7 @@ def _results(
     require("seeds", seeds, Count)
     if preset is not None:
         require_experiment(preset)
-    with hydra_configs():
+    with hydra_initialized():
         config = _composed(preset, overrides)
         named = [_labelled(one) for one in schedulers]
     labels = [label for label, _ in named]

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ringyard.bounds import LowerBounds
-from ringyard.config_folder import config_folder, own_yamls
+from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
 from ringyard_agents.shipped_agents import agent_place, zoo_folders
@@ -191,7 +191,7 @@ def _versions() -> dict[str, str]:
 def _own_files() -> list[Path]:
     """Sources, weights and yaml files of our packages."""
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
-    files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + own_yamls()
+    files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
     kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
     agents = zoo_folders()  # they count where they are named
     return sorted({file for file in kept if file.parent not in agents})

@@ -17,7 +17,7 @@ from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Templa
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.workload_cache import QUEUE_TAKES, queue_priority
+from ringyard.mdp.workload_cache import QUEUE_ORDER_OBSERVABILITY, queue_priority
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
@@ -80,7 +80,7 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
-        self.information = observation.knows | QUEUE_TAKES[actions.queue_order] | actions.takes
+        self.information = observation.knows | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.takes
         self.may = powers_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
@@ -149,13 +149,15 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(setting, 1, state=state)
-        self._rates = self._rates or batch.bank.rates_of(state.jobs[0, : state.clusters["num_jobs"][0]])
-        batch.settle(self._rates)
+        self._rates = self._rates or batch.workload_cache.rates_of(
+            state.jobs[0, : state.clusters["num_jobs"][0]]
+        )
+        batch.resume(self._rates)
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:
         action = self.policy.act(batch.split(batch.observations), batch.masks)
-        batch.valid(action, np.array([0]))
+        batch.replace_invalid(action, np.array([0]))
         return action
 
 
@@ -220,7 +222,7 @@ def load(
     name = "agent" if checkpoint is None else str(checkpoint)
     agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
     if env is not None:
-        setting = getattr(getattr(env, "unwrapped", None), "setting", env)
+        setting = getattr(getattr(env, "unwrapped", None), "config", env)
         if not isinstance(setting, EnvConfig):
             raise ConfigurationError(
                 f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.experiments import setting_of
+from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.learning.learner import Learner, world_of
 
@@ -63,7 +63,8 @@ def settings_of(
 ) -> dict[str, EnvConfig]:
     """{label: environment} as a learner reads them, with so many workloads of a seed."""
     return {
-        label: world_of(learner, setting_of(one, num_workloads, seed)) for label, one in environments.items()
+        label: world_of(learner, build_env_config(one, num_workloads, seed))
+        for label, one in environments.items()
     }
 
 

@@ -83,7 +83,7 @@ class World:
     """
 
     def __init__(self, setting: EnvConfig, num_clusters: int) -> None:
-        self.setting = setting
+        self.config = setting
         self.batch = ClusterBatch(setting, num_clusters)
         self._space: Any = setting.actions.space
 
@@ -124,7 +124,7 @@ class World:
             actions = np.zeros((len(playing), *self._space.shape), self._space.dtype)
             seen = take(batch.split(batch.observations), clusters)
             actions[clusters] = self._choose(player, seen, batch.masks[clusters], clusters)
-            batch.valid(actions, clusters)
+            batch.replace_invalid(actions, clusters)
             batch.step(actions, clusters)
             rewards.append(batch.rewards.astype(np.float32))
         shape = (len(times), batch.num_clusters)

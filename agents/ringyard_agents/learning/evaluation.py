@@ -24,7 +24,7 @@ def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
     batch.reset(everyone, everyone)
     while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
         actions = policy.act(batch.split(batch.observations), batch.masks)
-        batch.valid(actions, active)
+        batch.replace_invalid(actions, active)
         batch.step(actions, active)
     return [batch.metrics(b) for b in everyone.tolist()]
 

@@ -242,7 +242,7 @@ class GroupRelative(NetworkLearner):
         """Fit the network to the teacher, in the first process for all; returns {curve: value}."""
         peers, measured = self.hardware.peers, {}
         if peers.rank == 0:
-            watched, steps = teacher.watched(self._world.setting.actions), teacher.steps
+            watched, steps = teacher.watched(self._world.config.actions), teacher.steps
             while steps > 0:
                 self._begin_round()
                 steps -= len(self._world.go_on(watched, events=steps).times)
@@ -257,11 +257,11 @@ class GroupRelative(NetworkLearner):
     def _begin_round(self) -> None:
         self._world.reset(self._entries(self._round))
         self._round += 1
-        self._world.batch.bank.needed_soon(self._entries(self._round))
+        self._world.batch.workload_cache.prefetch(self._entries(self._round))
 
     def _entries(self, number: int) -> NDArray[np.int64]:
         """[own clusters] job tables of a round; each group draws its own."""
-        own, most = self._own, self._world.setting.num_workloads
+        own, most = self._own, self._world.config.num_workloads
         groups = range(own.start // self.group_size, own.stop // self.group_size)
         drawn = [np.random.default_rng((self._seed, g)).integers(most, size=number + 1)[-1] for g in groups]
         return np.repeat(drawn, self.group_size)
@@ -278,7 +278,7 @@ class GroupRelative(NetworkLearner):
             return actions
 
         # a job starts once, and a wait ends at an arrival or a completion; longer episodes are cut off
-        played = self._world.go_on(player, events=4 * self._world.setting.workload.num_jobs + 8)
+        played = self._world.go_on(player, events=4 * self._world.config.workload.num_jobs + 8)
         advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
         seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
         order = round_order(self.hardware.peers, [played.valid])

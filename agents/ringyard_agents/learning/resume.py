@@ -26,7 +26,7 @@ from yaml import YAMLError
 
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import plain
 from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
 from ringyard_agents.config.schema import check_settings
@@ -230,7 +230,7 @@ def _said_by_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
     agents, groups = set[Any](), set[str]()
     for chosen in itertools.product(*map(_chosen_leaves, words)):
         try:  # Hydra may be on our configs already
-            with nullcontext() if GlobalHydra.instance().is_initialized() else hydra_configs():
+            with nullcontext() if GlobalHydra.instance().is_initialized() else hydra_initialized():
                 agents.add(hydra.compose("train", ["=".join(one) for one in chosen]).init)
         except (HydraException, OmegaConfBaseException):
             return None, set()  # the command itself meets it

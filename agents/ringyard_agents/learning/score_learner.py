@@ -137,7 +137,7 @@ class ScoreLearner(ABC):
         """Imitate the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
         measured: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
-            settings = {label: world.setting for label, world in self._worlds.items()}
+            settings = {label: world.config for label, world in self._worlds.items()}
             measured = self.teacher.fit(self._network, settings, self._seed)
             self._average.load_state_dict(self._network.state_dict())
         callback(measured)
@@ -174,7 +174,7 @@ class ScoreLearner(ABC):
 
     def _entries(self, world: int) -> NDArray[np.int64]:
         """[own clusters] job tables of this round, the same for each cluster of a group."""
-        setting = list(self._worlds.values())[world].setting
+        setting = list(self._worlds.values())[world].config
         drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
         return np.repeat(drawn, self.group_size)[self._own_clusters]
 

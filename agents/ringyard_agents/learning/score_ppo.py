@@ -200,7 +200,7 @@ class _ScorePPO(ScoreLearner):
 
     def _perturbed(self, rng: np.random.Generator, world: ScoreWorld) -> PerturbedPolicy:
         """The network with noise for this process's clusters, neighbouring ones of opposite sign."""
-        jobs, everyone = world.setting.workload.num_jobs, self.workloads * self.group_size
+        jobs, everyone = world.config.workload.num_jobs, self.workloads * self.group_size
         drawn = rng.standard_normal((everyone // 2, 1, jobs), np.float32)
         noise = np.concatenate((drawn, -drawn), axis=1).reshape(everyone, jobs)
         return PerturbedPolicy(self._network, noise[self._own_clusters], self.noise)
@@ -291,7 +291,7 @@ class ForkAndCompare(_ScorePPO):
 
     def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
         calm, own = deterministic(self._network), self.hardware.peers.part("agent.workloads", self.workloads)
-        rng, num_jobs = self._rng(number, 1), world.setting.workload.num_jobs
+        rng, num_jobs = self._rng(number, 1), world.config.workload.num_jobs
         world.reset(self._entries(number)[:: self.group_size])
         world.go_on(calm, arrivals=rng.uniform(0, num_jobs, self.workloads)[own])
         world.fork(np.repeat(np.arange(own.stop - own.start), self.group_size), self.arrivals)

@@ -194,7 +194,7 @@ class StableBaselines(NetworkLearner):
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            watched, seen = self.teacher.watched(self._env.setting.actions), self._env.reset()
+            watched, seen = self.teacher.watched(self._env.config.actions), self._env.reset()
             for _ in range(self.teacher.steps):
                 seen = self._env.step(watched(seen, self._env.action_masks()))[0]
             between.measured = self.teacher.fit(model.policy, watched, self._seed)

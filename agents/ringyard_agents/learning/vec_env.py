@@ -34,7 +34,7 @@ class RingyardVecEnv(VecEnv):
         space = setting.observation.space(setting.cluster, setting.actions)
         self.render_mode = None
         super().__init__(num_envs, space, setting.actions.space)
-        self.setting = setting
+        self.config = setting
         self._actions: NDArray[Any] | None = None
         self._draw_from(seed)
 
@@ -77,7 +77,7 @@ class RingyardVecEnv(VecEnv):
         Raises:
             ActionError: not one action for each cluster.
         """
-        self._actions = self.batch.given(actions)
+        self._actions = self.batch.action_array(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Step all clusters.
@@ -90,9 +90,9 @@ class RingyardVecEnv(VecEnv):
         if actions is None:
             raise EpisodeError("step_wait() has no actions; call step_async(actions) first")
         batch, everyone = self.batch, np.arange(self.num_envs)
-        masked = batch.valid(actions, everyone)
+        masked = batch.replace_invalid(actions, everyone)
         batch.step(actions)
-        self._played.append(actions)  # a fresh array, see `ClusterBatch.given`
+        self._played.append(actions)  # a fresh array, see `ClusterBatch.action_array`
         rewards, ended = batch.rewards.astype(np.float32), batch.done | batch.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for b in everyone[masked].tolist():
@@ -112,13 +112,13 @@ class RingyardVecEnv(VecEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[num_envs, actions] True where an action is valid or a score has a job."""
-        self.batch.check_begun()
+        self.batch.require_episode()
         return self.batch.masks.copy()
 
     def _begin(self, clusters: NDArray[np.int64]) -> None:
         self.batch.reset(clusters, self._entries(clusters))
         self._episodes[clusters] += 1
-        self.batch.bank.needed_soon(self._entries(clusters))
+        self.batch.workload_cache.prefetch(self._entries(clusters))
         self._begun[clusters] = len(self._played)
         oldest = int(self._begun.min())
         del self._played[:oldest]
@@ -128,7 +128,7 @@ class RingyardVecEnv(VecEnv):
         """[clusters] job tables of their next episodes."""
         for b in clusters.tolist():
             while len(self._drawn[b]) <= self._episodes[b]:
-                self._drawn[b].append(int(self._generators[b].integers(self.setting.num_workloads)))
+                self._drawn[b].append(int(self._generators[b].integers(self.config.num_workloads)))
         return np.array([self._drawn[b][self._episodes[b]] for b in clusters.tolist()], np.int64)
 
     def position(self) -> dict[str, NDArray[Any]]:
@@ -138,7 +138,7 @@ class RingyardVecEnv(VecEnv):
             episodes [num_envs] begun so far, played [steps, num_envs, ...] the actions since the oldest
             running episode began, begun [num_envs] at which of them each running episode began.
         """
-        one = self.setting.actions.space
+        one = self.config.actions.space
         played = np.array(self._played, one.dtype).reshape(-1, self.num_envs, *(one.shape or ()))
         return {"episodes": self._episodes.copy(), "begun": self._begun.copy(), "played": played}
 
@@ -158,7 +158,7 @@ class RingyardVecEnv(VecEnv):
         self.reset()
         for step, actions in enumerate(played):
             playing = np.flatnonzero(begun <= step)
-            if not self.batch.possible(self.batch.given(actions), playing):
+            if not self.batch.all_valid(self.batch.action_array(actions), playing):
                 raise CheckpointError("the saved actions are not possible in this world; it is another one")
             self.batch.step(actions, playing)
         self._begun[:] = begun

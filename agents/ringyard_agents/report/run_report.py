@@ -12,7 +12,7 @@ from rich.table import Table
 from ringyard.bounds import LowerBounds
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard.rendering.history import History
+from ringyard.rendering.history import ScheduleHistory
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 
@@ -70,7 +70,7 @@ def require_drawings(files: Mapping[str, Path]) -> None:
         require_writable(setting, file)
 
 
-def draw_schedule(files: Mapping[str, Path], history: History, frames: int) -> None:
+def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> None:
     """Write pictures and videos of a schedule.
 
     Args:

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import WORLD, plain
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.evaluation.statistics import small_sample_warning
@@ -205,7 +205,7 @@ def reproduce(
     cases: dict[str, Any] = content["cases"]
     claims = read_claims(content["claims"], list(cases))
     figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
-    with hydra_configs():
+    with hydra_initialized():
         for name, case in cases.items():
             on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
             if case.get("model") == "transfers":

@@ -16,7 +16,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError, RingyardError
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
 from ringyard_agents.runs.study import trials_kept
@@ -92,7 +92,7 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
         )
     same = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
     more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
-    with hydra_configs():
+    with hydra_initialized():
         config = compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
     folder, sweeper = Path(os.path.relpath(config.hydra.sweep.dir)), config.hydra.sweeper
     overwrite = bool(config.get("overwrite"))

@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from pydantic import TypeAdapter
 
 from ringyard.errors import RingyardError
-from ringyard.mdp.user_config import search_own_folders
+from ringyard.mdp.user_config import register_user_config_folders
 from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import in_sweep, job_folder, register_run_folders, remove_if_empty
@@ -116,7 +116,7 @@ class Job:
 
     def __post_init__(self) -> None:
         register_run_folders()
-        search_own_folders()
+        register_user_config_folders()
 
     def __call__(self, config: Any) -> float | None:
         """Run a composed config; the objective, of which less is better. Raises why a job failed."""

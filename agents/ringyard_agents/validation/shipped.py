@@ -17,7 +17,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.jobs import JobTable
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.performance import PerformanceModel
 from ringyard.profiles import ModelProfile, catalogue
 from ringyard.restart import RestartCost
@@ -44,7 +44,7 @@ def check_names(rows: pd.DataFrame, where: str) -> None:
 @functools.cache
 def _part(group: str, *overrides: str) -> Any:
     """Instantiate the performance model or restart cost of a config, RINGYARD_CONF included."""
-    with hydra_configs():
+    with hydra_initialized():
         return instantiate(hydra.compose("simulate", list(overrides))[group], _convert_="all")
 
 

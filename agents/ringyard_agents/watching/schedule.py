@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.profiles import catalogue
-from ringyard.rendering.history import History, bars_of, history_of, rings_of
+from ringyard.rendering.history import ScheduleHistory, bars_of, history_of, rings_of
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
@@ -92,7 +92,7 @@ def _jobs(sim: Simulator) -> dict[str, Any]:
     }
 
 
-def _rows(history: History, which: NDArray[np.bool_]) -> dict[str, Any]:
+def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
     """Columns of times when a server was down, or had a CPU-only job."""
     held = history.held[which]
     return {
@@ -103,7 +103,7 @@ def _rows(history: History, which: NDArray[np.bool_]) -> dict[str, Any]:
     }
 
 
-def _runs(history: History) -> dict[str, Any]:
+def _runs(history: ScheduleHistory) -> dict[str, Any]:
     """Columns of times when a job kept its allocation, in order, with its numbers of GPUs and servers."""
     held = history.held[history.held["job"] >= 0]
     runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)

@@ -15,12 +15,12 @@ from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copied_bundle
+from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
 from ringyard.mdp.step import (
     BEGIN,
     DONE,
-    GOES_ON,
-    SETTLE,
+    ONGOING,
+    RESUME,
     STALLED,
     STEP,
     TRUNCATED,
@@ -65,7 +65,7 @@ class ClusterBatch:
     """A batch of simulations with their observations, masks and rewards.
 
     Args:
-        setting: configuration of the environment.
+        config: configuration of the environment.
         num_clusters: B.
         segment_rows: intervals of the schedule kept for drawing.
         state: arrays of a simulation set up elsewhere, to be acted on. None makes new ones.
@@ -86,42 +86,42 @@ class ClusterBatch:
 
     def __init__(
         self,
-        setting: EnvConfig,
+        config: EnvConfig,
         num_clusters: int,
         segment_rows: int = 0,
         state: State | None = None,
         num_threads: int | None = None,
     ) -> None:
-        self.setting = setting
+        self.config = config
         self.num_threads = get_num_threads() if num_threads is None else num_threads
-        self._driver = _driver_of(setting.actions, setting.cluster)
+        self._driver = _driver_of(config.actions, config.cluster)
         if state is None:
-            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.rates_bytes(setting)
-            entry, rows = WorkloadCache.entry_bytes(setting), WorkloadCache.rows_for(setting, num_clusters)
+            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.rates_bytes(config)
+            entry, rows = WorkloadCache.entry_bytes(config), WorkloadCache.rows_for(config, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
-        self.bank = WorkloadCache(setting, num_clusters)
-        self._hold(*self._empty(num_clusters, segment_rows, state))
-        observation = setting.observation
-        self._config = StepConfig(
+        self.workload_cache = WorkloadCache(config, num_clusters)
+        self._use(*self._empty(num_clusters, segment_rows, state))
+        observation = config.observation
+        self._step_config = StepConfig(
             self._driver.decode,
             self._driver.config,
             observation.write,
             observation.parameters,
-            setting.performance.physics,
-            float(setting.horizon),
+            config.performance.physics,
+            float(config.horizon),
         )
         #: a row of the observation as a record of its blocks
         self._blocks = np.dtype(
             [
-                (block.name, np.float32, block.shape(setting.cluster, setting.actions))
+                (block.name, np.float32, block.shape(config.cluster, config.actions))
                 for block in observation.blocks
             ]
         )
         self._closed = False
-        self.entries, self._begun = np.zeros((2, num_clusters), np.int64)
-        self._everyone = np.arange(num_clusters)
-        self._none_masked = np.zeros(num_clusters, np.bool_)
-        space: Any = setting.actions.space
+        self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
+        self._all_clusters = np.arange(num_clusters)
+        self._nothing_masked = np.zeros(num_clusters, np.bool_)
+        space: Any = config.actions.space
         self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
         #: of the other kind of actions
         self._no_numbers, self._no_scores = (
@@ -133,20 +133,20 @@ class ClusterBatch:
         self, num_clusters: int, segment_rows: int = 0, state: State | None = None
     ) -> tuple[State, Episode, StepOutputs]:
         """Arrays of so many clusters, with a new state unless one is given."""
-        setting = self.setting
-        cluster, actions, jobs = setting.cluster, setting.actions, setting.workload.num_jobs
+        config = self.config
+        cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
             state = new_state(
                 cluster,
-                setting.performance,
-                setting.failures,
+                config.performance,
+                config.failures,
                 num_clusters,
                 num_jobs=jobs,
                 num_classes=jobs,
                 round_seconds=actions.round_seconds,
                 segment_rows=segment_rows,
             )
-        size = setting.observation.size(cluster, actions)
+        size = config.observation.size(cluster, actions)
         out = StepOutputs(
             observations=np.zeros((num_clusters, size), np.float32),
             masks=np.zeros((num_clusters, actions.mask_size), np.bool_),
@@ -154,11 +154,11 @@ class ClusterBatch:
             returns=np.zeros(num_clusters),
             lengths=np.zeros(num_clusters, np.int64),
             ends=np.zeros(num_clusters, np.int64),
-            playing=np.zeros(num_clusters, np.bool_),
+            active_mask=np.zeros(num_clusters, np.bool_),
         )
         return state, self._driver.episode(state), out
 
-    def _hold(self, state: State, episode: Episode, out: StepOutputs) -> None:
+    def _use(self, state: State, episode: Episode, out: StepOutputs) -> None:
         """Use these arrays from now on."""
         self.state, self.episode, self._out = state, episode, out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
@@ -168,11 +168,11 @@ class ClusterBatch:
         """An independent copy at the same moment. Both share the cache of job tables."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy._hold(copied_bundle(self.state), copied_bundle(self.episode), copied_bundle(self._out))
-        copy.entries, copy._begun = self.entries.copy(), self._begun.copy()
+        copy._use(copy_bundle(self.state), copy_bundle(self.episode), copy_bundle(self._out))
+        copy.entries, copy._workload_rows = self.entries.copy(), self._workload_rows.copy()
         return copy
 
-    def given(self, actions: Any) -> NDArray[Any]:
+    def action_array(self, actions: Any) -> NDArray[Any]:
         """[B, ...] actions of a caller as a fresh array; `valid` checks that they are in the space.
 
         Raises:
@@ -182,17 +182,17 @@ class ClusterBatch:
         try:
             given = np.asarray(actions)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged, or of another device
-            raise self._refused(f"no array ({error})") from error
+            raise self._action_error(f"no array ({error})") from error
         kind = given.dtype
         if given is not actions and isinstance(actions, list | tuple) and bool in map(type, actions):
             kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
         if given.shape != wanted.shape or kind.kind not in ("iu" if wanted.ndim == 1 else "fiu"):
-            raise self._refused(f"{kind} of shape {given.shape}")
+            raise self._action_error(f"{kind} of shape {given.shape}")
         if kind.kind == "u" and given.max() > np.iinfo(np.int64).max:
-            raise self._refused(f"as large as {given.max()}")
+            raise self._action_error(f"as large as {given.max()}")
         return given.astype(wanted.dtype, order="C")
 
-    def _refused(self, what: str) -> ActionError:
+    def _action_error(self, what: str) -> ActionError:
         expected = f"{self.expected_action} for each cluster, of which there are {self.num_clusters}"
         return ActionError(f"actions are {what}; expected {expected}")
 
@@ -202,7 +202,7 @@ class ClusterBatch:
         _, *shape = self._null_actions.shape
         if shape:
             return f"an array of shape {tuple(shape)}, scores from -1 to 1,"
-        return f"an integer from 0 to {self.setting.actions.mask_size - 1}"
+        return f"an integer from 0 to {self.config.actions.mask_size - 1}"
 
     def _as_kernels_read(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """[B] numbers and [B, scores]; kernels read one of them."""
@@ -211,13 +211,13 @@ class ClusterBatch:
             raise ActionError(f"actions have shape {read.shape}; expected {self._null_actions.shape}")
         return (read, self._no_scores) if read.ndim == 1 else (self._no_numbers, read)
 
-    def _play(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
+    def _run(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
         """Bring clusters to their next decision. Actions [B, ...] are read in a step."""
         numbers, scores = self._as_kernels_read(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.least_per_thread
-        play = functools.partial(self._play_some, _machine_code()[0], phase, numbers, scores)
+        run = functools.partial(self._run_kernel, _machine_code()[0], phase, numbers, scores)
         one_part = len(clusters) < 2 * least
-        if play(clusters) if one_part else sum(in_parts(play, clusters, self.num_threads, least)):
+        if run(clusters) if one_part else sum(in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
             raise_if_still(self.state, b)
             raise SchedulerError(
@@ -225,7 +225,7 @@ class ClusterBatch:
                 " template finds GPUs for them; add one that can split jobs over servers (pack)"
             )
 
-    def _play_some(
+    def _run_kernel(
         self,
         compiled_step: Callable[..., int],
         phase: int,
@@ -233,7 +233,7 @@ class ClusterBatch:
         scores: NDArray[np.float32],
         clusters: NDArray[np.int64],
     ) -> int:
-        """As `_play` in this thread. Returns how many clusters are stalled."""
+        """As `_run` in this thread. Returns how many clusters are stalled."""
         return compiled_step(
             self.state,
             self.episode,
@@ -242,15 +242,15 @@ class ClusterBatch:
             phase,
             numbers,
             scores,
-            self.bank.rows,
-            self._begun,
-            self._config,
+            self.workload_cache.rows,
+            self._workload_rows,
+            self._step_config,
         )
 
     @property
     def num_clusters(self) -> int:
         """B."""
-        return len(self._everyone)
+        return len(self._all_clusters)
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -267,7 +267,7 @@ class ClusterBatch:
         end = self._out.ends.item(b)
         return end == DONE, end == TRUNCATED
 
-    def outcome(self, b: int) -> dict[str, Any]:
+    def final_info(self, b: int) -> dict[str, Any]:
         """Entries of `info` at the end of cluster b's episode."""
         return {
             "episode_jct": self.mean_jct(b),
@@ -283,23 +283,23 @@ class ClusterBatch:
             ClosedError: after `close`.
         """
         self._check_open()
-        self._begun[clusters] = self.bank.rows_of(entries)
+        self._workload_rows[clusters] = self.workload_cache.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self._take_rates(b, self.bank.rates[entry])
-        self._play(clusters, BEGIN, self._null_actions)
+            self._set_rates(b, self.workload_cache.rates[entry])
+        self._run(clusters, BEGIN, self._null_actions)
 
-    def _take_rates(self, b: int, rates: Rates | None) -> None:
+    def _set_rates(self, b: int, rates: Rates | None) -> None:
         """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
         if rates is not None:
             self.episode = with_rates(self.episode, b, rates)
 
-    def possible(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
+    def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
         numbers, scores = self._as_kernels_read(actions)
         return _machine_code()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
-    def valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Replace masked actions in place, as `Actions.on_invalid` says. Returns [clusters] which ones.
 
         Raises:
@@ -307,12 +307,12 @@ class ClusterBatch:
             ResetNeededError: a cluster without an episode: before `reset`, or after the end.
             ClosedError: after `close`.
         """
-        if self.possible(actions, clusters):
-            return self._none_masked[: len(clusters)]
+        if self.all_valid(actions, clusters):
+            return self._nothing_masked[: len(clusters)]
         self._check_open()
-        idle = clusters[~self._out.playing[clusters]]
+        idle = clusters[~self._out.active_mask[clusters]]
         if len(idle):
-            ended = self._out.ends[idle[0]] != GOES_ON
+            ended = self._out.ends[idle[0]] != ONGOING
             what = "has ended its episode" if ended else "has no episode yet"
             raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
         return self._driver.replace_invalid(self.masks, actions, clusters)
@@ -324,20 +324,20 @@ class ClusterBatch:
             SchedulerError: the policy waits while no job runs and no template can place one, or time stands
                 still (`livelock.time_stands_still`).
         """
-        self._play(self._everyone if clusters is None else clusters, STEP, actions)
+        self._run(self._all_clusters if clusters is None else clusters, STEP, actions)
 
     def close(self) -> None:
         """Refuse steps and resets from now on."""
-        self._out.playing[:] = False
+        self._out.active_mask[:] = False
         self._closed = True
 
-    def check_begun(self) -> None:
+    def require_episode(self) -> None:
         """Raise an error unless every cluster has begun an episode.
 
         Raises:
             ResetNeededError: a cluster was never reset.
         """
-        begun = self._out.playing | (self._out.ends != GOES_ON)
+        begun = self._out.active_mask | (self._out.ends != ONGOING)
         if not (begun.all() or self._closed):
             raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
 
@@ -354,11 +354,11 @@ class ClusterBatch:
         if self._closed:
             raise ClosedError("the environment is closed; make a new one")
 
-    def settle(self, rates: Rates | None = None) -> None:
+    def resume(self, rates: Rates | None = None) -> None:
         """Let simulations that were set up elsewhere go on to their next decision.
 
         Args:
-            rates: speeds of their jobs, if all clusters have the same jobs; None: `bank.rates_of` each.
+            rates: speeds of their jobs, if all clusters have the same jobs; None: `rates_of` each.
 
         Raises:
             SchedulerError: as `step`.
@@ -367,12 +367,12 @@ class ClusterBatch:
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self._take_rates(b, rates or self.bank.rates_of(jobs))
-        self._play(self._everyone, SETTLE, self._null_actions)
+            self._set_rates(b, rates or self.workload_cache.rates_of(jobs))
+        self._run(self._all_clusters, RESUME, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:
         """Allocations of a valid action of cluster b, none if it waits. Nothing is carried out."""
-        return self._driver.allocations(self.state, self.episode, b, action, self._config.physics)
+        return self._driver.allocations(self.state, self.episode, b, action, self._step_config.physics)
 
     def mean_jct(self, b: int) -> float:
         """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""
@@ -382,11 +382,11 @@ class ClusterBatch:
 
     def metrics(self, b: int) -> Metrics:
         """Metrics of cluster b's finished jobs."""
-        return measure(self.state, b, self.bank.table(int(self.entries[b])))
+        return measure(self.state, b, self.workload_cache.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
         """Contiguous observation rows [..., size] in the form of the space, as views of the same numbers."""
-        if self.setting.observation.flat:
+        if self.config.observation.flat:
             return rows
         records: NDArray[np.void] = np.ndarray(rows.shape[:-1], self._blocks, rows)
         return {name: records[name] for name in self._blocks.names or ()}

@@ -22,7 +22,7 @@ from ringyard.rendering.history import history_of
 from ringyard.state.arrays import State
 
 MODES = ("human", "rgb_array")
-SEGMENT_ROWS = 8192
+MAX_SEGMENTS = 8192
 
 #: seconds that a window is left to draw itself
 _PAUSE = 1e-3
@@ -31,7 +31,7 @@ _PAUSE = 1e-3
 _ONLY = np.zeros(1, np.int64)
 
 
-def checked_seed(seed: Any) -> int | None:
+def validate_seed(seed: Any) -> int | None:
     """A seed as Gymnasium expects it, an integer of any size; None stays None.
 
     Raises:
@@ -41,7 +41,7 @@ def checked_seed(seed: Any) -> int | None:
     return None if seed is None else int(seed)
 
 
-def chosen_workload(options: Any, known: Collection[str], num_workloads: int) -> int | None:
+def workload_option(options: Any, known: Collection[str], num_workloads: int) -> int | None:
     """The job table that `options` of `reset` choose; None: one is drawn.
 
     Args:
@@ -211,7 +211,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     ## Arguments
     Args:
-        setting: configuration; see `ringyard.mdp.env_config.EnvConfig`.
+        config: configuration; see `ringyard.mdp.env_config.EnvConfig`.
         render_mode: None, "rgb_array" (`render()` returns pictures of 1280 x 720 pixels: GPUs by server over
             time, waiting jobs, shared links), or "human" (the same in a window, after each step).
 
@@ -231,36 +231,36 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": 10}
 
-    def __init__(self, setting: EnvConfig | None = None, render_mode: str | None = None) -> None:
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = None) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
-        require("setting", setting, EnvConfig | None)
+        require("config", config, EnvConfig | None)
         _warn_in_sync_vector_env()
-        self.setting = EnvConfig() if setting is None else setting
+        self.config = EnvConfig() if config is None else config
         self.render_mode = render_mode
-        self._screen = Screen(render_mode, self.setting.cluster) if render_mode else None
-        self.batch = ClusterBatch(self.setting, 1, SEGMENT_ROWS if render_mode else 0)
-        self.observation_space = self.setting.observation.space(self.setting.cluster, self.setting.actions)
-        self.action_space = self.setting.actions.space
-        blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)
+        self._screen = Screen(render_mode, self.config.cluster) if render_mode else None
+        self.batch = ClusterBatch(self.config, 1, MAX_SEGMENTS if render_mode else 0)
+        self.observation_space = self.config.observation.space(self.config.cluster, self.config.actions)
+        self.action_space = self.config.actions.space
+        blocks = self.config.observation.names(self.config.cluster, self.config.actions)
         self.metadata = type(self).metadata | {"blocks": blocks}
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[actions] True where an action is valid (as sb3-contrib expects)."""
-        self.batch.check_begun()
+        self.batch.require_episode()
         return self.batch.masks[0].copy()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; `options={"workload": k}` chooses job table k."""
-        seed = checked_seed(seed)
-        chosen = chosen_workload(options, ("workload",), self.setting.num_workloads)
+        seed = validate_seed(seed)
+        chosen = workload_option(options, ("workload",), self.config.num_workloads)
         super().reset(seed=seed)
-        drawn = int(self.np_random.integers(self.setting.num_workloads))
+        drawn = int(self.np_random.integers(self.config.num_workloads))
         entry = drawn if chosen is None else chosen
-        bank = self.batch.bank
-        if seed is None and entry not in bank and bank.cheap_together:
-            bank.needed_soon(self._next_drawn(bank.cheap_together))
+        workload_cache = self.batch.workload_cache
+        if seed is None and entry not in workload_cache and workload_cache.prefetch_size:
+            workload_cache.prefetch(self._next_drawn(workload_cache.prefetch_size))
         self.batch.reset(_ONLY, np.array([entry]))
         self._show()
         observation, info = self._observed()
@@ -269,11 +269,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action, and let time pass to the next decision; see the class."""
         try:
-            actions = self.batch.given([action])
+            actions = self.batch.action_array([action])
         except ActionError:
             expected = self.batch.expected_action.rstrip(",")
             raise ActionError(f"action is {shown(action)}; expected {expected}") from None
-        masked = self.batch.valid(actions, _ONLY)
+        masked = self.batch.replace_invalid(actions, _ONLY)
         self.batch.step(actions)
         self._show()
         done, truncated = self.batch.ending(0)
@@ -281,7 +281,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:
-            info |= self.batch.outcome(0)
+            info |= self.batch.final_info(0)
         return observation, float(self.batch.rewards[0]), done, truncated, info
 
     def fork(self) -> Self:
@@ -301,7 +301,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if self._screen is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human'")
             return None
-        self.batch.check_begun()
+        self.batch.require_episode()
         return self._screen.draw(self.batch.state, 0)
 
     def close(self) -> None:
@@ -313,7 +313,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     def _next_drawn(self, count: int) -> NDArray[np.int64]:
         """[count] job tables of the next resets, if the generator is not used until then."""
         generator = _same_generator(self.np_random)
-        return np.array([generator.integers(self.setting.num_workloads) for _ in range(count)])
+        return np.array([generator.integers(self.config.num_workloads) for _ in range(count)])
 
     def _show(self) -> None:
         if self._screen is not None and self.render_mode == "human":

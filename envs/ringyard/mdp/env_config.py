@@ -36,7 +36,7 @@ def _default_workload() -> Workload:
     )
 
 
-@checked("setting")
+@checked("config")
 @dataclass(frozen=True)
 class EnvConfig:
     """The config of an environment.

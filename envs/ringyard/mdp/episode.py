@@ -24,7 +24,7 @@ from ringyard.compiled import (
     kernel,
     whole,
 )
-from ringyard.sim.engine.co_location import Surroundings
+from ringyard.sim.engine.co_location import PlacementContext
 from ringyard.state.arrays import State, copied, empty_state
 from ringyard.state.records import INTEGRALS, Job
 
@@ -53,7 +53,7 @@ class Episode:
 
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
-        placement_contexts: [clusters, V, T] `Surroundings` of the visible job where the template puts it.
+        placement_contexts: [clusters, V, T] `PlacementContext` of the visible job where the template puts it.
         template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
@@ -67,7 +67,7 @@ class Episode:
     """
 
     static: Records2[StaticFeatures]
-    placement_contexts: Records3[Surroundings]
+    placement_contexts: Records3[PlacementContext]
     template_slowdown: Float32Cube
     class_slot: Int32Matrix
     reward_weights: FloatMatrix
@@ -90,8 +90,8 @@ class StepOutputs:
         rewards: [clusters] of the last step.
         returns: [clusters] undiscounted sum of the episode's rewards.
         lengths: [clusters] steps of the episode.
-        ends: [clusters] GOES_ON, DONE, TRUNCATED or STALLED.
-        playing: [clusters] an episode is on, which the next step continues.
+        ends: [clusters] ONGOING, DONE, TRUNCATED or STALLED.
+        active_mask: [clusters] an episode is on, which the next step continues.
     """
 
     observations: Float32Matrix
@@ -100,7 +100,7 @@ class StepOutputs:
     returns: FloatVector
     lengths: IntVector
     ends: IntVector
-    playing: BoolVector
+    active_mask: BoolVector
 
 
 @bundle
@@ -138,7 +138,7 @@ def empty_episode(
     table = (num_clusters, num_visible, num_templates)
     return Episode(
         static=StaticFeatures.zeros(num_clusters, num_jobs),
-        placement_contexts=Surroundings.zeros(*table),
+        placement_contexts=PlacementContext.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),
@@ -160,7 +160,7 @@ def arrays_of(*bundles: Any) -> list[NDArray[Any]]:
     return found
 
 
-def copied_bundle(bundle: BUNDLE) -> BUNDLE:
+def copy_bundle(bundle: BUNDLE) -> BUNDLE:
     """A bundle of the same values in arrays of its own, also those of bundles inside it.
 
     One without a single value is given as it is: nothing of it can change, and kernels know its address.
@@ -168,7 +168,7 @@ def copied_bundle(bundle: BUNDLE) -> BUNDLE:
     if not any(array.size for array in arrays_of(bundle)):
         return bundle
     values = (getattr(bundle, field.name) for field in fields(bundle))  # type: ignore[arg-type]
-    return type(bundle)(*(copied(v) if isinstance(v, np.ndarray) else copied_bundle(v) for v in values))
+    return type(bundle)(*(copied(v) if isinstance(v, np.ndarray) else copy_bundle(v) for v in values))
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Environments of experiments, `conf/experiment/NAME.yaml`, which is read when an environment is made.
 
 gymnasium.make("ringyard/Sharing-v1")                                             the experiment
-gymnasium.make("ringyard/Sharing-v1", setting=replace(experiment("sharing"), ...))  anything else
+gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))  anything else
 """
 
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.user_config import hydra_configs
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.mdp.vector import ClusterVectorEnv
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-#: groups of conf/ that a setting is made of
+#: groups of conf/ that a config is made of
 _PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
 
 
@@ -54,18 +54,18 @@ def experiment(name: str, **parts: str) -> EnvConfig:
                 f"an experiment has no part {group}={part!r}; expected one of {', '.join(_PARTS)},"
                 f" and for {group} one of {', '.join(known) or 'nothing'}"
             )
-    with hydra_configs():
+    with hydra_initialized():
         config = compose(
             "train", [f"experiment={name}", *(f"{group}={part}" for group, part in parts.items())]
         )
-    return setting_of(config, EnvConfig.num_workloads, EnvConfig.workload_seed)
+    return build_env_config(config, EnvConfig.num_workloads, EnvConfig.workload_seed)
 
 
-def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> EnvConfig:
+def build_env_config(config: "DictConfig", num_workloads: int, workload_seed: int) -> EnvConfig:
     """The environment config of a composed config.
 
     Args:
-        config: with the groups of `conf/setting.yaml`, and `restart`.
+        config: with the groups of `conf/config.yaml`, and `restart`.
         num_workloads: number of different job tables of the episodes.
         workload_seed: of the job tables.
     """
@@ -81,19 +81,19 @@ def setting_of(config: "DictConfig", num_workloads: int, workload_seed: int) -> 
     )
 
 
-def make(name: str, setting: EnvConfig | None = None, render_mode: str | None = None) -> ClusterEnv:
+def make(name: str, config: EnvConfig | None = None, render_mode: str | None = None) -> ClusterEnv:
     """The environment of an experiment, or of another config."""
-    return ClusterEnv(experiment(name) if setting is None else setting, render_mode)
+    return ClusterEnv(experiment(name) if config is None else config, render_mode)
 
 
 def make_vector(
     name: str,
     num_envs: int = 1,
-    setting: EnvConfig | None = None,
+    config: EnvConfig | None = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     copy: bool = True,
     render_mode: str | None = None,
 ) -> ClusterVectorEnv:
     """The vector environment of an experiment, or of another config."""
-    chosen = experiment(name) if setting is None else setting
+    chosen = experiment(name) if config is None else config
     return ClusterVectorEnv(num_envs, chosen, autoreset_mode, copy, render_mode)

@@ -8,7 +8,7 @@ from ringyard.errors import ConfigurationError
 _KEY = "gym:"
 
 
-def preset_ids() -> dict[str, str]:
+def experiment_ids() -> dict[str, str]:
     """{environment id: experiment} of the experiments with a line `gym: ID`, by name.
 
     Yamls are not parsed, to keep `import ringyard` fast.
@@ -39,7 +39,7 @@ def register_environments() -> None:
         entry_point="ringyard.mdp.env:ClusterEnv",
         vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
     )
-    for name, experiment in preset_ids().items():
+    for name, experiment in experiment_ids().items():
         register(
             id=name,
             entry_point="ringyard.mdp.experiments:make",

@@ -34,9 +34,9 @@ _OUTSIDE = complaint(
 )
 
 # what a step ended in
-GOES_ON, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
+ONGOING, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
 # what brings a cluster to its next decision
-STEP, BEGIN, SETTLE = 0, 1, 2
+STEP, BEGIN, RESUME = 0, 1, 2
 
 
 @bundle
@@ -65,20 +65,20 @@ class Decode(Protocol):
         state: State,
         episode: Episode,
         b: int,
-        acts: bool,
+        has_action: bool,
         action: int,
         scores: Float32Vector,
         config: ActionConfig,
         physics: Physics,
         mask: BoolVector,
     ) -> int:
-        """GOES_ON, DONE, TRUNCATED or STALLED.
+        """ONGOING, DONE, TRUNCATED or STALLED.
 
         Args:
             state: simulation arrays.
             episode: decision-process arrays.
             b: the cluster.
-            acts: False before the first action: only time passes.
+            has_action: False before the first action: only time passes.
             action: a valid number, of discrete actions.
             scores: [(1 + GPU types scored) x N] in [-1, 1], of score actions.
             config: parameters of the decoder.
@@ -113,7 +113,7 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
     """Whether clusters are in an episode and their actions valid. Arguments are those of `step`."""
     wrong = 0
     for b in clusters:
-        wrong += not out.playing[b]
+        wrong += not out.active_mask[b]
         for score in scores[b]:
             wrong += not -1.0 <= score <= 1.0  # NaN is not
         if scores.shape[1] == 0:
@@ -170,7 +170,7 @@ def step(
     actions: IntVector,
     scores: Float32Matrix,
     rows: WorkloadRows,
-    begun: IntVector,
+    workload_rows: IntVector,
     config: StepConfig,
 ) -> int:
     """Bring each of the given clusters to its next decision. Returns how many are STALLED.
@@ -180,31 +180,33 @@ def step(
         episode: decision-process arrays.
         out: results, written at the given indices.
         clusters: [stepped] indices.
-        phase: STEP: carry out a valid action; BEGIN: load a job table; SETTLE: go on from the present state.
+        phase: STEP: carry out a valid action; BEGIN: load a job table; RESUME: go on from the present state.
         actions: [clusters] numbers of discrete actions.
         scores: [clusters, scores]; [clusters, 0] with discrete actions.
         rows: job tables.
-        begun: [clusters] row of the job table that each begins.
+        workload_rows: [clusters] row of the job table that each begins.
         config: parameters.
     """
     stalled = 0
-    acts = phase == STEP
+    has_action = phase == STEP
     for b in clusters:
-        end = GOES_ON
-        if acts:
+        end = ONGOING
+        if has_action:
             end = whole(out.ends[b])  # an episode may be over as it begins
-            if end == GOES_ON and not count_step(state, b, state.clusters[b].now):
+            if end == ONGOING and not count_step(state, b, state.clusters[b].now):
                 end = STALLED
         elif phase == BEGIN:
-            _begin(state, episode, b, begun[b], rows, config.limit_seconds)
+            _begin(state, episode, b, workload_rows[b], rows, config.limit_seconds)
             out.returns[b] = 0.0
             out.lengths[b] = 0
-        if end == GOES_ON:
+        if end == ONGOING:
             action, scored, mask = actions[b], scores[b], out.masks[b]
-            end = config.decode(state, episode, b, acts, action, scored, config.actions, config.physics, mask)
+            end = config.decode(
+                state, episode, b, has_action, action, scored, config.actions, config.physics, mask
+            )
         out.ends[b] = end
-        out.playing[b] = end == GOES_ON or (not acts and end != STALLED)
-        if acts:
+        out.active_mask[b] = end == ONGOING or (not has_action and end != STALLED)
+        if has_action:
             reward = _reward(state, episode, b)
             out.rewards[b] = reward
             out.returns[b] += reward

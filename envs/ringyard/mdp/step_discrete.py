@@ -10,17 +10,17 @@ from ringyard.errors import ActionError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.actions.moves import (
     Options,
-    decoded,
-    describe,
+    apply_option,
+    decode_action,
     options_of,
-    perform,
+    preview_option,
     propose_adjustment,
     propose_start,
     target_shape,
 )
 from ringyard.mdp.actions.space import REJECT, STOP
 from ringyard.mdp.episode import Episode, empty_episode, next_running
-from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
+from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
 from ringyard.placement.room import sort_ascending
 from ringyard.sim.allocation import Allocation
@@ -121,7 +121,7 @@ def _decode(
     state: State,
     episode: Episode,
     b: int,
-    acts: bool,
+    has_action: bool,
     action: int,
     scores: Float32Vector,
     config: ActionConfig,
@@ -129,10 +129,10 @@ def _decode(
     mask: BoolVector,
 ) -> int:
     options, cluster = config.options, state.clusters[b]
-    if acts and action < len(mask) - 1:
-        j, o = decoded(state, b, options, episode.placement_contexts.shape[1], action)
-        perform(state, b, j, options, o, physics)
-    elif acts and not advance(state, b, physics):
+    if has_action and action < len(mask) - 1:
+        j, o = decode_action(state, b, options, episode.placement_contexts.shape[1], action)
+        apply_option(state, b, j, options, o, physics)
+    elif has_action and not advance(state, b, physics):
         return STALLED
     changes = options.num_adjustments > 0
     while True:
@@ -144,7 +144,7 @@ def _decode(
         if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
             _look_at_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
-                return TRUNCATED if late else GOES_ON
+                return TRUNCATED if late else ONGOING
         if not advance(state, b, physics):
             return STALLED
 
@@ -202,8 +202,8 @@ class DiscreteDriver:
         if action == self._actions.wait:
             return []
         options = self.config.options
-        j, o = decoded(state, b, options, self._actions.num_waiting, int(action))
-        count, shape = describe(state, b, j, options, o)
+        j, o = decode_action(state, b, options, self._actions.num_waiting, int(action))
+        count, shape = preview_option(state, b, j, options, o)
         if count == 0:
             waits = state.jobs["status"][b, j] == JobStatus.WAITING
             return [Allocation(int(j), reject=bool(waits))]

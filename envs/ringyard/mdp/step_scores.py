@@ -21,9 +21,9 @@ from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.information import Information
 from ringyard.mdp.actions import Scores
-from ringyard.mdp.actions.moves import NO_OPTIONS
+from ringyard.mdp.actions.moves import EMPTY_OPTIONS
 from ringyard.mdp.episode import Episode, empty_episode
-from ringyard.mdp.step import DONE, GOES_ON, STALLED, TRUNCATED, ActionConfig, Decode
+from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance, is_round
@@ -74,14 +74,14 @@ def _decode(
     state: State,
     episode: Episode,
     b: int,
-    acts: bool,
+    has_action: bool,
     action: int,
     scores: Float32Vector,
     config: ActionConfig,
     physics: Physics,
     mask: BoolVector,
 ) -> int:
-    if acts:
+    if has_action:
         _allocate_by(state, episode, b, scores, config.allocators[0], physics)
         if not advance(state, b, physics):
             return STALLED
@@ -93,7 +93,7 @@ def _decode(
         due = config.round_seconds == np.inf or is_round(cluster.now, config.round_seconds)
         if over or late or (live and due):
             _list_live(state, episode, b, mask)
-            return DONE if over else TRUNCATED if late else GOES_ON
+            return DONE if over else TRUNCATED if late else ONGOING
         if not advance(state, b, physics):
             return STALLED
 
@@ -134,7 +134,7 @@ class ScoresDriver:
             scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
         ]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
-        self.config = ActionConfig(NO_OPTIONS, 0, (actions.allocator.rules,), rounds)
+        self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.rules,), rounds)
 
     def episode(self, state: State) -> Episode:
         """Arrays for the clusters of a state."""

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ringyard.config_folder import config_folder, own_folders
+from ringyard.config_folder import config_folder, user_config_folders
 
 
 @contextmanager
-def hydra_configs() -> Iterator[None]:
+def hydra_initialized() -> Iterator[None]:
     """Let `hydra.compose` read `conf/`; a Hydra application around the block is as before afterwards."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -18,7 +18,7 @@ def hydra_configs() -> Iterator[None]:
     around, version = GlobalHydra.instance(), VersionBase.instance().version_base
     outer = around.hydra
     around.clear()
-    search_own_folders()
+    register_user_config_folders()
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             yield
@@ -29,14 +29,14 @@ def hydra_configs() -> Iterator[None]:
 
 
 @functools.cache
-def search_own_folders() -> None:
+def register_user_config_folders() -> None:
     """Make Hydra find yamls of RINGYARD_CONF before those of that name which ship."""
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-    class OwnFolders(SearchPathPlugin):
+    class UserConfigFolders(SearchPathPlugin):
         def manipulate_search_path(self, search_path: Any) -> None:
-            for folder in reversed(own_folders()):
+            for folder in reversed(user_config_folders()):
                 search_path.prepend("ringyard", f"file://{folder}")
 
-    Plugins.instance().register(OwnFolders)
+    Plugins.instance().register(UserConfigFolders)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringyard.checks import Count, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.env import ClusterEnv, checked_seed, chosen_workload
+from ringyard.mdp.env import ClusterEnv, validate_seed, workload_option
 from ringyard.mdp.env_config import EnvConfig
 
 #: no clusters
@@ -25,7 +25,7 @@ _SHARED = {
     "metadata": "metadata",
     "observation_space": "single_observation_space",
     "render_mode": "render_mode",
-    "setting": "setting",
+    "config": "config",
     "spec": "spec",
 }
 
@@ -41,7 +41,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     Args:
         num_envs: number of clusters.
-        setting: configuration of all clusters.
+        config: configuration of all clusters.
         autoreset_mode: NEXT_STEP (Gymnasium's default: the step after the end resets), SAME_STEP, or
             DISABLED (`reset(options={"reset_mask": ended})` begins the next episodes).
         copy: return fresh arrays each step. False returns views of buffers that the next step overwrites.
@@ -61,7 +61,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def __init__(
         self,
         num_envs: int = 1,
-        setting: EnvConfig | None = None,
+        config: EnvConfig | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
         render_mode: str | None = None,
@@ -69,7 +69,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     ) -> None:
         require("num_envs", num_envs, Count)
         require("num_threads", num_threads, Count | None)
-        require("setting", setting, EnvConfig | None)
+        require("config", config, EnvConfig | None)
         require("copy", copy, bool)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -83,16 +83,16 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                 f"render_mode is {shown(render_mode)}; a vector environment does not render: expected None;"
                 " render one ClusterEnv"
             )
-        self.setting = EnvConfig() if setting is None else setting
+        self.config = EnvConfig() if config is None else config
         self.num_envs = int(num_envs)
         self.render_mode = None
-        blocks = self.setting.observation.names(self.setting.cluster, self.setting.actions)
+        blocks = self.config.observation.names(self.config.cluster, self.config.actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
-        self.batch = ClusterBatch(self.setting, self.num_envs, num_threads=num_threads)
-        self.single_observation_space = self.setting.observation.space(
-            self.setting.cluster, self.setting.actions
+        self.batch = ClusterBatch(self.config, self.num_envs, num_threads=num_threads)
+        self.single_observation_space = self.config.observation.space(
+            self.config.cluster, self.config.actions
         )
-        self.single_action_space = self.setting.actions.space
+        self.single_action_space = self.config.actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
@@ -118,7 +118,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """[num_envs, actions] True where an action is valid."""
-        self.batch.check_begun()
+        self.batch.require_episode()
         return self._masks()
 
     def reset(
@@ -137,7 +137,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             ClosedError: after `close`.
         """
         seeds = self._checked_seeds(seed)
-        workload = chosen_workload(options, ("workload", "reset_mask"), self.setting.num_workloads)
+        workload = workload_option(options, ("workload", "reset_mask"), self.config.num_workloads)
         chosen = (options or {}).get("reset_mask", self._all)
         is_array = isinstance(chosen, np.ndarray) and chosen.dtype == np.bool_
         if not is_array or chosen.shape != (self.num_envs,) or not chosen.any():
@@ -164,9 +164,9 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
             ClosedError: after `close`.
         """
-        given = self.batch.given(actions)
+        given = self.batch.action_array(actions)
         stepping, begun = np.flatnonzero(~self._resets), _NONE
-        invalid = stepping[self.batch.valid(given, stepping)]
+        invalid = stepping[self.batch.replace_invalid(given, stepping)]
         self.batch.step(given, stepping)
         done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
         if len(stepping) < self.num_envs:
@@ -181,7 +181,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             self._resets = over
         elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(ended):
             for b in ended.tolist():
-                final = {"action_mask": self.batch.masks[b].view(np.int8), **self.batch.outcome(b)}
+                final = {"action_mask": self.batch.masks[b].view(np.int8), **self.batch.final_info(b)}
                 final |= {"invalid_action": True} if b in invalid else {}
                 last = self.batch.split(self.batch.observations[b].copy())
                 info = self._add_info(info, {"final_info": final, "final_obs": last}, b)
@@ -203,7 +203,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """[num_envs] an attribute of each cluster, such as `action_masks`, `np_random` or `setting`.
+        """[num_envs] an attribute of each cluster, such as `action_masks`, `np_random` or `config`.
 
         Raises:
             ConfigurationError: single clusters have no such attribute.
@@ -231,8 +231,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                     f"there are {len(seed)} seeds; expected {self.num_envs}, one for each cluster, or a"
                     " single integer"
                 )
-            return [checked_seed(one) for one in seed]
-        first = checked_seed(seed)
+            return [validate_seed(one) for one in seed]
+        first = validate_seed(seed)
         return [None if first is None else first + i for i in range(self.num_envs)]
 
     def _seed(self, seeds: list[int | None], clusters: NDArray[np.int64]) -> None:
@@ -247,10 +247,10 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self._next |= {b: self._draw(b) for b in rows}
         entries = np.array(drawn) if workload is None else np.full(len(rows), workload)
         self.batch.reset(clusters, entries)
-        self.batch.bank.needed_soon(np.array([self._next[b] for b in rows]))
+        self.batch.workload_cache.prefetch(np.array([self._next[b] for b in rows]))
 
     def _draw(self, b: int) -> int:
-        return int(self._generators[b].integers(self.setting.num_workloads))
+        return int(self._generators[b].integers(self.config.num_workloads))
 
     def _infos(
         self, begun: NDArray[np.int64], ended: NDArray[np.int64], invalid: NDArray[np.int64]
@@ -260,7 +260,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         if len(invalid):
             info |= {"invalid_action": self._marked(invalid), "_invalid_action": self._marked(invalid)}
         for b in ended.tolist():
-            info = self._add_info(info, self.batch.outcome(b), b)
+            info = self._add_info(info, self.batch.final_info(b), b)
         for b in begun.tolist():
             info = self._add_info(info, {"workload": int(self.batch.entries[b])}, b)
         return info

@@ -31,7 +31,7 @@ _KEPT = 1024
 
 
 #: what each `Actions.queue_order` reads of jobs
-QUEUE_TAKES = {
+QUEUE_ORDER_OBSERVABILITY = {
     "submit": Information.NOTHING,
     "gpus": Information.SIZES,
     "duration": Information.PREDICTIONS,
@@ -71,9 +71,9 @@ def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records
     return features
 
 
-def _drawn_from(setting: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
+def _drawn_from(config: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
     """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
-    sequence = np.random.SeedSequence((setting.workload_seed, entry))
+    sequence = np.random.SeedSequence((config.workload_seed, entry))
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
 
 
@@ -83,7 +83,7 @@ class WorkloadCache:
     Entries are prepared when they are needed. If all rows are taken, the least recently used entries go.
 
     Args:
-        setting: configuration of the environment.
+        config: configuration of the environment.
         num_clusters: clusters that may need an entry each at the same time.
 
     Attributes:
@@ -91,10 +91,10 @@ class WorkloadCache:
         rates: {entry: speeds of its jobs}, see `rates_of`.
     """
 
-    def __init__(self, setting: EnvConfig, num_clusters: int = 1) -> None:
-        self.setting = setting
-        self.num_rows = self.rows_for(setting, num_clusters)
-        self.rows = self._empty(setting, self.num_rows)
+    def __init__(self, config: EnvConfig, num_clusters: int = 1) -> None:
+        self.config = config
+        self.num_rows = self.rows_for(config, num_clusters)
+        self.rows = self._empty(config, self.num_rows)
         self.rates: dict[int, Rates | None] = {}
         #: {entry: its row}, in the order in which they were needed last
         self._row_of: OrderedDict[int, int] = OrderedDict()
@@ -103,14 +103,14 @@ class WorkloadCache:
         self._soon: list[int] = []
 
     @staticmethod
-    def rows_for(setting: EnvConfig, num_clusters: int) -> int:
+    def rows_for(config: EnvConfig, num_clusters: int) -> int:
         """Number of rows. It is limited, because writing to fresh memory takes most of the time."""
-        return min(setting.num_workloads, max(_KEPT, 2 * num_clusters))
+        return min(config.num_workloads, max(_KEPT, 2 * num_clusters))
 
     @staticmethod
-    def _empty(setting: EnvConfig, size: int) -> WorkloadRows:
+    def _empty(config: EnvConfig, size: int) -> WorkloadRows:
         """Rows for so many entries."""
-        jobs = setting.workload.num_jobs
+        jobs = config.workload.num_jobs
         return WorkloadRows(
             records=Job.zeros(size, jobs),
             static=StaticFeatures.zeros(size, jobs),
@@ -120,17 +120,17 @@ class WorkloadCache:
         )
 
     @classmethod
-    def entry_bytes(cls, setting: EnvConfig) -> int:
-        """Of one entry, of any bank of this setting."""
-        return row_bytes(arrays_of(cls._empty(setting, 0))) + cls.rates_bytes(setting)
+    def entry_bytes(cls, config: EnvConfig) -> int:
+        """Of one entry, of any workload_cache of this config."""
+        return row_bytes(arrays_of(cls._empty(config, 0))) + cls.rates_bytes(config)
 
     @classmethod
-    def rates_bytes(cls, setting: EnvConfig) -> int:
+    def rates_bytes(cls, config: EnvConfig) -> int:
         """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
-        if not isinstance(setting.actions, Scores):
+        if not isinstance(config.actions, Scores):
             return 0
-        table = setting.workload.sample(setting.cluster, _drawn_from(setting, 0)[0])
-        sizes = min(int(table.max_gpus.max()), setting.cluster.num_gpus) + 1
+        table = config.workload.sample(config.cluster, _drawn_from(config, 0)[0])
+        sizes = min(int(table.max_gpus.max()), config.cluster.num_gpus) + 1
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,22 +141,22 @@ class WorkloadCache:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the prepared entries, with room for as many as before."""
-        self.__dict__.update(state, rows=self._empty(state["setting"], state["num_rows"]))
+        self.__dict__.update(state, rows=self._empty(state["config"], state["num_rows"]))
         for room, made in zip(arrays_of(self.rows), state["rows"], strict=True):
             room[list(self._row_of.values())] = made
 
     @functools.cached_property
     def _preparation(self) -> Preparation:
-        setting = self.setting
-        return Preparation(setting.cluster, setting.performance, setting.restart)
+        config = self.config
+        return Preparation(config.cluster, config.performance, config.restart)
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
-        return self.setting.workload.sample(self.setting.cluster, _drawn_from(self.setting, entry)[0])
+        return self.config.workload.sample(self.config.cluster, _drawn_from(self.config, entry)[0])
 
     def rates_of(self, jobs: Records1[Job]) -> Rates | None:
-        """How fast jobs are on so many GPUs, if the setting's actions go by it."""
-        return self.setting.actions.rates(jobs, self.setting.cluster, self.setting.performance)
+        """How fast jobs are on so many GPUs, if the config's actions go by it."""
+        return self.config.actions.rates(jobs, self.config.cluster, self.config.performance)
 
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
         """[entries] rows of these entries, valid until the next call. Prepares missing ones.
@@ -178,12 +178,12 @@ class WorkloadCache:
         return entry in self._row_of
 
     @property
-    def cheap_together(self) -> int:
+    def prefetch_size(self) -> int:
         """How many more entries to prepare with one, because each then costs less; 0 for large tables."""
-        workload = self.setting.workload
+        workload = self.config.workload
         return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_together") else 0
 
-    def needed_soon(self, entries: NDArray[np.int64]) -> None:
+    def prefetch(self, entries: NDArray[np.int64]) -> None:
         """Prepare these entries too when the next ones are prepared. Many together cost less each."""
         self._soon += [one for one in entries.tolist() if one not in self._row_of]
 
@@ -221,19 +221,19 @@ class WorkloadCache:
 
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
         """Write entries into rows. Returns [entries] the speeds of their jobs."""
-        setting = self.setting
+        config = self.config
         generators, self.rows.seeds[rows] = zip(
-            *(_drawn_from(setting, entry) for entry in entries), strict=True
+            *(_drawn_from(config, entry) for entry in entries), strict=True
         )
-        tables, lengths = draw_together(setting.workload, setting.cluster, generators)
+        tables, lengths = draw_together(config.workload, config.cluster, generators)
         records: Any = self.rows.records
         begins = [row * records.shape[1] for row in rows]
         jobs = self._preparation.write(tables, lengths, records.reshape(-1), begins)
         self.rows.num_jobs[rows] = lengths
         owner = np.repeat(rows, lengths)
         position = np.arange(len(tables)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        records["priority"][owner, position] = queue_priority(setting.actions.queue_order, jobs)
+        records["priority"][owner, position] = queue_priority(config.actions.queue_order, jobs)
         self.rows.static[owner, position] = static_features(jobs)
         own = [records[row, :length] for row, length in zip(rows, lengths, strict=True)]
-        self.rows.weights[rows] = setting.reward.weights(own, setting.cluster)
+        self.rows.weights[rows] = config.reward.weights(own, config.cluster)
         return [self.rates_of(one) for one in own]

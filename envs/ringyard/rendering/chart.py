@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
-from ringyard.rendering.history import Bars, History, Rings, bars_of, rings_of
+from ringyard.rendering.history import Bars, Rings, ScheduleHistory, bars_of, rings_of
 
 #: files that `save_gantt` writes
 PICTURES = (".png", ".pdf", ".svg")
@@ -134,7 +134,7 @@ class Chart:
             queue.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MOST_WAITING + 1)
         ]
 
-    def draw(self, history: History) -> None:
+    def draw(self, history: ScheduleHistory) -> None:
         """Draw a schedule until its `now`."""
         begin, now = history.begins, history.now
         size, unit = _unit(now - begin)
@@ -161,7 +161,7 @@ class Chart:
         gpus = np.arange(len(self._servers)) if gpu is None else gpu
         return np.asarray(gpus + _GAP * (self._servers[gpus] + 1) + 0.06 + 0.88 * depth, np.float64)
 
-    def _draw_down(self, history: History, size: float) -> None:
+    def _draw_down(self, history: ScheduleHistory, size: float) -> None:
         down = history.held[history.held["job"] < 0]
         stop = np.minimum(down["stop_seconds"], history.now)
         tops, bottoms = self._tops[down["server"]], self._bottoms[down["server"]]
@@ -185,7 +185,7 @@ class Chart:
         self._rings.set_verts(_boxes(left, right, tops - 0.62, tops - 0.12))
         self._rings.set_facecolors([_SHARED_LINK[min(n, 4) - 2] for n in rings.rings[shown].tolist()])
 
-    def _draw_counts(self, history: History, rings: Rings, size: float) -> None:
+    def _draw_counts(self, history: ScheduleHistory, rings: Rings, size: float) -> None:
         here = history.submit_seconds <= history.now
         held = history.held[history.held["job"] >= 0]
         starts = np.unique(held[["job", "start_seconds", "stop_seconds"]])
@@ -210,7 +210,7 @@ class Chart:
         faces = ["#c4cad3" if n == 1 else _SHARED_LINK[min(n, 4) - 2] for n in count.tolist()]
         self._link_boxes.set_facecolors(faces)
 
-    def _draw_queue(self, history: History) -> None:
+    def _draw_queue(self, history: ScheduleHistory) -> None:
         jobs = history.waiting
         ages = history.now - history.submit_seconds[jobs]
         shown = jobs[:_MOST_WAITING].tolist()
@@ -245,7 +245,7 @@ def _running_sum(
     return times, np.cumsum(np.bincount(which, change)).astype(np.int64)
 
 
-def _most_at_once(rings: Rings, history: History) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _most_at_once(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(times, rings on the link that carries most from then on)."""
     times = np.unique(np.concatenate([rings.start, rings.stop, [history.begins, history.now]]))
     most = np.zeros(len(times), np.int64)
@@ -255,7 +255,7 @@ def _most_at_once(rings: Rings, history: History) -> tuple[NDArray[np.float64], 
     return times, most
 
 
-def save_gantt(file: Path, history: History) -> None:
+def save_gantt(file: Path, history: ScheduleHistory) -> None:
     """Write a whole schedule as .png, .pdf or .svg."""
     chart = Chart(history.cluster, live=False)
     chart.draw(history)
@@ -288,7 +288,7 @@ def _writer(suffix: str) -> Any:
     return FFMpegWriter(_FRAMES_PER_SECOND)
 
 
-def save_video(file: Path, history: History, frames: int) -> Iterator[int]:
+def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
     """Write pictures of equally distant moments, from the first arrival to the end.
 
     Args:

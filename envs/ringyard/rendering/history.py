@@ -13,7 +13,7 @@ from ringyard.state.records import JobOutcome, JobStatus, Segment
 
 
 @dataclass(frozen=True)
-class History:
+class ScheduleHistory:
     """A schedule until `now`.
 
     Attributes:
@@ -76,7 +76,7 @@ class History:
         return float(jct.mean()) if len(jct) else float("nan")
 
 
-def history_of(state: State, b: int, cluster: Cluster) -> History:
+def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
     """History of cluster b: the latest rows of `State.segments`, and what is still held.
 
     Args:
@@ -91,7 +91,7 @@ def history_of(state: State, b: int, cluster: Cluster) -> History:
     kept = state.segments[b, : min(written, rows)].copy()
     kept["stop_seconds"][kept["stop_seconds"] > now] = np.inf  # a server that is down
     done = jobs["status"] == JobStatus.DONE
-    return History(
+    return ScheduleHistory(
         cluster=cluster,
         now=now,
         held=np.concatenate([kept, _live(state, b)]),
@@ -162,7 +162,7 @@ class Rings:
     rings: NDArray[np.int64]
 
 
-def _held_until_now(history: History) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+def _held_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:
     """(rows of jobs on GPUs, none beyond now; [rows] number of the run that a row is part of)."""
     held = history.held[(history.held["job"] >= 0) & (history.held["gpu_bits"] > 0)].copy()
     held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
@@ -179,7 +179,7 @@ def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> ND
     return np.bincount(pairs[0])[group] > 1
 
 
-def bars_of(history: History) -> Bars:
+def bars_of(history: ScheduleHistory) -> Bars:
     """Bars of every job on every GPU, as far back as the history goes."""
     held, run = _held_until_now(history)
     octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
@@ -220,7 +220,7 @@ def _cut_at_changes(
     return whole[:, 0], found[:, 1], found[:, 2], whole[:, 1], whole[:, 2]
 
 
-def rings_of(history: History) -> Rings:
+def rings_of(history: ScheduleHistory) -> Rings:
     """Rings on each link: jobs that span servers on servers' links, jobs that span racks on uplinks."""
     held, run = _held_until_now(history)
     spans = _in_several_places(run, held["server"])

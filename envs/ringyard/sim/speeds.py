@@ -12,7 +12,7 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
-from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
+from ringyard.sim.engine.co_location import PlacementContext, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import asked_shape, set_shape, shape_named
 from ringyard.sim.view import SchedulingView, live
@@ -60,7 +60,7 @@ def _solo(
     slowness: FloatCube,
     rows: IntVector,
     shapes: FloatMatrix,
-    places: Records1[Surroundings],
+    places: Records1[PlacementContext],
     gpu_type: int,
     physics: Physics,
     out: FloatVector,

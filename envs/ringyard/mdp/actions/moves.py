@@ -53,7 +53,7 @@ class Options:
 
 
 #: of actions that are no numbers
-NO_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
+EMPTY_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
@@ -156,7 +156,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
 
 
 @kernel
-def decoded(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int]:
+def decode_action(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int]:
     """(job, option) of a valid action other than waiting, with V visible waiting jobs."""
     change = action - num_waiting * options.num_templates
     if change < 0:
@@ -173,7 +173,7 @@ def _propose(state: State, b: int, j: int, options: Options, o: int, out: Int32V
 
 
 @kernel
-def perform(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
+def apply_option(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
     """Start, reject, change or stop job j by option o, which is possible."""
     if options.kinds[o] == REJECT:
         end(state, b, j, JobOutcome.BLOCKED, physics)
@@ -187,7 +187,7 @@ def perform(state: State, b: int, j: int, options: Options, o: int, physics: Phy
 
 
 @kernel
-def describe(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
+def preview_option(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
     """(number of places in `gpu_scratch`, shape) of job j after option o; 0 if it stops or is rejected."""
     shape, count = target_shape(state.jobs[b, j], options, o), 0
     if options.kinds[o] != REJECT and options.kinds[o] != STOP:

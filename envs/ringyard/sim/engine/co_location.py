@@ -15,7 +15,7 @@ from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
 from ringyard.state.records import Job, JobKind, Network, Server
 
 
-class Surroundings(Record):
+class PlacementContext(Record):
     """What performance models read of a place: the fields of these names in the record of a job there."""
 
     contenders: f8
@@ -99,7 +99,7 @@ def surround(state: State, b: int, j: int) -> bool:
 
 @kernel
 def evaluate_placement(
-    state: State, b: int, j: int, places: Int32Vector, count: int, out: Surroundings
+    state: State, b: int, j: int, places: Int32Vector, count: int, out: PlacementContext
 ) -> None:
     """What waiting job j would find on `places[:count]` (ascending), written to `out`.
 
@@ -165,7 +165,7 @@ def isolated_places(
     num_gpus: NDArray[np.int64],
     num_servers: NDArray[np.int64] | None = None,
     storage_readers: ArrayLike | None = None,
-) -> Records1[Surroundings]:
+) -> Records1[PlacementContext]:
     """[jobs] what jobs find in an empty cluster, on reference GPUs.
 
     Args:
@@ -174,7 +174,7 @@ def isolated_places(
         num_servers: [jobs] servers that each spans; None: the fewest that hold it.
         storage_readers: [jobs] workers that read from storage on each of its servers; None: its own.
     """
-    places = Surroundings.zeros(len(num_gpus))
+    places = PlacementContext.zeros(len(num_gpus))
     places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
     places["contenders"] = places["num_servers"] > 1
     places["gpu_speed"] = places["sharing_slowdown"] = places["bandwidth_slowdown"] = 1.0
@@ -198,7 +198,7 @@ def unplace(job: Job) -> None:
 
 
 @kernel
-def seconds_in(job: Job, j: int, place: Surroundings, physics: Physics) -> float:
+def seconds_in(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
     """Seconds per base iteration of job j, which holds nothing, were it in this place."""
     job.num_servers = place.num_servers
     job.contenders = place.contenders

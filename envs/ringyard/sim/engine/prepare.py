@@ -22,7 +22,7 @@ from ringyard.plugin_checks import validate_array
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
-from ringyard.sim.engine.co_location import Surroundings, isolated_places, seconds_in
+from ringyard.sim.engine.co_location import PlacementContext, isolated_places, seconds_in
 from ringyard.sim.engine.setup import slowness_of
 from ringyard.sim.engine.shape import ask
 from ringyard.state.on_gpus import least_slowness
@@ -43,7 +43,7 @@ class Alone:
         physics: performance model.
     """
 
-    places: Records1[Surroundings]
+    places: Records1[PlacementContext]
     slowness: FloatCube
     exponents: FloatVector
     physics: Physics

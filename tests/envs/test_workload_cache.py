@@ -75,7 +75,7 @@ def play(env, rng, steps):
     """Everything that is seen in some random steps."""
     seen = [rows(env.reset(seed=7)[0])]
     for _ in range(steps):
-        if isinstance(env.setting.actions, Scores):
+        if isinstance(env.config.actions, Scores):
             actions = rng.uniform(-1, 1, env.batch.masks.shape).astype(np.float32)
         else:
             actions = (rng.random(env.batch.masks.shape) * env.batch.masks).argmax(axis=1)
@@ -122,10 +122,10 @@ def test_values_without_number_are_counted_anew(monkeypatch):
 
 def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
-    bank = WorkloadCache(setting)
-    for entry, row in enumerate(bank.rows_of(np.arange(40))):
-        classes = demand_classes(bank.table(entry), setting.cluster)
-        assert bank.rows.records["demand_class"][row].tolist() == classes.tolist()
+    cache = WorkloadCache(setting)
+    for entry, row in enumerate(cache.rows_of(np.arange(40))):
+        classes = demand_classes(cache.table(entry), setting.cluster)
+        assert cache.rows.records["demand_class"][row].tolist() == classes.tolist()
 
 
 @pytest.mark.parametrize("part", ["durations", "models"])
@@ -150,23 +150,23 @@ def lent(own, name):
 
 def test_what_is_wrong_with_one_of_many_tables_is_said_of_its_own_row():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=40)
-    bank = WorkloadCache(setting)
+    cache = WorkloadCache(setting)
     with pytest.raises(WorkloadError, match=r"job 2 \(row 2\) has num_gpus 99"):
-        bank.rows_of(np.arange(40))
+        cache.rows_of(np.arange(40))
 
 
 def test_what_will_be_needed_soon_is_complained_of_when_it_is():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeTooLarge(), num_workloads=100)
-    bank = WorkloadCache(setting)
-    good = [entry for entry in range(100) if bank.table(entry).num_gpus.max() <= 4]
-    bank.needed_soon(np.arange(100))
-    bank.rows_of(np.array(good[:1]))
-    bank.needed_soon(np.array(good[:1] * 1000))
-    assert not bank._soon  # what is there is not noted, or the notes of a long training would grow
-    assert len(set(bank.rows_of(np.array(good)).tolist())) == len(good)
+    cache = WorkloadCache(setting)
+    good = [entry for entry in range(100) if cache.table(entry).num_gpus.max() <= 4]
+    cache.prefetch(np.arange(100))
+    cache.rows_of(np.array(good[:1]))
+    cache.prefetch(np.array(good[:1] * 1000))
+    assert not cache._soon  # what is there is not noted, or the notes of a long training would grow
+    assert len(set(cache.rows_of(np.array(good)).tolist())) == len(good)
     bad = next(entry for entry in range(100) if entry not in good)
     with pytest.raises(WorkloadError, match="num_gpus 99"):
-        bank.rows_of(np.array([bad]))
+        cache.rows_of(np.array([bad]))
 
 
 class Jealous:
@@ -179,34 +179,34 @@ class Jealous:
 def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
     monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 4)
     setting = EnvConfig(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
-    bank, made = WorkloadCache(setting), 0
+    cache, made = WorkloadCache(setting), 0
     for entry in range(60):
         try:
-            row = int(bank.rows_of(np.array([entry]))[0])
+            row = int(cache.rows_of(np.array([entry]))[0])
         except PluginError:
             continue
         made += 1
-        table = bank.table(entry)
-        assert np.array_equal(bank.rows.records["submit_seconds"][row], table.submit_seconds)
-        rows = list(bank._row_of.values())
-        assert sorted([*rows, *bank._free]) == [0, 1, 2, 3]
+        table = cache.table(entry)
+        assert np.array_equal(cache.rows.records["submit_seconds"][row], table.submit_seconds)
+        rows = list(cache._row_of.values())
+        assert sorted([*rows, *cache._free]) == [0, 1, 2, 3]
     assert 4 < made < 60
 
 
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):
     monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 3)
-    bank = WorkloadCache(
+    cache = WorkloadCache(
         replace(experiment("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
     )
-    assert bank.num_rows == 4
-    first = bank.rows_of(np.array([0, 1, 2, 3]))
-    bank.rows_of(np.array([0]))
-    bank.needed_soon(np.arange(9))
-    rows = bank.rows_of(np.array([0, 8]))  # beside those two there is room for two that are needed soon
+    assert cache.num_rows == 4
+    first = cache.rows_of(np.array([0, 1, 2, 3]))
+    cache.rows_of(np.array([0]))
+    cache.prefetch(np.arange(9))
+    rows = cache.rows_of(np.array([0, 8]))  # beside those two there is room for two that are needed soon
     assert rows[0] == first[0]
-    assert set(bank.rates) == {0, 8, 4, 5}
-    assert len(set(bank.rows_of(np.array([0, 8, 4, 5])).tolist())) == 4
-    for kept in (bank, pickle.loads(pickle.dumps(bank)), copy.deepcopy(bank)):
+    assert set(cache.rates) == {0, 8, 4, 5}
+    assert len(set(cache.rows_of(np.array([0, 8, 4, 5])).tolist())) == 4
+    for kept in (cache, pickle.loads(pickle.dumps(cache)), copy.deepcopy(cache)):
         for entry, row in zip((0, 8, 4, 5), kept.rows_of(np.array([0, 8, 4, 5])), strict=True):
             table = kept.table(entry)
             assert kept.rows.num_jobs[row] == len(table)
@@ -221,7 +221,7 @@ def test_an_episode_does_not_depend_on_what_was_made_with_it():
     seen = []
     for others in ((), (3, 20, 11)):
         env = ClusterVectorEnv(1, setting, "SameStep")
-        env.batch.bank.needed_soon(np.array(others, np.int64))
+        env.batch.workload_cache.prefetch(np.array(others, np.int64))
         seen.append(play(env, np.random.default_rng(1), 60))
     assert seen[0].tobytes() == seen[1].tobytes()
 
@@ -272,7 +272,7 @@ def test_parts_are_the_whole_and_errors_come_back():
 def test_fresh_arrays_are_written_again_when_nobody_holds_them():
     env = ClusterVectorEnv(3, experiment("quickstart"), "SameStep")
     held = [env.reset(seed=0)[0]]
-    wait = np.full(3, env.setting.actions.wait)
+    wait = np.full(3, env.config.actions.wait)
     for _ in range(6):
         held.append(env.step(np.where(env.batch.masks[:, -1], wait, env.batch.masks.argmax(axis=1)))[0])
     owners = {id(one["cluster"].base) for one in held}
