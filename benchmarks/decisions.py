@@ -24,12 +24,12 @@ def decisions(name, num_jobs, later):
     jobs = jobs.shifted(np.zeros(len(jobs)))
     scheduler = parts["scheduler"]
     sim = Simulator(parts["cluster"], jobs, parts["performance"], round_seconds=scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     taken = []
     while len(taken) <= later and not sim.done:
         begin = time.perf_counter()
-        allocations = scheduler.decide(sim.view(scheduler.information))
+        allocations = scheduler.decide(sim.view(scheduler.observability))
         taken.append(time.perf_counter() - begin)
         sim.apply(allocations)
         sim.advance()

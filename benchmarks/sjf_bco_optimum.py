@@ -201,7 +201,7 @@ class Replay(Scheduler):
     """Starts jobs as an optimum says, so that the simulator can confirm its makespan."""
 
     name = "replay"
-    information = Information.NOTHING
+    observability = Information.NOTHING
     round_seconds = None
 
     def __init__(self, optimum: Optimum) -> None:

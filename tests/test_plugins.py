@@ -59,9 +59,9 @@ def setting(**parts):
     return EnvConfig(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
 
 
-def simulate(scheduler, performance=None, drive=True):
+def simulate(scheduler, performance=None, compiled=True):
     sim = Simulator(EIGHT, five_jobs(), performance or ideal())
-    run(sim, scheduler, np.random.default_rng(0), drive)
+    run(sim, scheduler, np.random.default_rng(0), compiled)
     return sim.metrics().mean_jct
 
 
@@ -108,11 +108,11 @@ def agent(rule):
 
 WAYS_OF_RULES = {
     "drive": lambda rule: simulate(fifo_backfill(rule)),
-    "decide": lambda rule: simulate(fifo_backfill(rule), drive=False),
+    "decide": lambda rule: simulate(fifo_backfill(rule), compiled=False),
     "preemptive": lambda rule: simulate(srtf(rule)),
     "draft": draft,
     "agent": lambda rule: simulate(agent(rule)),
-    "agent decides": lambda rule: simulate(agent(rule), drive=False),
+    "agent decides": lambda rule: simulate(agent(rule), compiled=False),
     "make": lambda rule: play(setting(actions=Actions(templates=(rule,)))),
     "make_vec": lambda rule: play_many(setting(actions=Actions(templates=(rule,)))),
 }
@@ -165,13 +165,13 @@ SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative"
 
 
 @pytest.mark.parametrize("value", SPEEDS.values(), ids=SPEEDS)
-@pytest.mark.parametrize("drive", [True, False])
-def test_models_that_give_no_time_are_blamed_themselves(value, drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_models_that_give_no_time_are_blamed_themselves(value, compiled):
     told = r"performance model broken_plugins\.mistime gave job \d+, with \d GPUs on \d servers, \S+ seconds"
     with pytest.raises(PluginError, match=told):
         Simulator(EIGHT, five_jobs(), mistiming(value))
     with pytest.raises(PluginError, match=told):  # only where a job spans servers, which nobody does at first
-        simulate(fifo_backfill(first_fit()), mistiming(value, 2), drive)
+        simulate(fifo_backfill(first_fit()), mistiming(value, 2), compiled)
     with pytest.raises(PluginError, match=told):
         play(setting(performance=mistiming(value, 2), actions=Actions(templates=(first_fit(),))))
     with pytest.raises(PluginError, match=told):
@@ -218,14 +218,14 @@ def judged(key, wake, value):
     return PreemptiveScheduler("mine", key, parameters, pack(), Information.NOTHING, wake)
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_keys_are_numbers(drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_keys_are_numbers(compiled):
     with pytest.raises(PluginError, match=r"key broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), drive=drive)
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), compiled=compiled)
     with pytest.raises(PluginError, match=r"wake broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), drive=drive)
+        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), compiled=compiled)
     with pytest.raises(PluginError, match=r"broken_plugins\.misjudge raised IndexError"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), drive=drive)
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), compiled=compiled)
 
 
 @fills(JobKey)
@@ -297,10 +297,10 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("drive", [True, False])
-def test_orders_are_one_number_for_each_job(order, drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_orders_are_one_number_for_each_job(order, compiled):
     with pytest.raises(PluginError, match=r"test_plugins\.<lambda> returned .* as priority"):
-        simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), drive=drive)
+        simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), compiled=compiled)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), None, "much"])
@@ -330,4 +330,4 @@ def test_decisions_are_allocations(decided):
 
     scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Information.NOTHING)
     with pytest.raises(PlacementError, match="expected a"):
-        simulate(scheduler, drive=False)
+        simulate(scheduler, compiled=False)

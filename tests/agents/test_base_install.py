@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from ringyard_agents.command_line import OF_AGENTS
+from ringyard_agents.command_line import AGENT_LIBRARIES
 
 #: runs the command where those libraries are not there
 CODE = f"""
@@ -13,7 +13,8 @@ from importlib.machinery import PathFinder
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in {OF_AGENTS!r} else PathFinder.find_spec(name, path, target)
+        missing = name.partition(".")[0] in {AGENT_LIBRARIES!r}
+        return None if missing else PathFinder.find_spec(name, path, target)
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from ringyard_agents.cli import main

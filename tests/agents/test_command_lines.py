@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import ROOT, composed, names
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.config.schema import check_groups
 
 #: {words: what the one line on standard error has to say}
@@ -104,7 +104,7 @@ def test_bash_completes_commands_groups_choices_and_settings(shell):
 
 
 @pytest.mark.parametrize(
-    "group", [*WORLD, "action", "observation", "reward", "scheduler", "placement", "agent"]
+    "group", [*ENVIRONMENT_GROUPS, "action", "observation", "reward", "scheduler", "placement", "agent"]
 )
 def test_what_ships_calls_what_there_is(group):
     for name in names(group):

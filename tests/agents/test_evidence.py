@@ -7,7 +7,13 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, ROOT, composed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
+from ringyard_agents.config.compose import (
+    ENVIRONMENT_GROUPS,
+    SchedulerEntry,
+    scheduler_config,
+    scheduler_names,
+    to_plain,
+)
 from ringyard_agents.evaluation.evaluate import Task, evaluate
 from ringyard_agents.evaluation.selection import benchmarks
 
@@ -69,11 +75,11 @@ def test_what_is_switched_off_costs_nothing(physics, preset, part):
     }.get(preset, "fifo_backfill")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        scheduler = plain(scheduler_config(Entry.read(entry)))
+        scheduler = to_plain(scheduler_config(SchedulerEntry.read(entry)))
     lost = []
     for overrides in ((), physics[preset].overrides):
         config = composed("compare", f"experiment={preset}", *overrides)
-        world = {group: plain(config[group]) for group in WORLD}
+        world = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
         lost.append(getattr(evaluate(Task(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}"))
     assert abs(lost[0]) > 5.0
     assert abs(lost[1]) < 1e-6

@@ -20,7 +20,7 @@ from attacks.interruptions import alive, complaint, differences, expect_success,
 from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
-from ringyard_agents.command_line import OF_AGENTS, exit_code
+from ringyard_agents.command_line import AGENT_LIBRARIES, exit_code
 from ringyard_agents.evaluation import result_cache
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.process_pool import run_in_processes
@@ -358,4 +358,4 @@ def test_a_base_install_compares_and_says_what_else_is_needed(tmp_path):
 def test_what_a_base_install_lacks_is_known():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     modules = {requirement.partition(">")[0].replace("-", "_") for requirement in wanted["agents"]}
-    assert modules <= OF_AGENTS
+    assert modules <= AGENT_LIBRARIES

@@ -12,7 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
@@ -26,7 +26,7 @@ from ringyard_agents.report.comparison_table import (
     window_notes,
 )
 from ringyard_baselines.classic.start_only import fifo_backfill
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.scheduler import Capabilities, run
 
 FIFO = {
     "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
@@ -36,7 +36,7 @@ FIFO = {
 
 def world(*words):
     config = composed("compare", "workload.num_jobs=8", *words)
-    return {part: plain(config[part]) for part in WORLD}
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_tables_are_numbers_that_read_back(one, tmp_path):
     assert np.isnan(read.loc["sjf", "p_holm"])
     assert table_rows(frame, rank(runs))[1]["vs sjf"].startswith(f"{100 * (ratio.value - 1):+.1f}% [")
     text = [name for name in read if not pd.api.types.is_numeric_dtype(read[name])]
-    assert text == ["may", "knows", "reference", "compared_by"]
+    assert text == ["capabilities", "observability", "reference", "compared_by"]
 
 
 def test_where_all_block_jobs_what_they_block_decides(one):
@@ -163,26 +163,27 @@ def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text(TRACE)
     config = composed("compare", "workload=csv", f"workload.path={file}", "failures=frequent")
-    whole = {part: plain(config[part]) for part in WORLD}
+    whole = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
     for given, different in ((whole, 1), (parts, 3), (world(), 3)):
         assert check([Task("fifo_backfill", FIFO, given, workload, 0) for workload in range(3)]) == different
 
 
-def boundless(placement, may):
+def boundless(placement, capabilities):
     """A scheduler that says it may do anything at all."""
     scheduler = fifo_backfill(placement)
-    scheduler.may = may if may is None or may < 64 else Powers(may)
+    valid = capabilities is not None and capabilities >= 64
+    scheduler.capabilities = Capabilities(capabilities) if valid else capabilities
     return scheduler
 
 
-@pytest.mark.parametrize("may", [None, 1, 64])
-def test_a_scheduler_that_may_do_what_there_is_not_is_refused(may):
-    config = {**FIFO, "_target_": "agents.test_tables.boundless", "may": may}
-    with pytest.raises(PluginError, match=r"fifo_backfill: may is .*; expected Powers\.STARTS"):
+@pytest.mark.parametrize("capabilities", [None, 1, 64])
+def test_a_scheduler_that_may_do_what_there_is_not_is_refused(capabilities):
+    config = {**FIFO, "_target_": "agents.test_tables.boundless", "capabilities": capabilities}
+    with pytest.raises(PluginError, match=r"fifo_backfill: capabilities is .*; expected Capabilities\.START"):
         check([Task("mine", config, world(), 0, 0)])
-    scheduler = boundless(build(FIFO["placement"]), may)
-    with pytest.raises(PluginError, match=r"expected Powers\.STARTS"):
+    scheduler = boundless(build(FIFO["placement"]), capabilities)
+    with pytest.raises(PluginError, match=r"expected Capabilities\.START"):
         run(simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
 
 

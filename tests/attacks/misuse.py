@@ -154,10 +154,10 @@ def functions_of_others() -> Iterator[Misuse]:
         for mistake, reason in broken_plugins.RULES.items():
             said = rf"broken_plugins\.misplace {reason}"
             yield Misuse(way, [broken_plugins.misplacing(mistake)], PluginError, said)
-    for drive in (True, False):
+    for compiled in (True, False):
         yield Misuse(
-            lambda value, drive=drive: plugged.simulate(
-                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), drive=drive
+            lambda value, compiled=compiled: plugged.simulate(
+                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), compiled=compiled
             ),
             [np.nan, None],
             PluginError,

@@ -12,7 +12,7 @@ from ringyard_baselines.classic.preemptive import las, srsf, srtf
 from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf, smallest_work
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
-from ringyard_baselines.scheduler import Information, Powers, run
+from ringyard_baselines.scheduler import Capabilities, Information, run
 from worlds import nowhere
 
 
@@ -117,7 +117,7 @@ def test_a_rule_that_never_places_is_an_error_not_a_hang(scheduler):
 
 def test_a_scheduler_that_never_starts_is_an_error():
     class Idle:
-        name, information, round_seconds = "idle", Information.NOTHING, None
+        name, observability, round_seconds = "idle", Information.NOTHING, None
 
         def reset(self, cluster, jobs, rng):
             pass
@@ -126,21 +126,21 @@ def test_a_scheduler_that_never_starts_is_an_error():
             return []
 
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
-    with pytest.raises(PluginError, match=r"may is None; expected Powers\.STARTS"):
+    with pytest.raises(PluginError, match=r"capabilities is None; expected Capabilities\.START"):
         run(sim, Idle(), np.random.default_rng(0))
-    Idle.may = Powers.STARTS
+    Idle.capabilities = Capabilities.START
     with pytest.raises(SchedulerError, match="must start one"):
         run(sim, Idle(), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_gpus_counted_for_a_job_without_a_place_stay_idle(drive, rng):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gpus_counted_for_a_job_without_a_place_stay_idle(compiled, rng):
     # two servers of 3, two GPUs of each taken: job 2 finds no server with two free ones
     jobs = JobTable.from_columns([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1], [10.0, 20.0, 5.0, 5.0])
     starts = {}
     for counted in (False, True):
         sim = Simulator(Cluster.homogeneous(2, 3), jobs, ideal())
-        run(sim, fifo_backfill(consolidate(), counted), rng, drive)
+        run(sim, fifo_backfill(consolidate(), counted), rng, compiled)
         starts[counted] = sim.state.jobs["first_start_seconds"][0, :4].tolist()
     assert starts == {False: [0.0, 0.0, 10.0, 1.0], True: [0.0, 0.0, 10.0, 10.0]}
     with pytest.raises(ConfigurationError, match="strict and counted"):

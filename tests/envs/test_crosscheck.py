@@ -58,17 +58,17 @@ def _simulator(trace, rng, extra_seconds=0.0, **options):
     return Simulator(cluster, replay.sample(cluster, rng), ideal(), **options)
 
 
-@pytest.mark.parametrize("drive", [True, False], ids=["compiled", "decide"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "decide"])
 @pytest.mark.parametrize(
     ("peer", "trace"), [pair for pair in itertools.product(PEERS, TRACES) if pair not in LEFT_OUT]
 )
-def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, drive, rng):
-    if not drive and trace != "tiresias60":
+def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, compiled, rng):
+    if not compiled and trace != "tiresias60":
         pytest.skip("slow, and the compiled loop is held to the same")
     scheduler, options = PEERS[peer]
     expected = pd.read_csv(_file(trace)).sort_values("job_id")
     sim = _simulator(trace, rng, EXTRA_SECONDS.get(peer, 0.0), **options)
-    run(sim, scheduler(), rng, drive)
+    run(sim, scheduler(), rng, compiled)
     times = job_times(sim.state, 0, sim.jobs)
     order = np.argsort(times.job_id)
     assert times.start_seconds[order].tolist() == expected[f"{peer}_start"].tolist()

@@ -248,7 +248,7 @@ def test_compiled_keys_are_checked_before_they_run():
     with pytest.raises(InformationError, match=r"key: remaining_iterations .*Information\.DURATIONS"):
         PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), Information.ATTAINED_SERVICE)
     both = Information.ATTAINED_SERVICE | Information.DURATIONS
-    assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).information == both
+    assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).observability == both
 
 
 @kernel
@@ -332,8 +332,8 @@ def test_observations_are_checked_before_they_run():
 def test_placement_rules_say_what_they_take():
     with pytest.raises(InformationError, match=r"placement rule true: remaining_iterations"):
         PlacementRule(_find_by_truth, "true")
-    assert fifo_backfill(pack()).knows == Information.NOTHING
-    assert fifo_backfill(lwf(1)).knows == Information.PREDICTIONS
+    assert fifo_backfill(pack()).total_observability == Information.NOTHING
+    assert fifo_backfill(lwf(1)).total_observability == Information.PREDICTIONS
     assert Actions(templates=(pack(), lwf(1))).takes == Information.PREDICTIONS
 
 

@@ -75,7 +75,7 @@ class Endless(Sequence):
 class Answering(Scheduler):
     """Answers with these allocations."""
 
-    name, information, round_seconds = "answering", Information.NOTHING, None
+    name, observability, round_seconds = "answering", Information.NOTHING, None
 
     def __init__(self, allocations):
         self.allocations = allocations
@@ -109,7 +109,7 @@ def test_a_scheduler_that_never_stops_answering(allocations, cause, begin):
         )
 
 
-@pytest.mark.parametrize("drive", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     ("scheduler", "options", "cause"),
     [
@@ -119,10 +119,10 @@ def test_a_scheduler_that_never_stops_answering(allocations, cause, begin):
     ],
 )
 @pytest.mark.parametrize("begin", [0.0, 1e9])
-def test_loops_of_schedulers(scheduler, options, cause, drive, begin):
+def test_loops_of_schedulers(scheduler, options, cause, compiled, begin):
     sim = Simulator(Cluster((2,)), two_jobs(begin), ideal(), **options)
     with raises(cause):
-        run(sim, scheduler(), np.random.default_rng(0), drive)
+        run(sim, scheduler(), np.random.default_rng(0), compiled)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_scheduler_may_wait_for_a_repair_however_long_it_takes():
     sim = Simulator(
         Cluster((1,)), two_jobs(), ideal(), round_seconds=1.0, failures=Failures(5.0, 30_000.0, 1.0)
     )
-    run(sim, fifo_backfill(pack()), np.random.default_rng(0), drive=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.done
     assert sim.state.clusters["num_decisions"][0] > 5000  # nearly all of them while the server is down
 
@@ -180,7 +180,7 @@ def test_jobs_too_short_for_the_clock_end():
     count = 500
     jobs = JobTable.from_columns(np.full(count, 1e9), np.ones(count, np.int64), np.full(count, 1e-9))
     sim = Simulator(Cluster((1,)), jobs, ideal())
-    run(sim, fifo_backfill(pack()), np.random.default_rng(0), drive=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.now == 1e9
     assert sim.state.clusters["num_decisions"][0] > count
 
@@ -195,14 +195,14 @@ def test_the_guard_forgets_when_time_moves():
     assert sim.now == 2500.0
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_jobs_that_are_stopped_before_their_restarts_are_over(drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_jobs_that_are_stopped_before_their_restarts_are_over(compiled):
     """Two jobs take turns in rounds as long as a restart: after their first turns neither works."""
     jobs = replace(two_jobs(), duration_seconds=np.full(2, 1e4))
 
     def simulate(restart_seconds):
         sim = Simulator(Cluster((1,)), jobs, ideal(), restart=constant(restart_seconds), round_seconds=300.0)
-        run(sim, by_turns(300.0), np.random.default_rng(0), drive=drive)
+        run(sim, by_turns(300.0), np.random.default_rng(0), compiled=compiled)
         return sim
 
     message = r"no progress at .* s: 10200 times jobs were stopped or resized.*longer than their restarts"

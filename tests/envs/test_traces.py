@@ -337,7 +337,7 @@ class Turns(Scheduler):
     """Starts one job of each user in turn; knows nothing but who submitted what."""
 
     name = "turns"
-    information = Information.NOTHING
+    observability = Information.NOTHING
     round_seconds = None
 
     def decide(self, view):

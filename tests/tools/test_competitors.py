@@ -5,7 +5,7 @@ from hydra import compose, initialize_config_dir
 
 from conftest import names
 from ringyard.config_folder import config_folder
-from ringyard_agents.config.compose import Entry
+from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
 from tools.zoo.competitors import competitors
@@ -29,7 +29,9 @@ def composing():
 def found(rule, *words):
     return {
         one.name
-        for one in competitors(Entry.read(rule), ComparisonRequest.read(compose("compare", list(words))))
+        for one in competitors(
+            SchedulerEntry.read(rule), ComparisonRequest.read(compose("compare", list(words)))
+        )
     }
 
 
@@ -40,8 +42,8 @@ def test_who_does_not_know_durations_is_held_against_all_who_do_not():
 def test_who_only_starts_jobs_is_held_against_all_who_only_start():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
     config = ComparisonRequest.read(compose("compare", ["experiment=quickstart"]))
-    assert {one.name for one in competitors(Entry.read("smallest_work"), config)} == STARTS
-    assert {one.name for one in competitors(Entry.read(fewest), config)} == BLIND_STARTS
+    assert {one.name for one in competitors(SchedulerEntry.read("smallest_work"), config)} == STARTS
+    assert {one.name for one in competitors(SchedulerEntry.read(fewest), config)} == BLIND_STARTS
 
 
 def test_who_knows_and_may_everything_is_held_against_all_published():

@@ -9,11 +9,12 @@ from omegaconf import DictConfig
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
-from ringyard_agents.command_line import OF_AGENTS
-from ringyard_agents.config.compose import plain
+from ringyard_agents.command_line import AGENT_LIBRARIES
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
+from ringyard_agents.learning.stored_names import update_names
 from ringyard_agents.shipped_agents import agent_place
 
 AGENT = "agent.safetensors"  # best on the evaluation workloads
@@ -25,7 +26,7 @@ PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("actio
 
 def parts_of(config: DictConfig) -> dict[str, Any]:
     """{group of conf/: plain config} of the agent of a training run."""
-    return {part: plain(config[part]) for part in PARTS}
+    return {part: to_plain(config[part]) for part in PARTS}
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
@@ -89,7 +90,7 @@ def _missing(error: BaseException | None) -> str | None:
     """The library of `ringyard[agents]` that is not installed and caused an error, if any."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
+        if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:
             return library
         error = error.__cause__
     return None
@@ -113,7 +114,7 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
         and isinstance(weights, dict)
     ):
         raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return checked_parts(parts, trust, file), Checkpoint(saved.arrays, weights)
+    return checked_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
 
 
 def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard_agents.learning.process_group import on
 from ringyard_agents.learning.score_learner import ScoreLearner, Spread
 from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork
@@ -69,7 +69,7 @@ class EvolutionStrategies(ScoreLearner):
         spread: of the changes, in weights.
     """
 
-    workloads: Count = 2
+    workloads: PositiveInt = 2
     group_size: Annotated[int, "[2, 4096]"] = 16
     learning_rate: Positive = 3e-2
     averaging: Annotated[float, "[0, 1)"] = 0.8

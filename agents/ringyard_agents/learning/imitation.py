@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.allocator.sizes import weigh
-from ringyard.checks import Count, Positive, checked, shown
+from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
@@ -53,10 +53,10 @@ class ImitateAllocator:
     """
 
     options: Mapping[str, Mapping[str, float]] | None = None
-    episodes: Count = 48
+    episodes: PositiveInt = 48
     share: Annotated[float, "(0, 1]"] = 0.15
-    batches: Count = 4000
-    batch_size: Count = 24
+    batches: PositiveInt = 4000
+    batch_size: PositiveInt = 24
     learning_rate: Positive = 3e-3
 
     def check(self, worlds: Mapping[str, EnvConfig]) -> None:

@@ -12,7 +12,7 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
 from torch import Tensor
 
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -161,14 +161,14 @@ class GroupRelative(NetworkLearner):
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
-    num_envs: Count = 64
+    num_envs: PositiveInt = 64
     group_size: Annotated[int, "[2, 2147483647]"] = 8
     credit: Credit = "time_aligned"
     learning_rate: Positive = 3e-4
-    n_epochs: Count = 3
-    batch_size: Count = 4096
+    n_epochs: PositiveInt = 3
+    batch_size: PositiveInt = 4096
     clip_range: Positive = 0.2
-    ent_coef: Amount = 1e-3
+    ent_coef: NonNegative = 1e-3
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
     teacher: CloneTeacher | None = None

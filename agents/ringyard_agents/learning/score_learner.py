@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive
+from ringyard.checks import Positive, PositiveInt
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
@@ -47,7 +47,7 @@ class ScoreLearner(ABC):
     """
 
     network: Callable[..., ScoreNetwork]
-    workloads: Count = 4
+    workloads: PositiveInt = 4
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
     averaging: Annotated[float, "[0, 1)"] = 0.0

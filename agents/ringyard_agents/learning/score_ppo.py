@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard_agents.learning.episodes import Episodes, ScorePlayer, ScoreWorld
 from ringyard_agents.learning.policy_gradient import (
     Credit,
@@ -175,7 +175,7 @@ class _ScorePPO(ScoreLearner):
     """Explores by noisy scores in every environment, then updates the network."""
 
     noise: Spread
-    batch_size: Count
+    batch_size: PositiveInt
     max_grad_norm: Positive = 0.5
 
     def _round(self) -> dict[str, float]:
@@ -237,8 +237,8 @@ class GroupNoise(_ScorePPO):
 
     noise: Spread = 0.05
     credit: Credit = "time_aligned"
-    n_epochs: Count = 2
-    batch_size: Count = 32768
+    n_epochs: PositiveInt = 2
+    batch_size: PositiveInt = 32768
     clip_range: Positive = 0.2
 
     def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
@@ -281,13 +281,13 @@ class ForkAndCompare(_ScorePPO):
         max_grad_norm: maximum norm of the gradient.
     """
 
-    workloads: Count = 6
+    workloads: PositiveInt = 6
     learning_rate: Positive = 2e-3
     averaging: Annotated[float, "[0, 1)"] = 0.99
     noise: Spread = 0.1
-    events: Count = 48
-    arrivals: Count = 400
-    batch_size: Count = 16384
+    events: PositiveInt = 48
+    arrivals: PositiveInt = 400
+    batch_size: PositiveInt = 16384
 
     def _explore(self, number: int, label: str, world: ScoreWorld) -> _Explored:
         calm, own = deterministic(self._network), self.hardware.peers.part("agent.workloads", self.workloads)

@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
-from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require, require_memory
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -73,9 +73,9 @@ class _BetweenRollouts(BaseCallback, KVWriter):
 _Schedule = Callable[[float], float]
 #: ranges of arguments of the algorithms, which check the rest themselves
 _ARGUMENTS = {
-    **dict.fromkeys(("n_steps", "n_epochs"), Count),
-    **dict.fromkeys(("ent_coef", "vf_coef"), Amount),
-    **dict.fromkeys(("gamma", "gae_lambda"), Share),
+    **dict.fromkeys(("n_steps", "n_epochs"), PositiveInt),
+    **dict.fromkeys(("ent_coef", "vf_coef"), NonNegative),
+    **dict.fromkeys(("gamma", "gae_lambda"), Fraction),
     **dict.fromkeys(("learning_rate", "clip_range"), Positive | _Schedule),
     "batch_size": Annotated[int, "[2, 2147483647]"],
     "clip_range_vf": Positive | _Schedule | None,
@@ -100,7 +100,7 @@ class StableBaselines(NetworkLearner):
 
     model: partial[OnPolicyAlgorithm]
     flat: bool
-    num_envs: Count = 64
+    num_envs: PositiveInt = 64
     teacher: CloneTeacher | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(init=False)

@@ -20,7 +20,7 @@ class EasyBackfilling(Scheduler):
     """
 
     name = "easy"
-    information = Information.SIZES | Information.DURATIONS
+    observability = Information.SIZES | Information.DURATIONS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, Share, checked
+from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -136,8 +136,8 @@ class AITurbo(Scheduler):
     """
 
     name = "aiturbo"
-    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
-    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
+    observability = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
     def __init__(
         self,
@@ -146,9 +146,9 @@ class AITurbo(Scheduler):
         thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0),
         within_level: WithinLevel = WithinLevel.SCORE,
         gpu_weight: Positive = 10.0,
-        max_servers: Count = 10,
+        max_servers: PositiveInt = 10,
         predictor: Predictor = Predictor.WORKLOAD,
-        confidence: Share = 0.5,
+        confidence: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
@@ -159,7 +159,7 @@ class AITurbo(Scheduler):
         self._by_curve = Predictor(predictor) is Predictor.LOSS_CURVE
         self._confidence = confidence
         if self._by_curve:
-            self.information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
+            self.observability = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles, sizes and service."""

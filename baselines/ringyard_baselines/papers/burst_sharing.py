@@ -36,7 +36,7 @@ class BurstSharing(Scheduler):
     """
 
     name = "burst_sharing"
-    information = Information.SIZES | Information.SPEEDS
+    observability = Information.SIZES | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, Share, checked
+from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Coda(Scheduler):
     """
 
     name = "coda"
-    information = Information.SIZES
-    may = Powers.STOPS | Powers.CORES
+    observability = Information.SIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Coda(Scheduler):
         window_seconds: Positive = 90.0,
         gain: Positive = 0.02,
         bandwidth_limit: Positive = 0.75,
-        cpu_array: Share = 0.25,
-        large_servers: Share = 0.5,
-        large_gpus: Count = 4,
+        cpu_array: Fraction = 0.25,
+        large_servers: Fraction = 0.5,
+        large_gpus: PositiveInt = 4,
         throttled: Annotated[float, "(0, 1)"] = 0.5,
     ) -> None:
         self.placement = placement

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringyard import Information, PlacementRule, SchedulingView
-from ringyard.checks import Positive, Whole, checked
+from ringyard.checks import NonNegativeInt, Positive, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.state.records import JobStatus
@@ -63,7 +63,7 @@ class ElasticTiresias(SizingScheduler):
         self,
         placement: PlacementRule,
         threshold_gpu_seconds: Positive = 3600.0,
-        crowd: Whole = 10,
+        crowd: NonNegativeInt = 10,
         round_seconds: Positive = 300.0,
     ) -> None:
         super().__init__(

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Information, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
@@ -81,7 +81,7 @@ class ElasticDP(SizingScheduler):
         self,
         placement: PlacementRule,
         round_seconds: Positive = 600.0,
-        max_gpus: Count = 10,
+        max_gpus: PositiveInt = 10,
         batch: BatchRule = BatchRule.THROUGHPUT,
     ) -> None:
         super().__init__(

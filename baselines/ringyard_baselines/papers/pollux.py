@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, Whole, checked
+from ringyard.checks import NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.sim.speeds import BatchRule, SpeedTable
@@ -91,10 +91,10 @@ class Pollux(SizingScheduler):
         placement: PlacementRule,
         round_seconds: Positive = 60.0,
         population: Annotated[int, "[2, 2147483647]"] = 100,
-        generations: Whole = 100,
+        generations: NonNegativeInt = 100,
         restart_penalty: Annotated[float, "(0, 1]"] = 0.9,
         power: Annotated[float, "[-100, 100]"] = -1.0,
-        max_gpus: Count = 64,
+        max_gpus: PositiveInt = 64,
     ) -> None:
         if power == 0:
             raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")

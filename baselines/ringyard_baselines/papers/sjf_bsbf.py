@@ -56,7 +56,7 @@ class SjfBsbf(Scheduler):
         ConfigurationError: pair_test is neither true nor false.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+    observability = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:

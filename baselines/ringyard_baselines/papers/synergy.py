@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
@@ -79,7 +79,7 @@ class SynergyTune(Scheduler):
     """
 
     name = "synergy_tune"
-    may = Powers.STOPS | Powers.CORES
+    capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SynergyTune(Scheduler):
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self.information = Information.SIZES | Information.SPEEDS | ORDERS[order][1]
+        self.observability = Information.SIZES | Information.SPEEDS | ORDERS[order][1]
         self._order = order
         self._saturation = saturation
 

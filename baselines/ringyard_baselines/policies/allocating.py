@@ -23,7 +23,7 @@ from ringyard.allocator import (
     put_rates,
     rates_of,
 )
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import kernel
 from ringyard.information import check_reads
 from ringyard.performance.model import Physics
@@ -32,7 +32,7 @@ from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @kernel
@@ -46,11 +46,11 @@ def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bo
     return True
 
 
-def powers_of(allocator: Allocator) -> Powers:
+def capabilities_of(allocator: Allocator) -> Capabilities:
     """What an allocator may do to jobs."""
     if allocator.starts is not None:
-        return Powers.STARTS
-    return Powers.STOPS | Powers.RESIZES | Powers.CORES
+        return Capabilities.START
+    return Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
 
 @checked("scheduler")
@@ -73,8 +73,8 @@ class AllocatingScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.allocator = allocator
-        self.may = powers_of(allocator)
-        self.information: Information = allocator.takes
+        self.capabilities = capabilities_of(allocator)
+        self.observability: Information = allocator.takes
         self.round_seconds: float | None = round_seconds
         self._plan: Plan | None = None
         self._memory = np.zeros((0, 0))
@@ -82,7 +82,7 @@ class AllocatingScheduler(Scheduler):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the speeds, and what the estimate has seen."""
         estimate = self.allocator.estimate
-        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         self._plan, self._memory = None, estimate.memory_of(jobs)
 
     def _planned(self, view: SchedulingView, logged: bool) -> Plan:
@@ -103,9 +103,9 @@ class AllocatingScheduler(Scheduler):
         allocate(state, b, plan, self.allocator.rules, physics)
         return moves_of(plan, state, b)
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        plan = self._planned(sim.view(self.information), False)
+        plan = self._planned(sim.view(self.observability), False)
         if not _run(sim.state, 0, plan, self.allocator.rules, sim.physics):
             raise_stalled(sim)
 
@@ -116,7 +116,7 @@ def allocator(
     size_power: SizePower = 0.7,
     stay: Stay = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
-    stop_price: Amount = 0.0,
+    stop_price: NonNegative = 0.0,
     estimate: Literal["predicted", "attained"] = "predicted",
 ) -> AllocatingScheduler:
     """The allocator by an estimate of the seconds left.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ringyard import Cluster, Information, JobTable, PlacementRule, Simulator
 from ringyard.allocator import Estimate
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.information import check_reads
 from ringyard.state.records import Job, JobStatus
@@ -49,7 +49,7 @@ class LeastEstimated(PreemptiveScheduler):
         placement: PlacementRule,
         estimate: Estimate,
         name: str = "least_estimated",
-        gpu_power: Amount = 1.0,
+        gpu_power: NonNegative = 1.0,
         stay: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
@@ -69,7 +69,7 @@ class LeastEstimated(PreemptiveScheduler):
         """Forget the order, and what the estimate has seen."""
         super().reset(cluster, jobs, rng)
         estimate = self._ranking.estimate
-        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         parameters = np.concatenate([self._powers, np.zeros(len(jobs))])
         self._ranking = replace(self._ranking, notes=estimate.memory_of(jobs), parameters=parameters)
 

@@ -113,7 +113,7 @@ class OrderedScheduler(Scheduler):
         order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
         placement: PlacementRule,
         strict: bool,
-        information: Information,
+        observability: Information,
         counted: bool = False,
     ) -> None:
         if strict and counted:
@@ -126,7 +126,7 @@ class OrderedScheduler(Scheduler):
         self.order = order
         self.placement = placement
         self.strict = strict
-        self.information = information | Information.SIZES if counted else information
+        self.observability = observability | Information.SIZES if counted else observability
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -164,7 +164,7 @@ class OrderedScheduler(Scheduler):
                     allocations.append(allocation)
         return allocations
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
         if not _run_in_order(sim.state, 0, self.placement, self.strict, self.counted, sim.physics):

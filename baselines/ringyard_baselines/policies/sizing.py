@@ -7,7 +7,7 @@ import numpy as np
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, apply_sizes
 
@@ -25,12 +25,12 @@ class SizingScheduler(Scheduler, ABC):
         max_gpus: most GPUs profiled, unless a job asks for more; None: as many as any job may use.
     """
 
-    may = Powers.STOPS | Powers.RESIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(
         self,
         name: str,
-        information: Information,
+        observability: Information,
         placement: PlacementRule,
         batch: BatchRule,
         round_seconds: float | None = None,
@@ -38,7 +38,7 @@ class SizingScheduler(Scheduler, ABC):
         max_gpus: int | None = None,
     ) -> None:
         self.name = name
-        self.information = information
+        self.observability = observability
         self.placement = placement
         self.round_seconds = round_seconds
         self._batch = batch

@@ -24,7 +24,7 @@ from ringyard.allocator.plan import (
 )
 from ringyard.allocator.sharing import share
 from ringyard.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.information import Information
 from ringyard.performance.model import Physics
@@ -98,13 +98,13 @@ class Allocator:
 
     gamma: Gamma = 1.0
     size_power: SizePower = 0.7
-    resize_price: Amount = 5.0
+    resize_price: NonNegative = 5.0
     score_scale: Annotated[float, "(0, 100]"] = 5.0
     sharing_power: Gamma = 0.5
-    move_price: Amount = 10.0
-    stay_bonus: Amount = 0.5
+    move_price: NonNegative = 10.0
+    stay_bonus: NonNegative = 0.5
     stay: Stay = 1.0
-    stop_price: Amount = 0.0
+    stop_price: NonNegative = 0.0
     estimate: Estimate = field(default_factory=predicted)
     starts: Starts | None = None
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.checks import Whole, checked
+from ringyard.checks import NonNegativeInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.information import Information
 from ringyard.placement.room import idle_room, room, take_free, takes_any_free
@@ -348,7 +348,7 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
 
 
 @checked("placement")
-def lwf(kappa: Whole) -> PlacementRule:
+def lwf(kappa: NonNegativeInt) -> PlacementRule:
     """LWF-kappa (Ada-SRSF): jobs of at most kappa GPUs fill the lowest free GPUs, larger ones servers.
 
     Larger jobs fill whole servers in ascending order of mean predicted work left per GPU. A free exclusive

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ringyard.checks import Positive, Seed, Whole, checked, shown
+from ringyard.checks import NonNegativeInt, Positive, Seed, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
@@ -75,7 +75,7 @@ class Simulator:
         restart: RestartCost | None = None,
         round_seconds: Positive | None = None,
         seed: Seed = 0,
-        segment_rows: Whole = 0,
+        segment_rows: NonNegativeInt = 0,
         failures: Failures | None = None,
         rounds_only: bool = False,
         losses: bool = False,

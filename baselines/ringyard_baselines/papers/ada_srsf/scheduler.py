@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
@@ -102,16 +102,16 @@ class AdaSrsf(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS
+    observability = Information.SIZES | Information.PREDICTIONS
     round_seconds: float | None = None
 
     def __init__(
         self,
         placement: PlacementRule,
         adaptive: bool = True,
-        most_transfers: Count = 2,
+        most_transfers: PositiveInt = 2,
         beta_seconds_per_megabyte: Positive = 0.856e-3,
-        eta_seconds_per_megabyte: Amount = 0.235e-3,
+        eta_seconds_per_megabyte: NonNegative = 0.235e-3,
     ) -> None:
         self.name = "ada_srsf" if adaptive else f"srsf_{most_transfers}"
         self.placement = placement

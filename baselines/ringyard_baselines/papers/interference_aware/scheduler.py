@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Amount, Share, checked
+from ringyard.checks import Fraction, NonNegative, checked
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
@@ -59,15 +59,15 @@ class InterferenceAware(Scheduler):
     """
 
     name = "interference_aware"
-    information = Information.SIZES | Information.SPEEDS
+    observability = Information.SIZES | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
         self,
         placement: PlacementRule,
         weights: str | None = None,
-        communication: Amount = 0.5,
-        least_speed: Share = 0.5,
+        communication: NonNegative = 0.5,
+        least_speed: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self._networks = InterferenceNetworks.load(weights)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, kernel
 from ringyard.learning_curves import DEFAULT_HALF, hyperbola
 from ringyard.profiles import catalogue, model_id
@@ -139,9 +139,9 @@ class BetaProgress:
 
     def __init__(
         self,
-        rows: Count = 2000,
-        epochs: Count = 60,
-        batch_size: Count = 64,
+        rows: PositiveInt = 2000,
+        epochs: PositiveInt = 60,
+        batch_size: PositiveInt = 64,
         learning_rate: Positive = 1e-3,
         weight_decay: Positive = 1e-4,
     ) -> None:

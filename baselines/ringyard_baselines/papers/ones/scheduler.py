@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Amount, Positive, Share, Whole, checked
+from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.state.records import JobKind, JobStatus
@@ -21,7 +21,7 @@ from ringyard_baselines.papers.ones.deployment import (
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, History, earlier_rows
 from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
@@ -105,19 +105,19 @@ class Ones(Scheduler):
     """
 
     name = "ones"
-    information = (
+    observability = (
         Information.SIZES | Information.ATTAINED_SERVICE | Information.TRAINING_CURVES | Information.SPEEDS
     )
-    may = Powers.STOPS | Powers.RESIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(
         self,
         placement: PlacementRule,
         predictor: BetaProgress | None = None,
         population: Annotated[int, "[2, 2147483647]"] = 16,
-        crossover: Share = 0.5,
-        mutation: Share = 0.3,
-        redeploy_epochs: Amount = 1.0,
+        crossover: Fraction = 0.5,
+        mutation: Fraction = 0.3,
+        redeploy_epochs: NonNegative = 1.0,
         scale_down: Positive = 1.0,
         epochs: Literal["data_set", "seconds"] = "seconds",
         epoch_seconds: Positive = 60.0,
@@ -129,8 +129,8 @@ class Ones(Scheduler):
         elastic_moves: bool = True,
         earlier_jobs: bool = True,
         progress: Literal["sampled", "mean", "predicted"] = "sampled",
-        switch_seconds: Amount = 0.0,
-        generations: Whole = 2,
+        switch_seconds: NonNegative = 0.0,
+        generations: NonNegativeInt = 2,
         round_seconds: Positive = 120.0,
     ) -> None:
         self.placement = placement
@@ -152,7 +152,7 @@ class Ones(Scheduler):
         self._earlier_jobs = earlier_jobs
         self._progress = progress
         if progress == "predicted":
-            self.information |= Information.PREDICTIONS
+            self.observability |= Information.PREDICTIONS
         self._switch_seconds = float(switch_seconds)
         self._generations = generations
 

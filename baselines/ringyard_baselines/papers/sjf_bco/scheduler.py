@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, pack
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials, num_rows
@@ -55,7 +55,7 @@ class PlannedScheduler(Scheduler):
         offline: every job must be there at time 0.
     """
 
-    information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
+    observability = Information.SIZES | Information.DURATIONS | Information.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
@@ -63,11 +63,11 @@ class PlannedScheduler(Scheduler):
         name: str,
         rule: int,
         over_provision: Annotated[float, "[1, inf)"] = 1.0,
-        kappa: Count | None = None,
+        kappa: PositiveInt | None = None,
         estimate_factor: Annotated[float, "[1, inf)"] = 1.0,
         horizon_seconds: Positive | None = None,
         resolution: Positive = 1e-3,
-        max_planned: Count = 256,
+        max_planned: PositiveInt = 256,
         queues: bool = False,
         offline: bool = False,
     ) -> None:
@@ -279,7 +279,7 @@ def sjf_bco_comparator(
     name: Literal["sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"],
     horizon_seconds: Positive | None = None,
     queues: bool = False,
-    max_planned: Count = 256,
+    max_planned: PositiveInt = 256,
 ) -> PlannedScheduler:
     """FF, LS or RAND of SJF-BCO section 7, whose jobs are all there at time 0; in order of submission.
 

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ringyard.allocator import Allocator, Rates, rates_of
-from ringyard.checks import Count, Positive, checked, shown
+from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
@@ -43,7 +43,7 @@ class Scores(ActionKind):
         ConfigurationError: an argument out of its range, or what is no GPU type of ours.
     """
 
-    num_jobs: Count = 128
+    num_jobs: PositiveInt = 128
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
     type_scores: tuple[str, ...] = ()

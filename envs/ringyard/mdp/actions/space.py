@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from gymnasium import spaces
 
 from ringyard.allocator import Rates
-from ringyard.checks import Count, checked
+from ringyard.checks import PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
@@ -156,8 +156,8 @@ class Actions(ActionKind):
             that are not predictable when they are submitted come last.
     """
 
-    num_waiting: Count = 16
-    num_running: Count = 16
+    num_waiting: PositiveInt = 16
+    num_running: PositiveInt = 16
     templates: Annotated[Sequence[PlacementRule | Template], "not empty"] = field(
         default_factory=lambda: (pack(), least_contended())
     )

@@ -146,7 +146,7 @@ def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatri
         out[j] = _left(memory, j, run_seconds(job, now))
 
 
-class Hazards(Estimate):
+class SurvivalEstimate(Estimate):
     """Seconds left by learnt hazards: what the module says.
 
     Args:
