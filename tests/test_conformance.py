@@ -23,7 +23,7 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -326,7 +326,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
+HOLDS_BACK = {"fifo", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
@@ -335,7 +335,9 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
-    sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
+    sim = simulator(
+        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
+    )
     scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
@@ -371,7 +373,7 @@ def test_every_order_runs_with_every_rule(name, rule):
 @pytest.mark.parametrize("rule", ["consolidate", "share_together", "fastest_together"])
 def test_no_job_waits_for_ever_for_one_server(rule):
     """Unequal servers, cores, RAM, GPU memory, failures; the seeds named are of jobs that once did."""
-    for name in ("fifo", "las"):
+    for name in ("fifo_backfill", "las"):
         for seed in (10, 15, 47, *range(4)):
             scheduler = leaf("scheduler", name, f"placement={rule}")
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
@@ -396,7 +398,7 @@ def test_ideal_performance_needs_no_placement():
     for rule in ("pack", "spread", "random", "first_fit"):
         rng = np.random.default_rng(0)
         sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(rng, 50, 8), ideal())
-        run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
+        run(sim, leaf("scheduler", "fifo_backfill", f"placement={rule}"), rng)
         ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
     assert len(ends) == 1
 
@@ -405,7 +407,7 @@ def test_ideal_performance_needs_no_placement():
 def test_every_world_runs(group):
     for name in names(group):
         parts = composed("simulate", f"{group}={name}", *MODELLED, "seed=3")
-        built = {g: instantiate(parts[g], _convert_="all") for g in WORLD}
+        built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
         scheduler = instantiate(parts.scheduler)
         sim = Simulator(

@@ -73,7 +73,10 @@ def calls(mark: Path) -> Iterator[dict]:
             "features_extractor_kwargs": {"env": f"{MODULE}:A-v0"},
         }
         yield {"_target_": name, "_partial_": True, "policy": "MlpPolicy", "policy_kwargs": options}
-    yield {"_target_": "ringyard_agents.cli.main", "arguments": ["simulate", f"output.jobs_csv={mark}"]}
+    yield {
+        "_target_": "ringyard_agents.cli.main",
+        "arguments": ["simulate", f"output.jobs_csv={mark}"],
+    }
     yield {"_target_": "ringyard_agents.learning.agent.load_agent", "checkpoint": str(pickled), "trust": True}
     yield {"_target_": ["pathlib.Path.touch"]}
     yield {"_target_": {"_target_": "pathlib.Path.touch", "self": str(mark)}}

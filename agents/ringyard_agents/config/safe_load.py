@@ -27,7 +27,7 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 
 #: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key of what is not called
 #: here: the arguments of a call are checked, those of a later call are not known)
-_Use = tuple[str, str, str]
+_TargetUse = tuple[str, str, str]
 
 
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
@@ -41,7 +41,7 @@ def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _nodes(one, key)
 
 
-def _use(key: str, node: dict[str, Any]) -> _Use:
+def _use(key: str, node: dict[str, Any]) -> _TargetUse:
     target = str(node["_target_"])
     if target == _GET_CLASS and set(node) == {"_target_", "path"}:
         return str(node["path"]), "look up", key
@@ -49,14 +49,14 @@ def _use(key: str, node: dict[str, Any]) -> _Use:
 
 
 @cache
-def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
+def _uses_in_conf(groups: tuple[str, ...]) -> frozenset[_TargetUse]:
     """What the leaves of some groups of conf/ do."""
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
     nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
     return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
 
 
-def groups_of_runs() -> list[str]:
+def training_groups() -> list[str]:
     """The groups of conf/ that the config of a training run may take classes from."""
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
@@ -83,7 +83,7 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
             continue
         use = name, how, _ = _use(key, node)
         plain = how == "look up" and name in _LAYERS_AND_OPTIMISERS
-        known = plain or use in _shipped(tuple(groups)) or name in theirs
+        known = plain or use in _uses_in_conf(tuple(groups)) or name in theirs
         if not known or "_args_" in node:
             raise CheckpointError(
                 f"{where} would {how} {name} as Ringyard's own configs do nowhere; if you know and"
