@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build
@@ -20,7 +20,7 @@ from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
-_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
+_HOW_LONG = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _FOUND_IN = "found_in"
