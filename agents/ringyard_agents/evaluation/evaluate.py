@@ -18,7 +18,7 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import plain
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
@@ -187,7 +187,7 @@ def check(tasks: Sequence[Task]) -> int:
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
     """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
-    return bounds_of(simulator(plain(OmegaConf.create(world)), workload, seed, None), measured)
+    return bounds_of(simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured)
 
 
 def evaluate(task: Task) -> RunResult:

@@ -20,7 +20,7 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable
@@ -236,14 +236,14 @@ def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, An
     Raises:
         ConfigurationError: loads for a workload that has none to set.
     """
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     workload = world["workload"]
     if config.loads is not None and "load" not in workload:
         raise ConfigurationError(
-            f"loads is {plain(config.loads)}, but the workload has no load; set loads=null"
+            f"loads is {to_plain(config.loads)}, but the workload has no load; set loads=null"
         )
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-    for load in [None] if config.loads is None else plain(config.loads):
+    for load in [None] if config.loads is None else to_plain(config.loads):
         for worlds, later in zip(found, (False, True), strict=True):
             drawn = dict(workload) if load is None else {**workload, "load": load}
             if "part" in workload:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.compiled import kernel
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
@@ -66,7 +66,7 @@ class PreemptiveScheduler(Scheduler):
         key_changes: when keys change. Unless they change at any time, a decision reads few of them.
 
     Raises:
-        InformationError: `key` or `wake` reads more than `observability` names.
+        ObservabilityError: `key` or `wake` reads more than `observability` names.
     """
 
     capabilities = Capabilities.PREEMPT
@@ -77,7 +77,7 @@ class PreemptiveScheduler(Scheduler):
         key: JobKey,
         parameters: NDArray[np.float64],
         placement: PlacementRule,
-        observability: Information,
+        observability: Observability,
         wake: JobKey = never,
         round_seconds: float | None = None,
         key_changes: KeyChanges = KeyChanges.ANY_TIME,

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard import Information
+from ringyard import Observability
 from ringyard.allocator import Estimate, EstimateLeft
 from ringyard.compiled import (
     FloatMatrix,
@@ -83,7 +83,7 @@ def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix,
 
 
 #: estimate of rules whose keys use none
-NO_ESTIMATE = Estimate(_nothing, "none", Information.NOTHING)
+NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
 #: position in the parameters at which the estimates of jobs begin, for rules that use an estimate
 FIRST_ESTIMATE = 2
 
