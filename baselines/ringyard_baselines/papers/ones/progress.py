@@ -227,7 +227,7 @@ class ProgressHistory:
 
 
 def earlier_job_rows() -> NDArray[np.float64]:
-    """[590, 6] one row per epoch but the last of the artifact's earlier jobs, as `ProgressHistory` keeps them.
+    """[590, 6] one row per epoch but the last of the artifact's earlier jobs, as kept by `ProgressHistory`.
 
     FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles that our jobs of
     these kinds follow, without scatter.

@@ -19,13 +19,13 @@ class PlannedJobs:
         rows: [n] of the job table.
         records: [n] `Job` records.
         estimates: [n] rhohat / u, seconds.
-        priorities: [n, G] random numbers, read by RANDOM only.
+        draws: [n, G] random numbers, read by RANDOM only.
     """
 
     rows: IntVector
     records: Records1[Job]
     estimates: FloatVector
-    priorities: FloatMatrix
+    draws: FloatMatrix
 
 
 @bundle
@@ -56,13 +56,13 @@ class PlanningProblem:
     Attributes:
         batch: the jobs.
         busy_seconds: [G] until each GPU is free, its first U.
-        search: what is tried.
+        settings: what is tried.
         physics: performance model.
     """
 
     batch: PlannedJobs
     busy_seconds: FloatVector
-    search: SearchSettings
+    settings: SearchSettings
     physics: Physics
 
 

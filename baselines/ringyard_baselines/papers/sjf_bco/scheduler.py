@@ -207,7 +207,7 @@ class PlannedScheduler(Scheduler):
         while makespan == np.inf:
             makespan, theta, kappa = self._searched(task)
             horizon = 2.0 * task.settings.horizon
-            task = replace(task, search=self._search(horizon, task.settings.kappas))
+            task = replace(task, settings=self._search(horizon, task.settings.kappas))
         self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
         self._task = None
