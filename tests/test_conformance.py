@@ -27,7 +27,13 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
-from ringyard_baselines.scheduler import Capabilities, CompiledScheduler, Information, run, used_capabilities
+from ringyard_baselines.scheduler import (
+    Capabilities,
+    CompiledScheduler,
+    Observability,
+    run,
+    used_capabilities,
+)
 from worlds import everything, random_jobs, rings
 
 SCHEDULERS = names("scheduler")
@@ -97,7 +103,7 @@ def small_run(scheduler, seed, compiled=True, placement_cluster=None):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_scheduler_finishes_every_job_and_respects_bounds(name):
     scheduler = leaf("scheduler", name)
-    assert isinstance(scheduler.observability, Information)
+    assert isinstance(scheduler.observability, Observability)
     sim = small_run(scheduler, 1)
     assert sim.done
     metrics = sim.metrics()
@@ -196,7 +202,9 @@ def test_schedulers_serve_random_worlds(name, worlds):
             seed=seed,
             failures=failures,
         )
-        scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+        scheduler.reset(
+            sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0)
+        )
         sim.advance()
         while not sim.done:
             allocations = scheduler.decide(sim.view(scheduler.observability))
@@ -275,14 +283,14 @@ def test_schedulers_use_all_that_they_declare(name):
     for flag in leaf("scheduler", name).observability:
         scheduler = leaf("scheduler", name)
         scheduler.observability &= ~flag
-        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Information\.{flag.name}"):
+        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Observability\.{flag.name}"):
             decided_everywhere(scheduler)
 
 
 def decisions_before(scheduler, cluster, jobs, end):
     """(time, allocations) of every decision before `end`."""
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     decisions = []
     while sim.now < end:
@@ -304,7 +312,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
     if isinstance(leaf("scheduler", name), PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     other = replace(jobs, submit_seconds=jobs.submit_seconds + np.maximum(np.arange(60) - 30, 0.0))
-    if Information.DISTRIBUTION not in leaf("scheduler", name).observability:  # else it knows all durations
+    if Observability.DISTRIBUTION not in leaf("scheduler", name).observability:  # else it knows all durations
         other = replace(
             other,
             **{shape: np.where(come, getattr(jobs, shape), 1) for shape in shapes},
@@ -318,7 +326,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
+HOLDS_BACK = {"fifo", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
@@ -330,7 +338,7 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     sim = simulator(
         {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
     )
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
     while not sim.done:
@@ -365,7 +373,7 @@ def test_every_order_runs_with_every_rule(name, rule):
 @pytest.mark.parametrize("rule", ["consolidate", "share_together", "fastest_together"])
 def test_no_job_waits_for_ever_for_one_server(rule):
     """Unequal servers, cores, RAM, GPU memory, failures; the seeds named are of jobs that once did."""
-    for name in ("fifo", "las"):
+    for name in ("fifo_backfill", "las"):
         for seed in (10, 15, 47, *range(4)):
             scheduler = leaf("scheduler", name, f"placement={rule}")
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
@@ -390,7 +398,7 @@ def test_ideal_performance_needs_no_placement():
     for rule in ("pack", "spread", "random", "first_fit"):
         rng = np.random.default_rng(0)
         sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(rng, 50, 8), ideal())
-        run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
+        run(sim, leaf("scheduler", "fifo_backfill", f"placement={rule}"), rng)
         ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
     assert len(ends) == 1
 
