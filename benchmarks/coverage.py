@@ -20,8 +20,8 @@ from ringyard_agents.evaluation.selection import workload_environment
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
 EXPERIMENTS = ("sharing", "contention")
-PAIRS = (("srtf", "fifo"), ("sjf", "fifo"), ("las", "srtf"))
-SCHEDULERS = ("fifo", "sjf", "srtf", "las")
+PAIRS = (("srtf", "fifo_backfill"), ("sjf", "fifo_backfill"), ("las", "srtf"))
+SCHEDULERS = ("fifo_backfill", "sjf", "srtf", "las")
 COUNTS = (10, 20, 40)
 RESAMPLES = 2_000
 

@@ -68,8 +68,8 @@ PHYSICS = {
             "performance.xi_1=1e-9",
             "performance.overhead_seconds_per_server=0.0",
         ),
-        "fifo@spread",
-        "fifo",
+        "fifo_backfill@spread",
+        "fifo_backfill",
         ("ones", "gavel", "aiturbo"),
     ),
     "sharing": Physics(
@@ -79,8 +79,8 @@ PHYSICS = {
             "performance.interference._target_=ringyard.performance.no_interference",
             "~performance.interference.normalised",
         ),
-        "fifo@share_any",
-        "fifo",
+        "fifo_backfill@share_any",
+        "fifo_backfill",
         ("ones", "gavel", "optimus", "aiturbo", "pollux", "ada_srsf"),
     ),
     "cpu_gpu": Physics(

@@ -318,7 +318,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
+HOLDS_BACK = {"fifo", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
@@ -365,7 +365,7 @@ def test_every_order_runs_with_every_rule(name, rule):
 @pytest.mark.parametrize("rule", ["consolidate", "share_together", "fastest_together"])
 def test_no_job_waits_for_ever_for_one_server(rule):
     """Unequal servers, cores, RAM, GPU memory, failures; the seeds named are of jobs that once did."""
-    for name in ("fifo", "las"):
+    for name in ("fifo_backfill", "las"):
         for seed in (10, 15, 47, *range(4)):
             scheduler = leaf("scheduler", name, f"placement={rule}")
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
@@ -390,7 +390,7 @@ def test_ideal_performance_needs_no_placement():
     for rule in ("pack", "spread", "random", "first_fit"):
         rng = np.random.default_rng(0)
         sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(rng, 50, 8), ideal())
-        run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
+        run(sim, leaf("scheduler", "fifo_backfill", f"placement={rule}"), rng)
         ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
     assert len(ends) == 1
 

@@ -30,7 +30,7 @@ from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
@@ -107,8 +107,8 @@ def agent(rule):
 
 
 WAYS_OF_RULES = {
-    "drive": lambda rule: simulate(fifo(rule)),
-    "decide": lambda rule: simulate(fifo(rule), compiled=False),
+    "drive": lambda rule: simulate(fifo_backfill(rule)),
+    "decide": lambda rule: simulate(fifo_backfill(rule), compiled=False),
     "preemptive": lambda rule: simulate(srtf(rule)),
     "draft": draft,
     "agent": lambda rule: simulate(agent(rule)),
@@ -123,7 +123,9 @@ WAYS_OF_RULES = {
 def test_rules_are_held_to_what_they_promise(mistake, way):
     with pytest.raises(PluginError, match=rf"broken_plugins\.misplace {RULES[mistake]}"):
         way(misplacing(mistake))
-    assert simulate(fifo(first_fit())) == simulate(fifo(misplacing(100)))  # the process lives on
+    assert simulate(fifo_backfill(first_fit())) == simulate(
+        fifo_backfill(misplacing(100))
+    )  # the process lives on
 
 
 def test_a_rule_that_finds_no_place_when_it_counts_is_named():
@@ -142,21 +144,21 @@ def test_rules_give_what_the_cluster_can_hold():
     jobs = replace(JobTable.from_columns([0.0], [2], [60.0]), cores_per_worker=np.array([4]))
     sim = Simulator(cluster, jobs, ideal())
     with pytest.raises(PluginError, match=r"gave job 0 8 cores on server 0, which has 6 free"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
     shared = Cluster.homogeneous(1, 8, jobs_per_gpu=2)
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 2 GPU 0, which holds 2 jobs; expected 1 at most"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY, shares=True)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY, shares=True)), np.random.default_rng(0))
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 1 GPU 0, which holds 1 jobs; expected 0 at most"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 def test_servers_that_are_down_are_no_place():
     one = JobTable.from_columns([0.0], [2], [60.0])
     sim = Simulator(EIGHT, one, ideal(), failures=Failures(20.0, 1e6, 1.0), seed=0)
     with pytest.raises(PluginError, match=r"gave job \d GPU \d of server \d, which is down"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative": -1.0}
@@ -169,7 +171,7 @@ def test_models_that_give_no_time_are_blamed_themselves(value, compiled):
     with pytest.raises(PluginError, match=told):
         Simulator(EIGHT, five_jobs(), mistiming(value))
     with pytest.raises(PluginError, match=told):  # only where a job spans servers, which nobody does at first
-        simulate(fifo(first_fit()), mistiming(value, 2), compiled)
+        simulate(fifo_backfill(first_fit()), mistiming(value, 2), compiled)
     with pytest.raises(PluginError, match=told):
         play(setting(performance=mistiming(value, 2), actions=Actions(templates=(first_fit(),))))
     with pytest.raises(PluginError, match=told):
@@ -238,7 +240,7 @@ def test_what_cannot_be_compiled_is_named():
 
 def test_errors_travel_between_processes():
     with pytest.raises(PluginError) as caught:
-        simulate(fifo(misplacing(broken_plugins.TWICE)))
+        simulate(fifo_backfill(misplacing(broken_plugins.TWICE)))
     for other in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
         assert isinstance(other, RingyardError)
         assert str(other) == str(caught.value)
@@ -271,9 +273,9 @@ def play_the_house():
         for seed in range(3):
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 20)
             sim = Simulator(cluster, jobs, performance, seed=seed)
-            run(sim, fifo(leaf("placement", name)), np.random.default_rng(0))
+            run(sim, fifo_backfill(leaf("placement", name)), np.random.default_rng(0))
     for name in names("performance"):
-        simulate(fifo(pack()), leaf("performance", name))
+        simulate(fifo_backfill(pack()), leaf("performance", name))
     for name in names("observation"):
         whole = experiment("full", observation=name, **WITH.get(name, {}))
         play_many(replace(whole, num_workloads=4))
@@ -282,7 +284,7 @@ def play_the_house():
 def test_shared_gpus_of_the_house(rng):
     """`share_any` in a cluster that shares: nobody complains."""
     sim = Simulator(Cluster.homogeneous(1, 8, jobs_per_gpu=2), five_jobs(), ideal())
-    run(sim, fifo(share_any()), rng)
+    run(sim, fifo_backfill(share_any()), rng)
     assert sim.done
 
 

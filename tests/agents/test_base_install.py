@@ -30,14 +30,18 @@ def ringyard(folder, *words):
 
 
 def test_compare_works_without_plots_and_curves(tmp_path):
-    done = ringyard(tmp_path, "compare", "schedulers=[fifo,sjf]", *TINY)
+    done = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,sjf]", *TINY)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "run" / "table.csv").is_file()
     assert not list((tmp_path / "runs" / "run").glob("*.png"))
 
 
 def test_what_needs_more_says_what_to_install(tmp_path):
-    for words in (["train"], ["compare", "plots=true"], ["compare", "schedulers=[fifo,zoo:elastic]"]):
+    for words in (
+        ["train"],
+        ["compare", "plots=true"],
+        ["compare", "schedulers=[fifo_backfill,zoo:elastic]"],
+    ):
         done = ringyard(tmp_path, *words)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -8,10 +8,13 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, run_tasks
 
 GOOD = {
-    "_target_": "ringyard_baselines.classic.start_only.fifo",
+    "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
     "placement": {"_target_": "ringyard.placement.pack"},
 }
-BAD = {"_target_": "ringyard_baselines.classic.start_only.fifo", "placement": {"_target_": "worlds.nowhere"}}
+BAD = {
+    "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
+    "placement": {"_target_": "worlds.nowhere"},
+}
 
 
 def tasks():

@@ -73,8 +73,8 @@ def test_what_an_agent_may_do_follows_from_its_actions(action, capabilities):
 
 
 def test_entries_have_labels_rules_and_options():
-    found = entries(f"[fifo,{SLOW},mine:runs/a]")
-    assert found["fifo"] == SchedulerEntry("fifo", "fifo")
+    found = entries(f"[fifo_backfill,{SLOW},mine:runs/a]")
+    assert found["fifo_backfill"] == SchedulerEntry("fifo_backfill", "fifo_backfill")
     assert found["slow"] == SchedulerEntry("slow", "optimus@consolidate", {"round_seconds": 60})
     assert found["mine"].is_agent
     thresholds = SchedulerEntry("mine", "tiresias", {"thresholds_gpu_seconds": [100.0]})
@@ -89,15 +89,18 @@ def test_entries_have_labels_rules_and_options():
 @pytest.mark.parametrize(
     ("schedulers", "said"),
     [
-        ("[{a:{scheduler:fifo},b:{scheduler:sjf}}]", "expected a name such as"),
-        ("[{a:fifo}]", "expected a name such as"),
-        ("[{a:{scheduler:fifo,option:{}}}]", "expected a name such as"),
+        ("[{a:{scheduler:fifo_backfill},b:{scheduler:sjf}}]", "expected a name such as"),
+        ("[{a:fifo_backfill}]", "expected a name such as"),
+        ("[{a:{scheduler:fifo_backfill,option:{}}}]", "expected a name such as"),
         ("[{a:{options:{}}}]", "expected a name such as"),
-        ("[{fifo:{scheduler:sjf}}]", "under the name 'fifo'; expected a name of its own"),
-        ("[{fifo@pack:{scheduler:fifo@consolidate}}]", "under the name 'fifo@pack'"),
-        ("[fifo:runs/a]", "under the name 'fifo'"),
-        ("[{a/b:{scheduler:fifo}}]", "without /"),
-        ("[fifo,fifo]", "of different names"),
+        ("[{fifo_backfill:{scheduler:sjf}}]", "under the name 'fifo_backfill'; expected a name of its own"),
+        (
+            "[{fifo_backfill@pack:{scheduler:fifo_backfill@consolidate}}]",
+            "under the name 'fifo_backfill@pack'",
+        ),
+        ("[fifo_backfill:runs/a]", "under the name 'fifo_backfill'"),
+        ("[{a/b:{scheduler:fifo_backfill}}]", "without /"),
+        ("[fifo_backfill,fifo_backfill]", "of different names"),
         ("[]", "one or more entries"),
     ],
 )
@@ -120,7 +123,7 @@ def test_options_name_nothing_that_is_called(options):
         scheduler_config(SchedulerEntry("mine", "las", options))
 
 
-FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
+FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
 
 
 @pytest.mark.parametrize(
@@ -128,15 +131,18 @@ FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
     [
         ("", "it is None; expected a valid dictionary"),
         ("[1]", r"it is \[1\]; expected a valid dictionary"),
-        ("fifo:", "fifo is None; expected a valid dictionary"),
-        ("fifo: {}", "fifo.scheduler is {}; Field required"),
-        ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
+        ("fifo_backfill:", "fifo_backfill is None; expected a valid dictionary"),
+        ("fifo_backfill: {}", "fifo_backfill.scheduler is {}; Field required"),
+        ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo_backfill@pack'; expected sjf or sjf@rule"),
         (
-            "fifo: {" + FIFO.replace("mean: 1", "mean: much") + "}",
-            "fifo.mean is 'much'; expected a valid number",
+            "fifo_backfill: {" + FIFO.replace("mean: 1", "mean: much") + "}",
+            "fifo_backfill.mean is 'much'; expected a valid number",
         ),
-        ("fifo: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
-        ("fifo: {" + FIFO + ", others: [{" + FIFO + "}]}", "fifo.others.0.change is .*; Field required"),
+        ("fifo_backfill: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
+        (
+            "fifo_backfill: {" + FIFO + ", others: [{" + FIFO + "}]}",
+            "fifo_backfill.others.0.change is .*; Field required",
+        ),
         ("a: [", "while parsing"),
     ],
 )
@@ -176,13 +182,19 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
         (("tune", "quick=[nosuch]"), "quick has 'nosuch'; expected some of"),
-        (("tune", "options={fifo:{counted:[true]}}"), "options has fifo, which conf/tune.yaml has not"),
+        (
+            ("tune", "options={fifo_backfill:{counted:[true]}}"),
+            "options has fifo_backfill, which conf/tune.yaml has not",
+        ),
         (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
         ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
-        (("tune", "schedulers=[fifo]", "+options.fifo.counted=[3]"), "fifo.counted is 3; expected true or"),
+        (
+            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.counted=[3]"),
+            "fifo_backfill.counted is 3; expected true or",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_told_before_anything_runs(words, said, tmp_path, monkeypatch, capsys):
@@ -238,17 +250,22 @@ def test_rows_that_do_the_same_are_named():
     with configs():
         schedulers = {
             name: to_plain(scheduler_config(SchedulerEntry.read(name)))
-            for name in ("fifo@pack", "fifo@spread", "sjf")
+            for name in ("fifo_backfill@pack", "fifo_backfill@spread", "sjf")
         }
     tasks = [EvaluationTask(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
     (note,) = equal_schedule_notes(Results.of(run_tasks(tasks, 1, lambda result: None)).jobs)
-    assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
+    assert "fifo_backfill@pack and fifo_backfill@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
 
 
 TUNE = (
     *("tune", "name=tuned", "workload.num_jobs=30", "workload.load=20", "first_seeds=1", "seeds=2", "kept=2"),
-    *("schedulers=[fifo,srtf,las,sjf_bco]", "rules=[consolidate,pack]", "quick=[fifo]", "quick_seeds=3"),
+    *(
+        "schedulers=[fifo_backfill,srtf,las,sjf_bco]",
+        "rules=[consolidate,pack]",
+        "quick=[fifo_backfill]",
+        "quick_seeds=3",
+    ),
     "options={las:{round_seconds:[50.0]}}",
 )
 
@@ -262,10 +279,14 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     assert "runs are from before" not in command(*TUNE)
     best = read_tuned(str(tmp_path / "runs/tuned/best.yaml"))
-    assert list(best) == ["fifo", "srtf", "las"]  # SJF-BCO defines its placement and has no options here
+    assert list(best) == [
+        "fifo_backfill",
+        "srtf",
+        "las",
+    ]  # SJF-BCO defines its placement and has no options here
     for one in best.values():
         assert one.entry.label == one.entry.scheduler
-        assert one.workloads == (3 if one.entry.name == "fifo" else 2)
+        assert one.workloads == (3 if one.entry.name == "fifo_backfill" else 2)
     rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
     las = [(row["tried"], row["options"]) for row in rows if row["scheduler"] == "las"]
     assert ("las@consolidate", "") in las
@@ -277,7 +298,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
-        *("tensorboard=false", "schedulers=[fifo,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
+        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
         *("reference=srtf",),
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
@@ -327,9 +348,9 @@ def test_what_ships_is_taken_where_it_was_found():
         assert tuned_name_for(sharing) == "sharing"
         assert tuned_name_for(smaller) is None
         for words, name in (
-            (("schedulers=[fifo]", "presets=[sharing]"), "sharing"),
+            (("schedulers=[fifo_backfill]", "presets=[sharing]"), "sharing"),
             (("schedulers=all",), "sharing"),
-            (("schedulers=[fifo]",), None),
+            (("schedulers=[fifo_backfill]",), None),
             (("schedulers=all", "best=full"), "full"),
         ):
             assert ComparisonRequest.read(compose("compare", list(words))).best_name(sharing) == name
@@ -350,7 +371,9 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
     assert list(pretrained_agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
     assert pretrained_agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
-    monkeypatch.setattr("ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo"])
+    monkeypatch.setattr(
+        "ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo_backfill"]
+    )
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
         [race] = plan_comparisons(ComparisonRequest.read(config)).values()
@@ -386,8 +409,8 @@ def test_what_ships_as_best_builds(file):
 
 
 def test_the_objective_is_the_agents_unless_it_failed():
-    kinds = {"fifo": False, "agent": True}
+    kinds = {"fifo_backfill": False, "agent": True}
     entries = {name: SimpleNamespace(is_agent=kind) for name, kind in kinds.items()}
-    runs = pd.DataFrame({"scheduler": ["fifo", "agent", "agent"], "mean_jct": [9.0, 2.0, 4.0]})
+    runs = pd.DataFrame({"scheduler": ["fifo_backfill", "agent", "agent"], "mean_jct": [9.0, 2.0, 4.0]})
     assert _mean_of_first(entries, runs) == [3.0]
     assert _mean_of_first(entries, runs[:1]) == []

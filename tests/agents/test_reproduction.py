@@ -205,10 +205,11 @@ def test_who_cannot_serve_the_jobs_is_left_out():
     _, worlds = selected("presets=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         configs = {
-            name: to_plain(scheduler_config(SchedulerEntry.read(name))) for name in ("fifo", "para_max")
+            name: to_plain(scheduler_config(SchedulerEntry.read(name)))
+            for name in ("fifo_backfill", "para_max")
         }
     fit, refused = supported_schedulers(configs, worlds["full"], 0)
-    assert fit == ["fifo"]
+    assert fit == ["fifo_backfill"]
     assert "acceptable" in refused["para_max"]
 
 
@@ -216,7 +217,7 @@ def test_a_placement_that_would_not_be_used_is_refused():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         assert (
-            scheduler_config(SchedulerEntry.read("fifo@spread")).placement._target_
+            scheduler_config(SchedulerEntry.read("fifo_backfill@spread")).placement._target_
             == "ringyard.placement.spread"
         )
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):

@@ -211,11 +211,11 @@ def test_train_and_compare_by_command(tmp_path):
     assert json.loads((folder / "training.json").read_text())["decisions"] == 512
     assert isinstance(load_agent(str(folder)).actions, Scores)
     ringyard(
-        tmp_path, "compare", *world[:1], "schedulers=[fifo,allocator,mine:runs/mine]", "seeds=2",
+        tmp_path, "compare", *world[:1], "schedulers=[fifo_backfill,allocator,mine:runs/mine]", "seeds=2",
         "name=table", "workload.num_jobs=20", "plots=false", "tensorboard=false", "workers=1",
     )  # fmt: skip
     rows = list(csv.DictReader((tmp_path / "runs" / "table" / "runs.csv").read_text().splitlines()))
-    assert {row["scheduler"] for row in rows} == {"fifo", "allocator", "mine"}
+    assert {row["scheduler"] for row in rows} == {"fifo_backfill", "allocator", "mine"}
     assert all(float(row["mean_jct"]) > 0 for row in rows)
 
 

@@ -31,13 +31,18 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("watch")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["watch", *SMALL, "schedulers=[fifo,srtf]", "seed=1", "out=new/page.html", "name=w"]) == 0
+        assert (
+            main(
+                ["watch", *SMALL, "schedulers=[fifo_backfill,srtf]", "seed=1", "out=new/page.html", "name=w"]
+            )
+            == 0
+        )
     return folder / "new" / "page.html"
 
 
 def test_the_page_has_every_job_of_every_schedule(page):
     data = data_of(page.read_text())
-    assert [one["label"] for one in data["schedules"]] == ["fifo", "srtf"]
+    assert [one["label"] for one in data["schedules"]] == ["fifo_backfill", "srtf"]
     jobs = data["jobs"]
     for schedule in data["schedules"]:
         assert len(schedule["jobs"]["jct"]) == len(jobs["id"]) == COUNT
@@ -110,7 +115,7 @@ def test_bad_words_are_one_line(words, said, tmp_path, monkeypatch, capfd):
 
 def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo]"]
+    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo_backfill]"]
     assert main(["watch", *few, "name=w"]) == 0
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()

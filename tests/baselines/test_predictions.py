@@ -13,7 +13,7 @@ from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.records import Job
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
 from ringyard_baselines.scheduler import Information, run
@@ -46,7 +46,10 @@ def decided(scheduler, jobs):
 
 def test_hidden_durations_decide_nothing():
     makers = {name: lambda name=name: leaf("scheduler", name) for name in names("scheduler")}
-    makers |= {f"fifo@{name}": lambda name=name: fifo(leaf("placement", name)) for name in names("placement")}
+    makers |= {
+        f"fifo_backfill@{name}": lambda name=name: fifo_backfill(leaf("placement", name))
+        for name in names("placement")
+    }
     watched = 0
     for name, make in makers.items():
         scheduler = make()

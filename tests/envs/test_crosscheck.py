@@ -17,20 +17,20 @@ from ringyard.restart import growing
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Replay, UniformCosts, read_csv
 from ringyard_baselines.classic.preemptive import smallest_first, srtf
-from ringyard_baselines.classic.start_only import fifo, fifo_strict, sjf
+from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
 #: {peer: (scheduler, what else its simulator does)}
 PEERS = {
-    "tiresias_fifo": (lambda: fifo_strict(pack()), {}),
-    "tiresias_fjf": (lambda: fifo(pack()), {}),
-    "pai_FIFO": (lambda: fifo(pack()), {}),
+    "tiresias_fifo": (lambda: fifo(pack()), {}),
+    "tiresias_fjf": (lambda: fifo_backfill(pack()), {}),
+    "pai_FIFO": (lambda: fifo_backfill(pack()), {}),
     "pai_SJF": (lambda: sjf(pack()), {}),
     "tiresias_shortest": (lambda: srtf(pack()), {}),
     "tiresias_sjf": (lambda: smallest_first(pack()), {}),
     "tiresias_dlas-gpu": (lambda: tiresias(pack(), demotion="public_simulator"), {}),
-    "helios_fifo": (lambda: fifo_strict(consolidate()), {}),
+    "helios_fifo": (lambda: fifo(consolidate()), {}),
     "helios_sjf": (lambda: sjf(consolidate(), strict=True), {}),
     "lucid_tiresias": (
         # demoted above 18,000 GPU seconds, not at it

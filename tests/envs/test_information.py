@@ -30,7 +30,7 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
 
@@ -332,8 +332,8 @@ def test_observations_are_checked_before_they_run():
 def test_placement_rules_say_what_they_take():
     with pytest.raises(InformationError, match=r"placement rule true: remaining_iterations"):
         PlacementRule(_find_by_truth, "true")
-    assert fifo(pack()).total_observability == Information.NOTHING
-    assert fifo(lwf(1)).total_observability == Information.PREDICTIONS
+    assert fifo_backfill(pack()).total_observability == Information.NOTHING
+    assert fifo_backfill(lwf(1)).total_observability == Information.PREDICTIONS
     assert Actions(templates=(pack(), lwf(1))).takes == Information.PREDICTIONS
 
 

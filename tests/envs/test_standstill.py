@@ -16,7 +16,7 @@ from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
 from ringyard_baselines.scheduler import Scheduler, run
@@ -114,8 +114,8 @@ def test_a_scheduler_that_never_stops_answering(allocations, cause, begin):
     ("scheduler", "options", "cause"),
     [
         (impatient, {}, "the scheduler asks to be woken at once"),
-        (lambda: fifo(pack()), {"failures": ALWAYS_FAILING}, "server 0 fails and returns"),
-        (lambda: fifo(pack()), {"round_seconds": 1e-300}, "rounds follow every 1e-300 s"),
+        (lambda: fifo_backfill(pack()), {"failures": ALWAYS_FAILING}, "server 0 fails and returns"),
+        (lambda: fifo_backfill(pack()), {"round_seconds": 1e-300}, "rounds follow every 1e-300 s"),
     ],
 )
 @pytest.mark.parametrize("begin", [0.0, 1e9])
@@ -139,7 +139,7 @@ def test_a_scheduler_may_wait_for_a_repair_however_long_it_takes():
     sim = Simulator(
         Cluster((1,)), two_jobs(), ideal(), round_seconds=1.0, failures=Failures(5.0, 30_000.0, 1.0)
     )
-    run(sim, fifo(pack()), np.random.default_rng(0), compiled=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.done
     assert sim.state.clusters["num_decisions"][0] > 5000  # nearly all of them while the server is down
 
@@ -180,7 +180,7 @@ def test_jobs_too_short_for_the_clock_end():
     count = 500
     jobs = JobTable.from_columns(np.full(count, 1e9), np.ones(count, np.int64), np.full(count, 1e-9))
     sim = Simulator(Cluster((1,)), jobs, ideal())
-    run(sim, fifo(pack()), np.random.default_rng(0), compiled=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.now == 1e9
     assert sim.state.clusters["num_decisions"][0] > count
 

@@ -12,7 +12,7 @@ from tools.zoo.competitors import competitors
 from tools.zoo.judging import race_of
 from tools.zoo.recipes import World
 
-BLIND_STARTS = {"fifo", "fifo_strict", "random", "burst_sharing", "interference_aware"}
+BLIND_STARTS = {"fifo_backfill", "fifo", "random", "burst_sharing", "interference_aware"}
 BLIND = BLIND_STARTS | {
     "las", "tiresias", "e_tiresias", "gittins", "gandiva", "gavel", "drf", "coda", "smallest_first",
     "elastic_dp", "pollux", "optimus", "ones",
@@ -76,7 +76,7 @@ def test_a_recipe_names_more_beside_all():
     assert labels[-1] == "fewest"
     assert {label.partition("@")[0] for label in labels} == BLIND_STARTS | {"fewest"}
     named = World(
-        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo", "all"], ["allocator_attained"], 2
+        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo_backfill", "all"], ["allocator_attained"], 2
     )
     labels = [label.partition("@")[0] for label in race_of(named, {}, 2).entries]
     by_attained_service = "synergy_tune"  # with order=las, which was tried beside its own order

@@ -25,8 +25,8 @@ def _shuffled(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.random(len(jobs))
 
 
-@checked("fifo")
-def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
+@checked("fifo_backfill")
+def fifo_backfill(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
     """By submit time; a job that does not fit is skipped.
 
     Args:
@@ -36,13 +36,13 @@ def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
     Raises:
         ConfigurationError: counted is neither true nor false.
     """
-    name = "fifo_counted" if counted else "fifo"
+    name = "fifo_backfill_counted" if counted else "fifo_backfill"
     return OrderedScheduler(name, _by_submit_time, placement, False, Information.NOTHING, counted)
 
 
-def fifo_strict(placement: PlacementRule) -> OrderedScheduler:
+def fifo(placement: PlacementRule) -> OrderedScheduler:
     """By submit time; nothing starts before a job that does not fit."""
-    return OrderedScheduler("fifo_strict", _by_submit_time, placement, True, Information.NOTHING)
+    return OrderedScheduler("fifo", _by_submit_time, placement, True, Information.NOTHING)
 
 
 def sjf(placement: PlacementRule, strict: bool = False, counted: bool = False) -> OrderedScheduler:

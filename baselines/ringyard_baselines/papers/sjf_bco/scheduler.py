@@ -92,7 +92,7 @@ class PlannedScheduler(Scheduler):
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
                 f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"
-                " workload=sjf_bco does, or use fifo with placement=first_fit, spread or random"
+                " workload=sjf_bco does, or use fifo_backfill with placement=first_fit, spread or random"
             )
         if (jobs.kind == JobKind.CPU_ONLY).any():
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
