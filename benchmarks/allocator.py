@@ -57,7 +57,7 @@ def per_decision(preset, scheduler, scale, tries=1):
             Simulator(parts["cluster"], table, parts["performance"], parts["restart"]) for _ in range(2)
         )
         decider = parts["scheduler"]
-        decider.reset(trial.cluster, table.as_known(decider.observability), np.random.default_rng(0))
+        decider.reset(trial.cluster, table.restricted_to(decider.observability), np.random.default_rng(0))
         begin = time.process_time()
         decider.decide(trial.view(decider.observability))
         profiling.append(time.process_time() - begin)

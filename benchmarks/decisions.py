@@ -24,7 +24,7 @@ def decisions(name, num_jobs, later):
     jobs = jobs.shifted(np.zeros(len(jobs)))
     scheduler = parts["scheduler"]
     sim = Simulator(parts["cluster"], jobs, parts["performance"], round_seconds=scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     taken = []
     while len(taken) <= later and not sim.done:

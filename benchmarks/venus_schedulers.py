@@ -29,7 +29,7 @@ def begun(trace, num_jobs, load, after, round_seconds=None):
     jobs = drawn.sample(CLUSTER, np.random.default_rng(0))
     sim = Simulator(CLUSTER, jobs, ten_gigabit_rings(), constant(30.0), round_seconds)
     sjf = build("simulate", ["scheduler=sjf"], "scheduler")["scheduler"]
-    sjf.reset(sim.cluster, sim.jobs.as_known(sjf.observability), np.random.default_rng(0))
+    sjf.reset(sim.cluster, sim.jobs.restricted_to(sjf.observability), np.random.default_rng(0))
     while sim.state.clusters["num_done"][0] < after:
         sim.apply(sjf.decide(sim.view(sjf.observability)))
         sim.advance()
@@ -69,7 +69,9 @@ def whole(trace, name, num_jobs, load, limit, answer, sim=None):
         if isinstance(scheduler, CompiledScheduler) and not uncounted:
             run(sim, scheduler, np.random.default_rng(0))
         else:
-            scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+            scheduler.reset(
+                sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0)
+            )
             if uncounted:
                 play(uncounted, time.process_time())
                 before = counts()

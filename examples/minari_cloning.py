@@ -35,7 +35,7 @@ def episodes(env, scheduler, count):
         table, setting = env.batch.workload_cache.table(info["workload"]), env.config
         jobs = ringyard.Simulator(setting.cluster, table, setting.performance).jobs  # with their durations
         scheduler.reset(
-            setting.cluster, jobs.as_known(scheduler.observability), np.random.default_rng(number)
+            setting.cluster, jobs.restricted_to(scheduler.observability), np.random.default_rng(number)
         )
         seen, actions, rewards, over = [observation], [], [], False
         while not over:

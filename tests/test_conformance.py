@@ -27,7 +27,13 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
-from ringyard_baselines.scheduler import Capabilities, CompiledScheduler, Information, run, used_capabilities
+from ringyard_baselines.scheduler import (
+    Capabilities,
+    CompiledScheduler,
+    Observability,
+    run,
+    used_capabilities,
+)
 from worlds import everything, random_jobs, rings
 
 SCHEDULERS = names("scheduler")
@@ -97,7 +103,7 @@ def small_run(scheduler, seed, compiled=True, placement_cluster=None):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_scheduler_finishes_every_job_and_respects_bounds(name):
     scheduler = leaf("scheduler", name)
-    assert isinstance(scheduler.observability, Information)
+    assert isinstance(scheduler.observability, Observability)
     sim = small_run(scheduler, 1)
     assert sim.done
     metrics = sim.metrics()
@@ -196,7 +202,9 @@ def test_schedulers_serve_random_worlds(name, worlds):
             seed=seed,
             failures=failures,
         )
-        scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+        scheduler.reset(
+            sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0)
+        )
         sim.advance()
         while not sim.done:
             allocations = scheduler.decide(sim.view(scheduler.observability))
@@ -275,14 +283,14 @@ def test_schedulers_use_all_that_they_declare(name):
     for flag in leaf("scheduler", name).observability:
         scheduler = leaf("scheduler", name)
         scheduler.observability &= ~flag
-        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Information\.{flag.name}"):
+        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Observability\.{flag.name}"):
             decided_everywhere(scheduler)
 
 
 def decisions_before(scheduler, cluster, jobs, end):
     """(time, allocations) of every decision before `end`."""
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     decisions = []
     while sim.now < end:
@@ -304,7 +312,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
     if isinstance(leaf("scheduler", name), PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     other = replace(jobs, submit_seconds=jobs.submit_seconds + np.maximum(np.arange(60) - 30, 0.0))
-    if Information.DISTRIBUTION not in leaf("scheduler", name).observability:  # else it knows all durations
+    if Observability.DISTRIBUTION not in leaf("scheduler", name).observability:  # else it knows all durations
         other = replace(
             other,
             **{shape: np.where(come, getattr(jobs, shape), 1) for shape in shapes},
@@ -330,7 +338,7 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     sim = make_simulator(
         {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
     )
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
     while not sim.done:

@@ -238,7 +238,7 @@ def test_copies_of_schedulers_go_on_as_they_would(name):
     if getattr(scheduler, "offline", False):
         jobs = jobs.shifted(np.zeros(len(jobs)))
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, rings(), constant(3.0), scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), rng)
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), rng)
     before = finish(sim, scheduler, 8)
     futures = {finish(*make((sim, scheduler))) for make in COPIES.values()}
     assert finish(sim, scheduler, 0) == before

@@ -19,10 +19,10 @@ from ringyard.bounds import bounds_of
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
-from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Adjustment, Scores
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
+from ringyard.observability import Observability
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
 from ringyard.sim.placement_plan import PlacementPlan
@@ -215,7 +215,7 @@ def test_observations_stay_in_their_row():
 def judged(key, wake, value):
     where = 1000.0 if value is None else 1.0
     parameters = np.array([where, value or 0.0])
-    return PreemptiveScheduler("mine", key, parameters, pack(), Information.NOTHING, wake)
+    return PreemptiveScheduler("mine", key, parameters, pack(), Observability.NOTHING, wake)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -300,7 +300,7 @@ ORDERS = {
 @pytest.mark.parametrize("compiled", [True, False])
 def test_orders_are_one_number_for_each_job(order, compiled):
     with pytest.raises(PluginError, match=r"test_plugins\.<lambda> returned .* as priority"):
-        simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), compiled=compiled)
+        simulate(OrderedScheduler("mine", order, pack(), False, Observability.NOTHING), compiled=compiled)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), None, "much"])
@@ -328,6 +328,6 @@ def test_decisions_are_allocations(decided):
         def decide(self, view):
             return decided
 
-    scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Information.NOTHING)
+    scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Observability.NOTHING)
     with pytest.raises(PlacementError, match="expected a"):
         simulate(scheduler, compiled=False)

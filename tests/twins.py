@@ -68,7 +68,7 @@ class Allocating:
             estimate=estimate,
         )
         self.scheduler = AllocatingScheduler(rules)
-        known = sim.jobs.as_known(self.scheduler.observability)
+        known = sim.jobs.restricted_to(self.scheduler.observability)
         self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
 
     def __call__(self, rng, sim, twin, calm_order):

@@ -5,12 +5,12 @@ A scheduler is a subclass of `Scheduler` with one method, `decide`: it looks at 
 that fits:
 
     >>> import numpy as np
-    >>> from ringyard import Cluster, Information, JobTable, PlacementPlan, Simulator, ideal
+    >>> from ringyard import Cluster, Observability, JobTable, PlacementPlan, Simulator, ideal
     >>> from ringyard.placement import consolidate
     >>> from ringyard_baselines import Scheduler, run
     >>> class LongestFirst(Scheduler):
     ...     name = "longest_first"
-    ...     observability = Information.DURATIONS  # the view refuses every column that this does not cover
+    ...     observability = Observability.DURATIONS  # the view refuses every column that this does not cover
     ...     def reset(self, cluster, jobs, rng):
     ...         self.duration_seconds = jobs.duration_seconds
     ...     def decide(self, view):
@@ -29,7 +29,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView, Simulator
 from ringyard.errors import PluginError, SchedulerError
 from ringyard.resources import RESOURCES
 
@@ -80,7 +80,7 @@ class Scheduler(Protocol):
     Attributes:
         name: name in tables and plots.
         observability: columns of jobs that `reset` and `decide` may read. The job table and the view raise an
-            `InformationError` for every other column.
+            `ObservabilityError` for every other column.
         capabilities: what the scheduler does beside starting jobs as they ask. A run in which it does more
             raises a `SchedulerError` at its end.
         round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
@@ -89,16 +89,16 @@ class Scheduler(Protocol):
     """
 
     name: str
-    observability: Information
+    observability: Observability
     capabilities: Capabilities = Capabilities.START
     round_seconds: float | None = None
     published: bool = True
 
     @property
-    def total_observability(self) -> Information:
+    def total_observability(self) -> Observability:
         """Everything that decisions depend on: `observability` and what the placement rule reads."""
         rule = getattr(self, "placement", None)
-        return self.observability | (rule.takes if isinstance(rule, PlacementRule) else Information.NOTHING)
+        return self.observability | (rule.takes if isinstance(rule, PlacementRule) else Observability.NOTHING)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Prepare for a new simulation and forget the last one.
@@ -106,7 +106,7 @@ class Scheduler(Protocol):
         Args:
             cluster: servers and GPUs.
             jobs: all jobs of the workload, one row each in order of submission. Decisions may use a row only
-                after the job's submission. A column outside `observability` raises an `InformationError`.
+                after the job's submission. A column outside `observability` raises an `ObservabilityError`.
             rng: source of all random numbers that the scheduler draws.
         """
         ...
@@ -128,7 +128,7 @@ class Scheduler(Protocol):
             Allocations; an empty sequence leaves everything as it is.
 
         Raises:
-            InformationError: raised by the view, if a column outside `observability` is read.
+            ObservabilityError: raised by the view, if a column outside `observability` is read.
         """
         ...
 
@@ -214,12 +214,12 @@ def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, compiled
     Raises:
         PluginError: the scheduler's `capabilities` are not made of `Capabilities`. Nothing has run then.
         SchedulerError: the scheduler leaves jobs waiting for ever, or did what its `capabilities` exclude.
-        InformationError: the scheduler read a column that its `observability` excludes.
+        ObservabilityError: the scheduler read a column that its `observability` excludes.
         PlacementError: an allocation names GPUs that are missing or taken.
     """
     check_capabilities(scheduler)
     observability = scheduler.observability
-    scheduler.reset(sim.cluster, sim.jobs.as_known(observability), rng)
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(observability), rng)
     used = Capabilities.START
     if compiled and isinstance(scheduler, CompiledScheduler):
         scheduler.run_compiled(sim)

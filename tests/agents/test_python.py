@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 import ringyard_agents
 from conftest import composed
 from ringyard import ClusterEnv
-from ringyard.errors import CheckpointError, ConfigurationError, InformationError
+from ringyard.errors import CheckpointError, ConfigurationError, ObservabilityError
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import consolidate
@@ -129,7 +129,7 @@ def test_a_scheduler_says_what_it_knows():
         def decide(self, view):
             return super().decide(view) if view.predicted_seconds.any() else []
 
-    with pytest.raises(InformationError, match="PREDICTIONS"):
+    with pytest.raises(ObservabilityError, match="PREDICTIONS"):
         ringyard_agents.evaluate(Curious(), seeds=1, overrides=SMALL)
 
 

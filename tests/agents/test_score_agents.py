@@ -16,12 +16,12 @@ from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.allocator import Allocator, Starts, attained
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs
+from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.state.random_numbers import own_seed
@@ -193,11 +193,11 @@ def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
     assert capabilities_of(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
-    assert agent.observability == live_jobs().knows | unknowing.takes
-    assert not unknowing.takes & (Information.PREDICTIONS | Information.DURATIONS)
+    assert agent.observability == live_jobs().observability | unknowing.takes
+    assert not unknowing.takes & (Observability.PREDICTIONS | Observability.DURATIONS)
     starting = Scores(allocator=Allocator(estimate=attained(), starts=Starts()))
     assert capabilities_of(starting) == Capabilities.START
-    assert starting.takes == Information.ATTAINED_SERVICE | Information.SIZES
+    assert starting.takes == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 
 def test_train_and_compare_by_command(tmp_path):

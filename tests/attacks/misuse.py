@@ -140,7 +140,7 @@ def single_clusters(vector: ClusterVectorEnv, agents: RingyardVecEnv) -> Iterato
 
 
 def simulators(setting) -> Iterator[Misuse]:
-    """What is asked without information, and told without allocations."""
+    """Calls of a simulator with wrong flags of observability and wrong allocations."""
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(0))
     sim = Simulator(setting.cluster, jobs, setting.performance)
     told = [None, 3, {0}, {}, object(), Allocation(0), iter([]), [None], [0], "a"]

@@ -16,10 +16,10 @@ from ringyard.state.records import Job
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
-from ringyard_baselines.scheduler import Information, run
+from ringyard_baselines.scheduler import Observability, run
 
 WATCHED = 2000.0  # seconds; no job ends before
-TRUTH = Information.DURATIONS | Information.TRAINING_CURVES | Information.DISTRIBUTION
+TRUTH = Observability.DURATIONS | Observability.TRAINING_CURVES | Observability.DISTRIBUTION
 
 
 def hidden(rng, never, durations=(4000.0, 9000.0)):
@@ -34,7 +34,7 @@ def decided(scheduler, jobs):
     """What is decided at each decision point until `WATCHED`."""
     cluster = Cluster.homogeneous(4, 4)
     sim = Simulator(cluster, jobs, ideal(), constant(5.0), scheduler.round_seconds, seed=1)
-    scheduler.reset(cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(1))
+    scheduler.reset(cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(1))
     decisions = []
     while sim.now <= WATCHED:
         allocations = list(scheduler.decide(sim.view(scheduler.observability)))
@@ -53,7 +53,7 @@ def test_hidden_durations_decide_nothing():
     watched = 0
     for name, make in makers.items():
         scheduler = make()
-        if Information.PREDICTIONS not in scheduler.observability or scheduler.observability & TRUTH:
+        if Observability.PREDICTIONS not in scheduler.observability or scheduler.observability & TRUTH:
             continue
         watched += 1
         for share in (0.5, 1.0):
@@ -81,7 +81,7 @@ def predicted_first(job: Job, now: float, parameters: FloatVector) -> float:
 
 
 def mean_jct(key, jobs, compiled=True):
-    scheduler = PreemptiveScheduler("mine", key, np.zeros(1), pack(), Information.PREDICTIONS)
+    scheduler = PreemptiveScheduler("mine", key, np.zeros(1), pack(), Observability.PREDICTIONS)
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, ideal(), constant(5.0), seed=1)
     run(sim, scheduler, np.random.default_rng(0), compiled)
     return sim.metrics().mean_jct

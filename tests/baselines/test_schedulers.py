@@ -12,7 +12,7 @@ from ringyard_baselines.classic.preemptive import las, srsf, srtf
 from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf, smallest_work
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
-from ringyard_baselines.scheduler import Capabilities, Information, run
+from ringyard_baselines.scheduler import Capabilities, Observability, run
 from worlds import nowhere
 
 
@@ -117,7 +117,7 @@ def test_a_rule_that_never_places_is_an_error_not_a_hang(scheduler):
 
 def test_a_scheduler_that_never_starts_is_an_error():
     class Idle:
-        name, observability, round_seconds = "idle", Information.NOTHING, None
+        name, observability, round_seconds = "idle", Observability.NOTHING, None
 
         def reset(self, cluster, jobs, rng):
             pass

@@ -9,8 +9,8 @@ from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.allocator import Allocator
 from ringyard.compiled import FloatMatrix, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information, check_reads
 from ringyard.jobs import HistoricalJobs
+from ringyard.observability import Observability, check_reads
 from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard_baselines.policies.allocating import AllocatingScheduler
@@ -89,7 +89,7 @@ def watched(jobs, network, cluster=None):
     """(simulation, scheduler) before its first decision."""
     sim = Simulator(cluster or Cluster.homogeneous(4, 4), jobs, ideal(), constant(3.0))
     scheduler = LeastEstimated(consolidate(), SurvivalEstimate(network))
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     return sim, scheduler
 
 
@@ -189,7 +189,7 @@ def test_nothing_of_the_future_is_known(rng):
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
     assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
     knows = SurvivalEstimate(drawn_network(1)).takes
-    assert knows == Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
+    assert knows == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
     check_reads(survival._by_hazard, knows, "the estimate")
 
 

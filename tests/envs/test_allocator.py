@@ -12,9 +12,9 @@ from ringyard.allocator.beside import seconds_as, with_cores
 from ringyard.allocator.dealing import deal_cores
 from ringyard.allocator.sizes import choose_sizes, weigh
 from ringyard.compiled import FloatMatrix, FloatVector, fills
-from ringyard.errors import InformationError, PluginError
-from ringyard.information import Information
+from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
+from ringyard.observability import Observability
 from ringyard.performance import composed, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
@@ -42,7 +42,7 @@ def decide(sim, scheduler):
 
 
 def ready(sim, scheduler):
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     return scheduler
 
@@ -158,7 +158,7 @@ def _nonsense(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
 
 
 def test_an_estimate_that_is_no_time_is_named():
-    estimate = Estimate(_nonsense, "nonsense", Information.NOTHING)
+    estimate = Estimate(_nonsense, "nonsense", Observability.NOTHING)
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1], [10]))
     scheduler = ready(sim, AllocatingScheduler(Allocator(estimate=estimate)))
     with pytest.raises(PluginError, match=r"_nonsense.*job 0 has nan s left.*expected a finite number"):
@@ -166,8 +166,8 @@ def test_an_estimate_that_is_no_time_is_named():
 
 
 def test_an_estimate_reads_what_it_says():
-    with pytest.raises(InformationError, match="hidden"):
-        Estimate(Allocator().estimate.seconds, "peeking", Information.SIZES)
+    with pytest.raises(ObservabilityError, match="hidden"):
+        Estimate(Allocator().estimate.seconds, "peeking", Observability.SIZES)
 
 
 def test_many_cpu_jobs_start_at_once():

@@ -97,7 +97,7 @@ def full():
     world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     scheduler = leaf("scheduler", "srtf")
     sim = make_simulator(world, 0, 3, None, segment_rows=4096)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.observability), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     play(sim, scheduler, 250)
     running = sim.state.running[0, : sim.state.clusters[0]["num_running"]].tolist()
     middle = history_of(sim.state, 0, sim.cluster), running, waiting_rows(sim.state, 0).tolist()

@@ -11,8 +11,8 @@ from ringyard import Allocation, Cluster, ClusterEnv, EnvConfig, JobTable, Simul
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
-from ringyard.information import Information
 from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.observability import Observability
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.records import Job, JobStatus
@@ -43,7 +43,7 @@ def impatient():
     """A scheduler that has to be asked again at once, always."""
     parameters = np.zeros(1)
     return PreemptiveScheduler(
-        "impatient", _first_come, parameters, pack(), Information.NOTHING, wake=_at_once
+        "impatient", _first_come, parameters, pack(), Observability.NOTHING, wake=_at_once
     )
 
 
@@ -55,7 +55,7 @@ def _who_waits(job: Job, now: float, parameters: FloatVector) -> float:
 def by_turns(round_seconds):
     """A scheduler that stops who runs, every round, for who waits."""
     return PreemptiveScheduler(
-        "by_turns", _who_waits, np.zeros(1), pack(), Information.NOTHING, round_seconds=round_seconds
+        "by_turns", _who_waits, np.zeros(1), pack(), Observability.NOTHING, round_seconds=round_seconds
     )
 
 
@@ -75,7 +75,7 @@ class Endless(Sequence):
 class Answering(Scheduler):
     """Answers with these allocations."""
 
-    name, observability, round_seconds = "answering", Information.NOTHING, None
+    name, observability, round_seconds = "answering", Observability.NOTHING, None
 
     def __init__(self, allocations):
         self.allocations = allocations

@@ -11,9 +11,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
+from ringyard.observability import Observability
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.schema import check_groups, check_settings
@@ -41,7 +41,7 @@ class _SchedulerAdapter(Scheduler):
     def __init__(self, own: Any) -> None:
         defaults = {
             "name": type(own).__name__,
-            "observability": Information.SIZES,
+            "observability": Observability.SIZES,
             "capabilities": Capabilities.START,
             "round_seconds": None,
             "placement": None,
@@ -120,7 +120,7 @@ def evaluate(
     Args:
         scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
             with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
-            it sees `Information.SIZES` and only starts jobs.
+            it sees `Observability.SIZES` and only starts jobs.
         preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
         seeds: how many workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").

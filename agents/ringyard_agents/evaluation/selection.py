@@ -11,8 +11,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_files
-from ringyard.errors import ConfigurationError, InformationError, SchedulerError
-from ringyard.information import Information
+from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
+from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
@@ -175,13 +175,13 @@ def supported_schedulers(
     for label, config in schedulers.items():
         try:
             scheduler = build_object(config)
-            if scheduler.observability & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+            if scheduler.observability & Observability.HISTORY and not len(sim.jobs.past.num_gpus):
                 refused[label] = "goes by jobs that have ended before these, and there are none"
                 continue
-            known = sim.jobs.as_known(scheduler.observability)
+            known = sim.jobs.restricted_to(scheduler.observability)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
-        except InformationError:
+        except ObservabilityError:
             raise
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()

@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
+from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
-_DURATION_FLAGS = Information.DURATIONS | Information.PREDICTIONS
+_DURATION_FLAGS = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _RECORD_KEY = "found_in"
@@ -146,12 +147,14 @@ def _read_file(given: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedul
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
+        if text := find_interpolation(content):
+            raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
         setting = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
         found = _FILE_SCHEMA.validate_python(content)
         for name, best in found.items():
             _require_scheduler(name, best.scheduler)
         return None if setting is None else _TuningRecord.model_validate(setting), found
-    except (ConfigurationError, UnicodeError, ValidationError, yaml.YAMLError) as error:
+    except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f"best is {given!r}, which is not as `ringyard tune` writes it: {_error_text(error)}; write one"
             " with `ringyard tune output=FILE`"

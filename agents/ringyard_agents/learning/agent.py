@@ -81,7 +81,7 @@ class AgentScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.observability = (
-            observation.knows | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.takes
+            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.takes
         )
         self.capabilities = capabilities_of(actions)
         self.policy = policy

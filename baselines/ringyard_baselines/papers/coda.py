@@ -8,7 +8,15 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -72,7 +80,7 @@ class Coda(Scheduler):
     """
 
     name = "coda"
-    observability = Information.SIZES
+    observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
     def __init__(

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -32,7 +32,7 @@ class DominantResourceFairness(Scheduler):
     """
 
     name = "drf"
-    observability = Information.SIZES
+    observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(

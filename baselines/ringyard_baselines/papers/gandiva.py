@@ -6,7 +6,15 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
@@ -36,7 +44,7 @@ class Gandiva(Scheduler):
     """
 
     name = "gandiva"
-    observability = Information.SIZES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
     def __init__(

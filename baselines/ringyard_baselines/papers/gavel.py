@@ -10,8 +10,8 @@ from scipy.sparse import csc_array
 from ringyard import (
     Allocation,
     Cluster,
-    Information,
     JobTable,
+    Observability,
     PlacementPlan,
     PlacementRule,
     SchedulingView,
@@ -119,7 +119,7 @@ class Gavel(Scheduler):
     """
 
     name = "gavel"
-    observability = Information.SIZES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
     def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
@@ -39,7 +39,7 @@ class Optimus(Scheduler):
     """
 
     name = "optimus"
-    observability = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
     def __init__(

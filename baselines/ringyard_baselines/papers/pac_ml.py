@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -93,9 +101,9 @@ class PartitioningHeuristic(Scheduler):
         ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
     ) -> None:
         self.name = policy
-        self.observability = Information.SIZES
+        self.observability = Observability.SIZES
         if policy == "para_min":
-            self.observability |= Information.DURATIONS
+            self.observability |= Observability.DURATIONS
         self.placement = placement
         self._degrees = [1, *range(2, most_workers + 1, 2)]
         self._ramp_shape = ramp_shape

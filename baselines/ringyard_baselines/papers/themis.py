@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
@@ -51,7 +51,7 @@ class Themis(Scheduler):
     """
 
     name = "themis"
-    observability = Information.SIZES | Information.PREDICTIONS
+    observability = Observability.SIZES | Observability.PREDICTIONS
     capabilities = Capabilities.PREEMPT
 
     def __init__(

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     Allocator,
@@ -25,7 +25,7 @@ from ringyard.allocator import (
 )
 from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import kernel
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.speeds import IsolatedJobs
@@ -74,7 +74,7 @@ class AllocatingScheduler(Scheduler):
         self.name = name
         self.allocator = allocator
         self.capabilities = capabilities_of(allocator)
-        self.observability: Information = allocator.takes
+        self.observability: Observability = allocator.takes
         self.round_seconds: float | None = round_seconds
         self._plan: Plan | None = None
         self._memory = np.zeros((0, 0))

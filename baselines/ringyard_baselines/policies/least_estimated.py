@@ -6,11 +6,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Cluster, Information, JobTable, PlacementRule, Simulator
+from ringyard import Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.allocator import Estimate
 from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import FloatVector, fills
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import FIRST_ESTIMATE, JobKey
@@ -54,7 +54,7 @@ class LeastEstimated(PreemptiveScheduler):
         round_seconds: Positive = 300.0,
     ) -> None:
         self._powers = [gpu_power, stay]  # as many as `FIRST_ESTIMATE`
-        takes = estimate.takes | Information.SIZES
+        takes = estimate.takes | Observability.SIZES
         super().__init__(
             name, _estimated_work, np.array([gpu_power, stay]), placement, takes, round_seconds=round_seconds
         )

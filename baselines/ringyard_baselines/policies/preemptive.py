@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.compiled import kernel
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
@@ -52,14 +52,14 @@ class PreemptiveScheduler(Scheduler):
         key: fills `JobKey`.
         parameters: [parameters] read by `key` and `wake`.
         placement: where a job goes.
-        information: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
+        observability: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
             count as the column of their name.
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
         key_changes: when keys change; unless at any time, a decision reads few of them.
 
     Raises:
-        InformationError: `key` or `wake` reads more than `observability` names.
+        ObservabilityError: `key` or `wake` reads more than `observability` names.
     """
 
     capabilities = Capabilities.PREEMPT
@@ -70,7 +70,7 @@ class PreemptiveScheduler(Scheduler):
         key: JobKey,
         parameters: NDArray[np.float64],
         placement: PlacementRule,
-        observability: Information,
+        observability: Observability,
         wake: JobKey = never,
         round_seconds: float | None = None,
         key_changes: KeyChanges = KeyChanges.ANY_TIME,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
@@ -17,7 +17,7 @@ class SizingScheduler(Scheduler, ABC):
 
     Args:
         name: shown in tables.
-        information: what it uses.
+        observability: what it uses.
         placement: where jobs go.
         batch: rule of the global batch on n GPUs.
         round_seconds: decide every this many seconds as well; None: events are enough.
@@ -30,7 +30,7 @@ class SizingScheduler(Scheduler, ABC):
     def __init__(
         self,
         name: str,
-        observability: Information,
+        observability: Observability,
         placement: PlacementRule,
         batch: BatchRule,
         round_seconds: float | None = None,

@@ -26,7 +26,7 @@ from ringyard.allocator.sharing import share
 from ringyard.allocator.sizes import choose_sizes, pop, queue_up, queue_waiting, weigh
 from ringyard.checks import NonNegative, checked
 from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.placement.room import cpu_server
@@ -62,9 +62,9 @@ class Starts:
     hold: Annotated[float, "[-1, 1]"] = -1.0
 
     @property
-    def takes(self) -> Information:
+    def takes(self) -> Observability:
         """What it goes by, besides weights."""
-        return self.placement.takes | Information.SIZES
+        return self.placement.takes | Observability.SIZES
 
 
 @checked("action.allocator")
@@ -109,11 +109,11 @@ class Allocator:
     starts: Starts | None = None
 
     @property
-    def takes(self) -> Information:
+    def takes(self) -> Observability:
         """What it goes by."""
         if self.starts is not None:
             return self.estimate.takes | self.starts.takes
-        return self.estimate.takes | Information.SIZES | Information.SPEEDS
+        return self.estimate.takes | Observability.SIZES | Observability.SPEEDS
 
     @cached_property
     def rules(self) -> Rules:

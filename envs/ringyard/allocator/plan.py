@@ -20,8 +20,8 @@ from ringyard.compiled import (
     linked_kernel,
     slot,
 )
-from ringyard.information import Information, check_reads
 from ringyard.jobs import JobTable
+from ringyard.observability import Observability, check_reads
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
@@ -80,12 +80,12 @@ class Estimate:
         takes: what it goes by.
 
     Raises:
-        InformationError: `seconds` reads more of jobs than that.
+        ObservabilityError: `seconds` reads more of jobs than that.
     """
 
     seconds: EstimateLeft
     name: str
-    takes: Information
+    takes: Observability
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     memory: int = 0
 
@@ -116,7 +116,12 @@ def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     Raises:
         ConfigurationError: no such time.
     """
-    takes = Information.SIZES | Information.PREDICTIONS | Information.ATTAINED_SERVICE | Information.SPEEDS
+    takes = (
+        Observability.SIZES
+        | Observability.PREDICTIONS
+        | Observability.ATTAINED_SERVICE
+        | Observability.SPEEDS
+    )
     return Estimate(_predicted, "predicted", takes, np.array([float(unknown_seconds)]))
 
 
@@ -135,7 +140,7 @@ def attained(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     Raises:
         ConfigurationError: no such time.
     """
-    return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([float(unknown_seconds)]))
+    return Estimate(_attained, "attained", Observability.ATTAINED_SERVICE, np.array([float(unknown_seconds)]))
 
 
 @bundle

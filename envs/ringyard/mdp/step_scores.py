@@ -19,11 +19,11 @@ from ringyard.allocator import (
 from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
 from ringyard.errors import ActionError, ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.actions.moves import EMPTY_OPTIONS
 from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
+from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance, is_round
@@ -123,7 +123,7 @@ class ScoresDriver:
 
     def __init__(self, actions: Scores, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
-        if Information.HISTORY in estimate.takes:
+        if Observability.HISTORY in estimate.takes:
             raise ConfigurationError(
                 f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
                 " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"

@@ -6,7 +6,15 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
@@ -106,7 +114,10 @@ class Ones(Scheduler):
 
     name = "ones"
     observability = (
-        Information.SIZES | Information.ATTAINED_SERVICE | Information.TRAINING_CURVES | Information.SPEEDS
+        Observability.SIZES
+        | Observability.ATTAINED_SERVICE
+        | Observability.TRAINING_CURVES
+        | Observability.SPEEDS
     )
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
@@ -152,7 +163,7 @@ class Ones(Scheduler):
         self._earlier_jobs = earlier_jobs
         self._progress = progress
         if progress == "predicted":
-            self.observability |= Information.PREDICTIONS
+            self.observability |= Observability.PREDICTIONS
         self._switch_seconds = float(switch_seconds)
         self._generations = generations
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, pack
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan, SchedulingView, pack
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
@@ -55,7 +55,7 @@ class PlannedScheduler(Scheduler):
         offline: every job must be there at time 0.
     """
 
-    observability = Information.SIZES | Information.DURATIONS | Information.SPEEDS
+    observability = Observability.SIZES | Observability.DURATIONS | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
