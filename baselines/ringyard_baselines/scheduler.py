@@ -68,7 +68,9 @@ class Scheduler(Protocol):
     def knows(self) -> Information:
         """All that its decisions depend on: its information, and what its placement rule takes."""
         rule = getattr(self, "placement", None)
-        return self.information | (rule.takes if isinstance(rule, PlacementRule) else Information.NOTHING)
+        return self.information | (
+            rule.observability if isinstance(rule, PlacementRule) else Information.NOTHING
+        )
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget everything; a simulation is about to begin.

@@ -14,7 +14,7 @@ class Information(Flag):
     """What a scheduler may see besides arrivals, models and the present allocation.
 
     A scheduler declares its flags. The view and the job table refuse everything else. Placement rules see job
-    sizes and speeds, and declare what else they take (`PlacementRule.takes`).
+    sizes and speeds, and declare what else they take (`PlacementRule.observability`).
 
     Attributes:
         NOTHING: arrivals and the present: waiting jobs, allocations, what monitors show of running jobs.

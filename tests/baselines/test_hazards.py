@@ -188,7 +188,7 @@ def test_nothing_of_the_future_is_known(rng):
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
     assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
-    knows = Hazards(drawn_network(1)).takes
+    knows = Hazards(drawn_network(1)).observability
     assert knows == Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
     check_reads(hazards._by_hazard, knows, "the estimate")
 
@@ -226,8 +226,8 @@ def test_networks_of_other_shapes_are_refused():
     network = drawn_network(0)
     with pytest.raises(ConfigurationError, match=r"the hazard network has .*'mean': \(3,\).*; expected"):
         Hazards({**network, "mean": np.zeros(3)})
-    with pytest.raises(ConfigurationError, match=r"stay is 0.*; expected"):
-        LeastEstimated(consolidate(), Hazards(network), stay=0)
+    with pytest.raises(ConfigurationError, match=r"running_factor is 0.*; expected"):
+        LeastEstimated(consolidate(), Hazards(network), running_factor=0)
     with pytest.raises(ConfigurationError, match="no finite numbers"):
         Hazards({**network, "mean": np.full(FEATURES, np.nan)})
 

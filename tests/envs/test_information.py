@@ -334,7 +334,7 @@ def test_placement_rules_say_what_they_take():
         PlacementRule(_find_by_truth, "true")
     assert fifo(pack()).knows == Information.NOTHING
     assert fifo(lwf(1)).knows == Information.PREDICTIONS
-    assert Actions(templates=(pack(), lwf(1))).takes == Information.PREDICTIONS
+    assert Actions(templates=(pack(), lwf(1))).observability == Information.PREDICTIONS
 
 
 def test_only_families_and_the_loop_reach_behind_the_view():

@@ -144,7 +144,7 @@ class PlacementRule:
         name: shown in tables.
         parameters: [parameters] float64, whatever the function reads.
         shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
-        takes: what it goes by, besides sizes and speeds.
+        observability: what it goes by, besides sizes and speeds.
 
     Raises:
         InformationError: `find` reads more of jobs than that.
@@ -154,10 +154,10 @@ class PlacementRule:
     name: str
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     shares: bool = False
-    takes: Information = Information.NOTHING
+    observability: Information = Information.NOTHING
 
     def __post_init__(self) -> None:
-        knows = self.takes | Information.SIZES | Information.SPEEDS
+        knows = self.observability | Information.SIZES | Information.SPEEDS
         check_reads(self.find, knows, f"placement rule {self.name}")
 
 
