@@ -68,12 +68,12 @@ class Allocating:
             estimate=estimate,
         )
         self.scheduler = AllocatingScheduler(rules)
-        known = sim.jobs.as_known(self.scheduler.information)
+        known = sim.jobs.restricted_to(self.scheduler.observability)
         self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
 
     def __call__(self, rng, sim, twin, calm_order):
         """See `decide`."""
-        view = sim.view(self.scheduler.information)
+        view = sim.view(self.scheduler.observability)
         plan = self.scheduler._planned(view, True)
         plan.score[0] = rng.uniform(-1.0, 1.0, len(plan.score[0]))
         for allocation in self.scheduler.decide(view):

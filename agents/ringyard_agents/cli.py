@@ -78,8 +78,8 @@ def _run(words: Sequence[str]) -> int:
         _complete(rest)
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
-    elif command in _PARSED:
-        run, does, arguments = _PARSED[command]
+    elif command in _PARSED_COMMANDS:
+        run, does, arguments = _PARSED_COMMANDS[command]
         parser = Arguments(prog=f"ringyard {command}", description=does)
         for name, about in arguments.items():
             parser.add_argument(name, **about)
@@ -208,7 +208,7 @@ def _traces(given: Namespace) -> None:
 
 
 #: {command: (what runs it, what it does, {word: as `add_argument` takes it})}
-_PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
+_PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
     "plot": (
         _plot,
         "Plots of finished runs, several on each other. Training runs: learning curves, a band over seeds,"

@@ -4,19 +4,22 @@ import pytest
 
 from conftest import composed
 from ringyard.errors import SchedulerError
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import Task, run_all
 
 GOOD = {
-    "_target_": "ringyard_baselines.classic.start_only.fifo",
+    "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
     "placement": {"_target_": "ringyard.placement.pack"},
 }
-BAD = {"_target_": "ringyard_baselines.classic.start_only.fifo", "placement": {"_target_": "worlds.nowhere"}}
+BAD = {
+    "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
+    "placement": {"_target_": "worlds.nowhere"},
+}
 
 
 def tasks():
     config = composed("compare", "workload.num_jobs=10", "workload.max_gpus=8")
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     return [Task(label, one, world, 0, 0) for label, one in (("bad", BAD), ("good", GOOD))]
 
 

@@ -109,7 +109,10 @@ def test_a_run_that_goes_on_does_not_begin_again():
             {"others": {"gamma": 1.0}},
             r"agent\.teacher\.options has .*others.*expected worlds of the run: own",
         ),
-        ({"own": {"size_power": 0.5}}, r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, running_factor"),
+        (
+            {"own": {"size_power": 0.5}},
+            r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, running_factor",
+        ),
         ({"own": 2.0}, r"agent\.teacher\.options\['own'\] is 2\.0; expected"),
         ({"own": {"unknown_seconds": -1.0}}, r"unknown_seconds.* is -1\.0; expected"),
         ({"own": {"gamma": -1.0}}, r"gamma is -1\.0; expected"),
@@ -125,7 +128,9 @@ def test_seconds_of_unknown_run_times_are_taught():
     unknown = replace(
         SETTING,
         observation=live_jobs(predictions=False),
-        actions=Scores(num_jobs=40, allocator=Allocator(gamma=1.0, running_factor=0.3, estimate=attained(10.0))),
+        actions=Scores(
+            num_jobs=40, allocator=Allocator(gamma=1.0, running_factor=0.3, estimate=attained(10.0))
+        ),
     )
     learner, _ = taught({"own": unknown}, {"own": {"unknown_seconds": 10000.0}})
     wanted, usual = under(unknown, estimate=attained(10000.0)), under(unknown)

@@ -16,22 +16,22 @@ from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.allocator import Allocator, StartOnly, attained
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs
+from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.learning.agent import AgentScheduler, _priced, load_agent, powers_of
+from ringyard_agents.learning.agent import AgentScheduler, _priced, capabilities_of, load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.scheduler import Capabilities, run
 
 
 class Weighing:
@@ -58,7 +58,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
     batch = ClusterBatch(world, 1)
     episode_metrics(Weighing(), batch)
     ends = [batch.state.jobs["end_seconds"][0, : len(jobs)].tolist()]
-    for drive in (True, False):
+    for compiled in (True, False):
         scheduler = AgentScheduler(Weighing(), live_jobs(), actions)
         sim = Simulator(
             whole.cluster,
@@ -69,7 +69,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
             seed=own_seed(world.workload_seed, 0),
             failures=whole.failures,
         )
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
     assert ends[0] == ends[1] == ends[2]
 
@@ -81,10 +81,10 @@ def test_a_network_scores_all_live_jobs_however_few_its_training_showed():
     torch.nn.init.normal_(network.score[-1].weight)
     jobs = JobTable.from_columns(np.zeros(40), np.ones(40, int), np.linspace(100.0, 500.0, 40))
     ends = []
-    for shown, drive in ((3, True), (3, False), (40, True)):
+    for shown, compiled in ((3, True), (3, False), (40, True)):
         agent = AgentScheduler(ScorePolicy(network), live_jobs(), Scores(num_jobs=shown))
         sim = Simulator(Cluster.homogeneous(2, 4), jobs, ideal(), constant(30.0), seed=0)
-        run(sim, agent, np.random.default_rng(0), drive)
+        run(sim, agent, np.random.default_rng(0), compiled)
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
         assert agent.actions.num_jobs == shown  # in an environment it answers as it learnt
     assert ends[0] == ends[1] == ends[2]
@@ -112,7 +112,9 @@ def test_a_price_of_stops_that_is_none_is_named():
         ConfigurationError, match=r"stops no job \(action=scores_start\); expected preemption_price: null"
     ):
         load_agent("zoo:starts", preemption_price=1.0)
-    with pytest.raises(ConfigurationError, match="expected preemption_price: null, or an agent that scores jobs"):
+    with pytest.raises(
+        ConfigurationError, match="expected preemption_price: null, or an agent that scores jobs"
+    ):
         _priced(Actions(), 1.0, "mine")
 
 
@@ -191,13 +193,13 @@ def test_who_chooses_among_actions_cannot_score(name):
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
-    assert powers_of(unknowing) == Powers.STOPS | Powers.RESIZES | Powers.CORES
+    assert capabilities_of(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
-    assert agent.information == live_jobs().knows | unknowing.observability
-    assert not unknowing.observability & (Information.PREDICTIONS | Information.DURATIONS)
+    assert agent.observability == live_jobs().observability | unknowing.observability
+    assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
     starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
-    assert powers_of(starting) == Powers.STARTS
-    assert starting.observability == Information.ATTAINED_SERVICE | Information.SIZES
+    assert capabilities_of(starting) == Capabilities.START
+    assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 
 def test_train_and_compare_by_command(tmp_path):
@@ -211,11 +213,11 @@ def test_train_and_compare_by_command(tmp_path):
     assert json.loads((folder / "training.json").read_text())["decisions"] == 512
     assert isinstance(load_agent(str(folder)).actions, Scores)
     ringyard(
-        tmp_path, "compare", *world[:1], "schedulers=[fifo,allocator,mine:runs/mine]", "seeds=2",
+        tmp_path, "compare", *world[:1], "schedulers=[fifo_backfill,allocator,mine:runs/mine]", "seeds=2",
         "name=table", "workload.num_jobs=20", "plots=false", "tensorboard=false", "workers=1",
     )  # fmt: skip
     rows = list(csv.DictReader((tmp_path / "runs" / "table" / "runs.csv").read_text().splitlines()))
-    assert {row["scheduler"] for row in rows} == {"fifo", "allocator", "mine"}
+    assert {row["scheduler"] for row in rows} == {"fifo_backfill", "allocator", "mine"}
     assert all(float(row["mean_jct"]) > 0 for row in rows)
 
 

@@ -80,7 +80,7 @@ def test_what_best_prints_works_when_it_is_pasted(tmp_path, capsys, name):
     assert main(["best", str(folder.parent)]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare it: "))
     (word,) = shlex.split(line.removeprefix("compare it: ringyard compare "))
-    assert OverridesParser.create().parse_override(word).value() == ["fifo", "sjf", f"best:{folder}"]
+    assert OverridesParser.create().parse_override(word).value() == ["fifo_backfill", "sjf", f"best:{folder}"]
     (word,) = shlex.split(RunFolder(Path("runs", name), "train").again)
     assert OverridesParser.create().parse_override(word).value() == name
 
@@ -94,11 +94,11 @@ def test_a_table_has_what_was_swept_and_who_was_killed(tmp_path):
     assert swept(records) == ["seed", "x"]
     assert said(records[2], ["seed", "x"]) == "2 (seed=1 x=b)"
     (tmp_path / "0").mkdir()
-    summary = {"decisions": 7, "best": 3.0, "baselines": {"fifo": 6.0}}
+    summary = {"decisions": 7, "best": 3.0, "baselines": {"fifo_backfill": 6.0}}
     (tmp_path / "0" / "training.json").write_text(json.dumps(summary))
     table = sweep_table(tmp_path, records)
     assert list(table["status"]) == ["done", "failed", "killed"]
-    assert table.loc[0, "ratio to fifo"] == 0.5
+    assert table.loc[0, "ratio to fifo_backfill"] == 0.5
     assert "killed" in table.loc[2, "error"]
 
 
@@ -225,7 +225,7 @@ def test_training_goes_on_where_its_job_was_stopped(tmp_path, monkeypatch):
 
 def test_another_run_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    few = [*TINY, "schedulers=[fifo,sjf]", "name=c", "workers=1", "tensorboard=false"]
+    few = [*TINY, "schedulers=[fifo_backfill,sjf]", "name=c", "workers=1", "tensorboard=false"]
     assert main(["compare", *few, "seeds=2"]) == 0
     before = (tmp_path / "runs/c/table.csv").read_bytes()
     assert main(["compare", *few, "seeds=2", "plots=false"]) == 0

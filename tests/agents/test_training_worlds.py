@@ -117,7 +117,7 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
     assert cli.main(["train", "resume=runs/kept", "total_decisions=300"]) == 0
     rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
     assert float([row for row in rows if row["eval/price"]][-1]["eval/price"]) > prices[-1]
-    assert cli.main([*KEEPING, "constraint.most=fifo", "total_decisions=1", "overwrite=true"]) == 0
+    assert cli.main([*KEEPING, "constraint.most=fifo_backfill", "total_decisions=1", "overwrite=true"]) == 0
     most = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]["most"]["own"]
     assert most > 0.01
     assert "x the bound on the evaluation workloads: kept" in capsys.readouterr().out
@@ -164,7 +164,7 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.most=themiss"], "constraint.most has 'themiss'"),
         ([*KEEPING, "constraint.most=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
         ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
-        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=fifo"], "whose blocking_rate is 0"),
+        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=sjf"], "whose blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),
         ([*KEEPING, "constraint.most=9", "limit_seconds=60"], "constraint: limit_seconds is 60 (world own)"),
     ],

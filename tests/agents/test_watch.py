@@ -11,7 +11,7 @@ import pytest
 from conftest import composed
 from ringyard.placement import consolidate
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import played, simulator
 from ringyard_agents.evaluation.selection import SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
@@ -31,13 +31,18 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("watch")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["watch", *SMALL, "schedulers=[fifo,srtf]", "seed=1", "out=new/page.html", "name=w"]) == 0
+        assert (
+            main(
+                ["watch", *SMALL, "schedulers=[fifo_backfill,srtf]", "seed=1", "out=new/page.html", "name=w"]
+            )
+            == 0
+        )
     return folder / "new" / "page.html"
 
 
 def test_the_page_has_every_job_of_every_schedule(page):
     data = data_of(page.read_text())
-    assert [one["label"] for one in data["schedules"]] == ["fifo", "srtf"]
+    assert [one["label"] for one in data["schedules"]] == ["fifo_backfill", "srtf"]
     jobs = data["jobs"]
     for schedule in data["schedules"]:
         assert len(schedule["jobs"]["jct"]) == len(jobs["id"]) == COUNT
@@ -59,7 +64,7 @@ def test_the_page_has_every_job_of_every_schedule(page):
 
 def test_its_workload_is_that_of_a_comparison(page):
     config = composed("compare", *SMALL)
-    world = {part: plain(config[part]) for part in WORLD}
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     sim = simulator(world, 0, 1 + SEED_OFFSET, None)
     assert data_of(page.read_text())["jobs"]["submit"] == pytest.approx(sim.jobs.submit_seconds, abs=0.01)
 
@@ -80,7 +85,7 @@ def test_users_texts_cannot_leave_the_data():
 
 def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
     config = composed("compare", *SMALL)
-    world = {part: plain(config[part]) for part in WORLD}
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     few, enough = (played(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
     written = int(enough.state.clusters["num_segments"][0])
     assert few.state.segments.shape == (1, written)
@@ -110,7 +115,7 @@ def test_bad_words_are_one_line(words, said, tmp_path, monkeypatch, capfd):
 
 def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo]"]
+    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo_backfill]"]
     assert main(["watch", *few, "name=w"]) == 0
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()

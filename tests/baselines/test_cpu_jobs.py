@@ -11,7 +11,7 @@ from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
 from worlds import arrived, simulated, times_of
@@ -30,7 +30,7 @@ def hungry(duration, cores):
 
 def test_coda_finds_cores_by_feedback():
     world = cpu_world(16, hungry(4000.0, 1))
-    sim = simulated(fifo(pack()), *world)
+    sim = simulated(fifo_backfill(pack()), *world)
     plain = sim.metrics()
     record = sim.state.jobs[0, 0]  # its one core is always the bottleneck
     preparing = (

@@ -19,9 +19,9 @@ from ringyard.allocator.core_allocation import divide_cores
 from ringyard.allocator.target_sizes import set_target_gpus, set_weights
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
 from ringyard.compiled import FloatMatrix, FloatVector, fills
-from ringyard.errors import InformationError, PluginError
-from ringyard.information import Information
+from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
+from ringyard.observability import Observability
 from ringyard.performance import composed, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
@@ -43,13 +43,13 @@ def simulated(cluster, jobs, restart=0.0):
 
 def decide(sim, scheduler):
     """One decision, carried out; {job: its GPUs} after it."""
-    sim.apply(scheduler.decide(sim.view(scheduler.information)))
-    view = sim.view(scheduler.information)
+    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+    view = sim.view(scheduler.observability)
     return {int(job): view.gpus_of(int(job)) for job in view.running}
 
 
 def ready(sim, scheduler):
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     return scheduler
 
@@ -165,16 +165,16 @@ def _nonsense(state: State, b: int, config: FloatVector, memory: FloatMatrix, ou
 
 
 def test_an_estimate_that_is_no_time_is_named():
-    estimate = Estimate(_nonsense, "nonsense", Information.NOTHING)
+    estimate = Estimate(_nonsense, "nonsense", Observability.NOTHING)
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1], [10]))
     scheduler = ready(sim, AllocatingScheduler(Allocator(estimate=estimate)))
     with pytest.raises(PluginError, match=r"_nonsense.*job 0 has nan s left.*expected a finite number"):
-        scheduler.decide(sim.view(scheduler.information))
+        scheduler.decide(sim.view(scheduler.observability))
 
 
 def test_an_estimate_reads_what_it_says():
-    with pytest.raises(InformationError, match="hidden"):
-        Estimate(Allocator().estimate.seconds, "peeking", Information.SIZES)
+    with pytest.raises(ObservabilityError, match="hidden"):
+        Estimate(Allocator().estimate.seconds, "peeking", Observability.SIZES)
 
 
 def test_many_cpu_jobs_start_at_once():
@@ -183,9 +183,9 @@ def test_many_cpu_jobs_start_at_once():
     helpers = JobTable.cpu_only(np.zeros(60), np.ones(60, int), np.full(60, 10.0), np.full(60, 1e6))
     sim = simulated(cluster, helpers)
     scheduler = ready(sim, allocator())
-    assert len(scheduler.decide(sim.view(scheduler.information))) == 60
-    sim.apply(scheduler.decide(sim.view(scheduler.information)))
-    assert len(sim.view(scheduler.information).running) == 60
+    assert len(scheduler.decide(sim.view(scheduler.observability))) == 60
+    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+    assert len(sim.view(scheduler.observability).running) == 60
 
 
 def test_jobs_that_ask_for_no_cores_get_none_where_there_are_few():

@@ -43,7 +43,7 @@ class Dog:
         *[(value, Sequence[int]) for value in ([1, 2], (1,), range(3), np.array([1, 2]), [])],
         *[(value, tuple[int, ...]) for value in ([1, 2], (1,))],
         *[(value, Pair) for value in ([0.1, 0.2], (0, 1), np.array([0.5, 0.5]))],
-        *[(value, Names) for value in ("fifo", ["fifo", {"mine": {"a": 1}}])],
+        *[(value, Names) for value in ("fifo_backfill", ["fifo_backfill", {"mine": {"a": 1}}])],
         (INF, Annotated[float, "(0, inf]"]),
         (None, Positive | None),
         ({"a": 1, "b": 0}, Weights),

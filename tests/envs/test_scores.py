@@ -16,12 +16,12 @@ from stable_baselines3.common.env_checker import check_env as sb3_check
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.allocator import Allocator
 from ringyard.errors import ActionError, ConfigurationError, EpisodeError
-from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs, queue_and_cluster
+from ringyard.observability import Observability
 from ringyard.performance import ideal
 from ringyard.profiles import model_id
 from ringyard.state.random_numbers import own_seed
@@ -214,7 +214,7 @@ def test_agents_without_predictions_see_the_rest():
     assert known[:3, PREDICTABLE].all()
     assert not unknown[:, [LEFT, PREDICTABLE]].any()
     assert unknown[:3, RANK] == pytest.approx([0, 1 / 3, 2 / 3])  # nobody of them has run
-    assert not live_jobs(predictions=False).knows & Information.PREDICTIONS
+    assert not live_jobs(predictions=False).observability & Observability.PREDICTIONS
 
 
 def test_rounds_are_the_only_decisions():

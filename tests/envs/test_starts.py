@@ -19,7 +19,7 @@ from ringyard.placement import consolidate, least_fragmenting, place
 from ringyard.sim.allocation import Allocation
 from ringyard_baselines.classic.start_only import smallest_work
 from ringyard_baselines.policies.allocating import AllocatingScheduler
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.scheduler import Capabilities, run
 
 
 @pytest.mark.parametrize("rule", [consolidate, least_fragmenting])
@@ -32,7 +32,7 @@ def test_scores_of_zero_start_the_smallest_work_first(name, rule):
         sim = Simulator(world.cluster, table, world.performance, world.restart, failures=world.failures)
         run(sim, scheduler, np.random.default_rng(0))
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
-    assert scheduler.may == Powers.STARTS
+    assert scheduler.capabilities == Capabilities.START
     assert ends[0] == ends[1]
 
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import shared
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
@@ -337,7 +337,7 @@ class Turns(Scheduler):
     """Starts one job of each user in turn; knows nothing but who submitted what."""
 
     name = "turns"
-    information = Information.NOTHING
+    observability = Observability.NOTHING
     round_seconds = None
 
     def decide(self, view):
@@ -355,7 +355,7 @@ def test_schedulers_see_tenants_and_metrics_tell_them_apart(rng):
     jobs = JobTable.from_columns(
         np.zeros(6), np.ones(6, np.int64), [8.0, 4.0, 2.0, 6.0, 1.0, 3.0], list("uvwxyz"), ["v"] * 6, users
     )
-    assert jobs.as_known(Information.NOTHING).user.tolist() == users
+    assert jobs.restricted_to(Observability.NOTHING).user.tolist() == users
     sim = Simulator(Cluster.homogeneous(1, 1), jobs, ideal())
     run(sim, Turns(), rng)
     times = job_times(sim.state, 0, sim.jobs)

@@ -14,7 +14,7 @@ from conftest import ROOT, shared
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
-from ringyard_agents.config.compose import Entry, takes_rule
+from ringyard_agents.config.compose import SchedulerEntry, accepts_placement
 from ringyard_agents.evaluation.evaluate import evaluate
 from ringyard_agents.evaluation.tuned_configs import read_best
 from ringyard_agents.learning.agent import load_agent
@@ -105,7 +105,7 @@ def test_a_recipe_can_be_followed(name, composing):
     for world in (*recipe.worlds, *recipe.elsewhere):
         compose("compare", list(world.overrides))
         named = [one for one in world.references if isinstance(one, str) and one != "all"]
-        assert {one for one in named if takes_rule(one)} <= read_best(world.best).keys()
+        assert {one for one in named if accepts_placement(one)} <= read_best(world.best).keys()
 
 
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
@@ -121,8 +121,10 @@ def test_a_recipe_can_be_followed(name, composing):
 def test_whoever_an_agent_is_held_against_is_at_its_best(name, world, composing, tmp_path, monkeypatch):
     go_where_traces_are(name, tmp_path, monkeypatch)
     entries = race_of(world, {}, 2).entries.values()
-    chosen = {Entry.read(one).name for one in (*world.references, *world.rules) if not isinstance(one, str)}
-    usual = {one.name for one in entries if takes_rule(one.name)} - chosen
+    chosen = {
+        SchedulerEntry.read(one).name for one in (*world.references, *world.rules) if not isinstance(one, str)
+    }
+    usual = {one.name for one in entries if accepts_placement(one.name)} - chosen
     assert usual <= read_best(world.best).keys()
 
 

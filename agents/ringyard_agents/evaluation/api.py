@@ -11,20 +11,20 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
+from ringyard.observability import Observability
 from ringyard_agents.command_line import one_line
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: attributes that a scheduler needs besides `decide`
-_NEEDED = ("name", "information", "round_seconds", "reset")
+_NEEDED = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or of the command alone
 _NOT_HERE = (
@@ -41,8 +41,8 @@ class _Completed(Scheduler):
     def __init__(self, own: Any) -> None:
         defaults = {
             "name": type(own).__name__,
-            "information": Information.SIZES,
-            "may": Powers.STARTS,
+            "observability": Observability.SIZES,
+            "capabilities": Capabilities.START,
             "round_seconds": None,
             "placement": None,
             "reset": lambda cluster, jobs, rng: None,
@@ -55,8 +55,8 @@ class _Completed(Scheduler):
 def _labelled(given: Any) -> tuple[str, Scheduler]:
     """(label, scheduler) of a name or of an object."""
     if isinstance(given, str):
-        entry = Entry.read(given)
-        return entry.label, build(plain(scheduler_config(entry)))
+        entry = SchedulerEntry.read(given)
+        return entry.label, build(to_plain(scheduler_config(entry)))
     if isinstance(given, type) or not callable(getattr(given, "decide", None)):
         raise ConfigurationError(
             f"scheduler is {shown(given)}; expected a name such as sjf@consolidate or zoo:sharing, a trained"
@@ -99,7 +99,7 @@ def _results(
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")
-    world, seed = {part: plain(config[part]) for part in WORLD}, config.seed + SEED_OFFSET
+    world, seed = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, config.seed + SEED_OFFSET
     window = tuple(config.measured_jobs)
     results = []
     for workload in range(seeds):
@@ -117,7 +117,7 @@ def evaluate(
     Args:
         scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
             with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
-            it sees `Information.SIZES` and only starts jobs.
+            it sees `Observability.SIZES` and only starts jobs.
         preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
         seeds: how many workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").

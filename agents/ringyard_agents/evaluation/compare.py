@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
-from ringyard_agents.config.compose import Entry, plain, scheduler_config, takes_rule
+from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import Task, build, check, played
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
@@ -60,7 +60,7 @@ class Comparison:
         notes: to print before the runs and below the table.
     """
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, SchedulerEntry]
     tasks: list[Task]
     refused: Mapping[str, str]
     reference: str | None
@@ -78,7 +78,7 @@ def comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
 
 
 def _comparison(
-    request: ComparisonRequest, given: Mapping[str, Entry], world: Mapping[str, Any]
+    request: ComparisonRequest, given: Mapping[str, SchedulerEntry], world: Mapping[str, Any]
 ) -> Comparison:
     name = request.best_name(world)
     best = {} if name is None else read_best(name)
@@ -86,7 +86,7 @@ def _comparison(
     entries = at_best({**given, **agents}, best)
     reference = _reference(request.reference, entries)
     seed = request.seed + SEED_OFFSET
-    configs = {label: plain(scheduler_config(entry, request.trust)) for label, entry in entries.items()}
+    configs = {label: to_plain(scheduler_config(entry, request.trust)) for label, entry in entries.items()}
     fit, refused = supported_schedulers(configs, world, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
@@ -104,7 +104,7 @@ def _comparison(
     return Comparison(fitting, tasks, {**refused, **missing}, reference, notes)
 
 
-def _reference(given: str | None, entries: Mapping[str, Entry]) -> str | None:
+def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str | None:
     """The label that `reference` means: a label, or a scheduler that runs under another at its best."""
     if given is None:
         return None
@@ -114,13 +114,13 @@ def _reference(given: str | None, entries: Mapping[str, Entry]) -> str | None:
     raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
 
 
-def _untuned_note(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> list[str]:
+def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best]) -> list[str]:
     """A note if there are schedulers that take a placement rule, which was not chosen by tuning."""
     tuned = [one.entry for one in best.values()]
     labels = [
         label
         for label, entry in entries.items()
-        if not entry.is_agent and entry not in tuned and takes_rule(entry.name)
+        if not entry.is_agent and entry not in tuned and accepts_placement(entry.name)
     ]
     if not labels:
         return []
@@ -251,7 +251,7 @@ def _picture(task: Task) -> NDArray[np.uint8]:
     return chart.pixels()
 
 
-def _mean_of_first(entries: Mapping[str, Entry], runs: pd.DataFrame) -> list[float]:
+def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:
     """[1] mean JCT of the first agent, or of the first scheduler if there is none; [0] if it failed."""
     labels = [label for label, entry in entries.items() if entry.is_agent] or list(entries)
     found = runs.loc[runs["scheduler"] == labels[0], "mean_jct"]

@@ -18,9 +18,9 @@ from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import plain
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
-from ringyard_baselines.scheduler import Powers, Scheduler, require_powers, run
+from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
 #: rows of which job held what that a recorded simulation keeps at first, 32 bytes each
 _SEGMENT_ROWS = 1 << 16
@@ -34,8 +34,8 @@ class RunResult:
         label: the scheduler's entry.
         workload: its number.
         seed: of the comparison.
-        information: what the scheduler may see.
-        may: what it may do.
+        observability: what the scheduler may see.
+        capabilities: what it may do.
         published: whether it is neither an agent nor one of Ringyard's own schedulers.
         metrics: summary of the jobs that count.
         bounds: lower bounds of these jobs.
@@ -48,8 +48,8 @@ class RunResult:
     label: str
     workload: int
     seed: int
-    information: str
-    may: Powers
+    observability: str
+    capabilities: Capabilities
     published: bool
     metrics: Metrics
     bounds: LowerBounds
@@ -174,7 +174,7 @@ def check(tasks: Sequence[Task]) -> int:
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
-        require_powers(build(scheduler))
+        check_capabilities(build(scheduler))
     different = set()
     for task in {task.workload: task for task in tasks}.values():
         sim = simulator(task.world, task.workload, task.seed, None)
@@ -187,7 +187,7 @@ def check(tasks: Sequence[Task]) -> int:
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
     """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
-    return bounds_of(simulator(plain(OmegaConf.create(world)), workload, seed, None), measured)
+    return bounds_of(simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured)
 
 
 def evaluate(task: Task) -> RunResult:
@@ -205,8 +205,8 @@ def measured(scheduler: Scheduler, task: Task) -> RunResult:
         label=task.label,
         workload=task.workload,
         seed=task.seed,
-        information=str(scheduler.knows),
-        may=scheduler.may,
+        observability=str(scheduler.total_observability),
+        capabilities=scheduler.capabilities,
         published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
         bounds=_bounds(_text(task.world), task.workload, task.seed, tuple(task.measured_jobs)),

@@ -24,7 +24,7 @@ from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
 from ringyard_agents.shipped_agents import agent_place, zoo_folders
-from ringyard_baselines.scheduler import Powers
+from ringyard_baselines.scheduler import Capabilities
 
 _OURS = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
@@ -142,7 +142,7 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
 
 
 def _result(plain: dict[str, Any]) -> RunResult:
-    own = {"may": Powers(plain["may"]), "timeline": tuple(plain["timeline"])}
+    own = {"capabilities": Capabilities(plain["capabilities"]), "timeline": tuple(plain["timeline"])}
     for name, kind in {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}.items():
         own[name] = kind(**plain[name])
     return RunResult(**plain | own)

@@ -11,11 +11,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_files
-from ringyard.errors import ConfigurationError, InformationError, SchedulerError
-from ringyard.information import Information
+from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
+from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build, simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_for
@@ -33,7 +33,7 @@ def benchmarks() -> list[str]:
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def entries_of(schedulers: Any) -> dict[str, Entry]:
+def entries_of(schedulers: Any) -> dict[str, SchedulerEntry]:
     """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
 
     Raises:
@@ -42,7 +42,7 @@ def entries_of(schedulers: Any) -> dict[str, Entry]:
     """
     given = _listed(schedulers)
     names = scheduler_names()
-    entries = [Entry.read(name) for one in given for name in (names if one == "all" else [one])]
+    entries = [SchedulerEntry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
         renamed = entry.label != entry.scheduler
         if renamed and (entry.label in ("", "all") or entry.label.partition("@")[0] in names):
@@ -64,17 +64,17 @@ def entries_of(schedulers: Any) -> dict[str, Entry]:
 
 
 def _listed(schedulers: Any) -> list[Any]:
-    found = plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
+    found = to_plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
+def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
     name = tuned_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
-    return {agent: Entry.read(agent) for agent in agents}, {}
+    return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class ComparisonRequest:
     @classmethod
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of `ringyard compare`."""
-        values = plain(config)
+        values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
         own["schedulers"], own["measured_jobs"] = _listed(config.schedulers), tuple(config.measured_jobs)
-        return cls(world={part: values[part] for part in WORLD}, **own)
+        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
 
     @property
     def wants_all(self) -> bool:
@@ -122,7 +122,7 @@ class ComparisonRequest:
             ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
         """
         usual = _world(hydra.compose("compare"))
-        chosen = [part for part in WORLD if self.world[part] != usual[part]]
+        chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
         known = benchmarks()
         usually = known if self.wants_all and not chosen else []
         names = usually if self.presets is None else self.presets
@@ -140,7 +140,7 @@ class ComparisonRequest:
 
 
 def _world(config: DictConfig) -> dict[str, Any]:
-    return {part: plain(config[part]) for part in WORLD}
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
 def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
@@ -175,13 +175,13 @@ def supported_schedulers(
     for label, config in schedulers.items():
         try:
             scheduler = build(config)
-            if scheduler.information & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+            if scheduler.observability & Observability.HISTORY and not len(sim.jobs.past.num_gpus):
                 refused[label] = "goes by jobs that have ended before these, and there are none"
                 continue
-            known = sim.jobs.as_known(scheduler.information)
+            known = sim.jobs.restricted_to(scheduler.observability)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
-        except InformationError:
+        except ObservabilityError:
             raise
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()

@@ -11,7 +11,7 @@ from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import played
 from ringyard_agents.evaluation.results_frame import jobs_frame
 from ringyard_agents.report.run_report import (
@@ -43,7 +43,7 @@ def _require_rule_used(config: DictConfig) -> None:
     """Raise a ConfigurationError if a placement rule was chosen that the scheduler does not go by."""
     words = HydraConfig.get().overrides.task
     chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
-    if chosen and plain(config.scheduler).get("placement") != plain(config.placement):
+    if chosen and to_plain(config.scheduler).get("placement") != to_plain(config.placement):
         name = HydraConfig.get().runtime.choices["scheduler"]
         raise ConfigurationError(
             f"{chosen[0]}: scheduler={name} places jobs in its own way, by no rule; leave placement out"
@@ -53,7 +53,7 @@ def _require_rule_used(config: DictConfig) -> None:
 def _simulate(config: DictConfig, home: RunFolder) -> float:
     _require_rule_used(config)
     scheduler = instantiate(config.scheduler, _convert_="all")
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     files = {name: Path(file).expanduser() for name, file in config.output.items() if isinstance(file, str)}
     drawings = {name: files[name] for name in ("gantt", "video") if name in files}
     require_drawings(drawings)
@@ -68,7 +68,9 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
         write_jobs(file, jobs)
     has_tenants = write_tenants(by_tenant, jobs)
     console = Console()
-    print_metrics(console, f"{scheduler.name} (knows: {scheduler.knows})", metrics, bounds)
+    print_metrics(
+        console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
+    )
     print_tenants(console, jobs)
     say(console, f"jobs: {written}")
     if drawings:

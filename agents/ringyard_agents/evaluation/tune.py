@@ -15,13 +15,13 @@ from rich.console import Console
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import (
-    WORLD,
-    Entry,
-    plain,
-    require_rule,
+    ENVIRONMENT_GROUPS,
+    SchedulerEntry,
+    accepts_placement,
+    require_placement,
     scheduler_config,
     scheduler_names,
-    takes_rule,
+    to_plain,
 )
 from ringyard_agents.evaluation.evaluate import Task, build, check
 from ringyard_agents.evaluation.result_cache import CachedRuns
@@ -67,7 +67,7 @@ class TuningRequest:
     @classmethod
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of the command; a ConfigurationError says what is unknown or makes no sense."""
-        values = plain(config)
+        values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
         if config.first_seeds > config.seeds:
             raise ConfigurationError(
@@ -80,10 +80,10 @@ class TuningRequest:
                     raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
         for setting in ("rules", "rules_for_sharing", "rules_for_types"):
             for rule in own[setting]:
-                require_rule(setting, rule)
+                require_placement(setting, rule)
         if config.output is not None:
             require_writable("output", Path(config.output).expanduser())
-        return cls(world={part: values[part] for part in WORLD}, **own)
+        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
 
     def first(self, name: str) -> int:
         """Number of workloads on which everything is tried of a scheduler."""
@@ -174,7 +174,7 @@ class _Search:
         self._rules = [*request.rules, *sharing, *types]
         self._names = self._tunable()
         first = [entry for entries in self._first_round().values() for entry in entries]
-        more = [entry for name in self._names for entry in self._with_options(Entry(name, name))]
+        more = [entry for name in self._names for entry in self._with_options(SchedulerEntry(name, name))]
         check(self._tasks([(entry, 1) for entry in (*first, *more)]))
         most = max(request.seeds, *map(request.first, self._names))
         self.notes = notes_of_equal_workloads(check(self._tasks([(first[0], most)])), most)
@@ -191,7 +191,7 @@ class _Search:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
-        configs = {name: plain(scheduler_config(entry)) for name, entry in given.items()}
+        configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
         fit, refused = supported_schedulers(configs, self._request.world, self._seed)
         names = [name for name in fit if name in self._request.options or len(self._placed(name)) > 1]
         if not names:
@@ -226,17 +226,19 @@ class _Search:
             " metric=blocking_rate finds what blocks fewest"
         ]
 
-    def _first_round(self) -> dict[str, list[Entry]]:
+    def _first_round(self) -> dict[str, list[SchedulerEntry]]:
         """{scheduler: it with each rule, or as it is}."""
-        return {name: [Entry(placed, placed) for placed in self._placed(name)] for name in self._names}
+        return {
+            name: [SchedulerEntry(placed, placed) for placed in self._placed(name)] for name in self._names
+        }
 
     def _placed(self, name: str) -> list[str]:
-        return [f"{name}@{rule}" for rule in self._rules] if takes_rule(name) else [name]
+        return [f"{name}@{rule}" for rule in self._rules] if accepts_placement(name) else [name]
 
-    def _with_options(self, entry: Entry) -> Iterator[Entry]:
+    def _with_options(self, entry: SchedulerEntry) -> Iterator[SchedulerEntry]:
         """The entry with every other choice of its scheduler's options."""
         options = self._request.options.get(entry.name, {})
-        usual = plain(scheduler_config(entry))
+        usual = to_plain(scheduler_config(entry))
         choices = [
             [None, *(one for one in values if one != usual.get(name))] for name, values in options.items()
         ]
@@ -246,10 +248,10 @@ class _Search:
                 made = replace(entry, options=given)
                 yield replace(made, label=f"{entry.label} {format_options(made)}")
 
-    def _tasks(self, wanted: Sequence[tuple[Entry, int]]) -> list[Task]:
+    def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[Task]:
         """Tasks of entries, each with the number of its workloads."""
         request = self._request
-        configs = {entry.label: plain(scheduler_config(entry)) for entry, _ in wanted}
+        configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
         worlds = [drawn_for(request.world, self._seed, workload) for workload in range(most)]
         first, last = request.measured_jobs
@@ -263,7 +265,7 @@ class _Search:
     def _measure(
         self,
         runs: CachedRuns,
-        tried: Mapping[str, Sequence[Entry]],
+        tried: Mapping[str, Sequence[SchedulerEntry]],
         doing: str,
         workloads: int | None = None,
     ) -> None:
@@ -289,24 +291,24 @@ class _Search:
             if any(one.blocking_rate > 0 for one in own):
                 self._blocking[entry.name] = None
 
-    def _mean(self, entry: Entry, workloads: int | None = None) -> float:
+    def _mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
         return float(self._values[entry.label][:workloads].mean())
 
-    def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _ranked(self, entries: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Entries that finished, the best on the first workloads first."""
         finished = [entry for entry in entries if entry.label not in self.failed]
         return sorted(finished, key=lambda one: self._mean(one, self._request.first(one.name)))
 
-    def _leading(self, ranked: Sequence[Entry]) -> list[Entry]:
+    def _leading(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """The best few entries, and all that are close to the best; equal results count once."""
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
             limit = self._mean(ranked[0]) * (1.0 + self._request.close)
             if len(found) < self._request.kept or self._mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 
-    def _best(self, ranked: Sequence[Entry]) -> Best:
+    def _best(self, ranked: Sequence[SchedulerEntry]) -> Best:
         """The best of the entries that ran on most workloads, with the others compared with it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
         best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)

@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
-from ringyard_agents.config.compose import Entry, plain, require_rule, scheduler_config
+from ringyard.observability import Observability
+from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
+from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
-_HOW_LONG = Information.DURATIONS | Information.PREDICTIONS
+_HOW_LONG = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
 _FOUND_IN = "found_in"
@@ -44,14 +45,14 @@ class _Tried(BaseModel):
     workloads: Annotated[int, Field(ge=1)]
 
     @classmethod
-    def of(cls, entry: Entry, workloads: int, **found: Any) -> Self:
+    def of(cls, entry: SchedulerEntry, workloads: int, **found: Any) -> Self:
         """What was found of an entry; `found` are the fields of its own kind."""
         return cls(scheduler=entry.scheduler, options=dict(entry.options), workloads=workloads, **found)
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> SchedulerEntry:
         """As commands run it; its label names the rule."""
-        return Entry(self.scheduler, self.scheduler, self.options)
+        return SchedulerEntry(self.scheduler, self.scheduler, self.options)
 
 
 class TunedConfig(_Tried):
@@ -92,7 +93,7 @@ def _digest(world: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def format_options(entry: Entry) -> str:
+def format_options(entry: SchedulerEntry) -> str:
     """`name=value, ...`; "" without options."""
     return ", ".join(f"{name}={value}" for name, value in entry.options.items())
 
@@ -146,12 +147,14 @@ def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
+        if text := find_interpolation(content):
+            raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
         setting = content.pop(_FOUND_IN, None) if isinstance(content, dict) else None
         found = _FILE.validate_python(content)
         for name, best in found.items():
             _require_scheduler(name, best.scheduler)
         return None if setting is None else _Setting.model_validate(setting), found
-    except (ConfigurationError, UnicodeError, ValidationError, yaml.YAMLError) as error:
+    except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f"best is {given!r}, which is not as `ringyard tune` writes it: {_one_line(error)}; write one"
             " with `ringyard tune output=FILE`"
@@ -171,7 +174,7 @@ def _require_scheduler(name: str, scheduler: str) -> None:
     if named != name:
         raise ConfigurationError(f"{name}.scheduler is {scheduler!r}; expected {name} or {name}@rule")
     if rule:
-        require_rule(f"{name}.scheduler", rule)
+        require_placement(f"{name}.scheduler", rule)
 
 
 def write_best(
@@ -216,22 +219,22 @@ def alternatives(best: Best) -> list[TunedConfig]:
     return found
 
 
-def names_configuration(entry: Entry) -> bool:
+def names_configuration(entry: SchedulerEntry) -> bool:
     """Whether an entry names a rule or options; others stand for the scheduler at its best."""
     return bool(entry.options) or "@" in entry.scheduler
 
 
 def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
     """(whether it sees how long jobs will run, or a prediction; whether it only starts jobs)."""
-    return bool(scheduler.knows & _HOW_LONG), scheduler.may == Powers.STARTS
+    return bool(scheduler.total_observability & _HOW_LONG), scheduler.capabilities == Capabilities.START
 
 
-def built(entry: Entry) -> Scheduler:
+def built(entry: SchedulerEntry) -> Scheduler:
     """The scheduler of an entry; Hydra must be initialised."""
-    return build(plain(scheduler_config(entry)))
+    return build(to_plain(scheduler_config(entry)))
 
 
-def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str, Entry]:
+def at_best(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best]) -> dict[str, SchedulerEntry]:
     """{label: entry} where schedulers that name neither rule nor options take those of `best`.
 
     Args:
@@ -241,7 +244,7 @@ def at_best(entries: Mapping[str, Entry], best: Mapping[str, Best]) -> dict[str,
     Raises:
         ConfigurationError: two entries get one label.
     """
-    found: dict[str, Entry] = {}
+    found: dict[str, SchedulerEntry] = {}
     for entry in entries.values():
         plain = entry.label == entry.scheduler == entry.name and not entry.options
         chosen = best[entry.name].entry if plain and entry.name in best else entry

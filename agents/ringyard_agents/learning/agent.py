@@ -28,27 +28,27 @@ from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: maximum number of jobs to score, in order of arrival: attention among more takes 0.2 s a decision
 _MOST_SCORED = 4096
 
 
-def powers_of(actions: ActionKind) -> Powers:
+def capabilities_of(actions: ActionKind) -> Capabilities:
     """Capabilities of an agent with these actions; with scores, those of the allocator."""
     if isinstance(actions, Scores):
-        return allocating.powers_of(actions.allocator)
+        return allocating.capabilities_of(actions.allocator)
     assert isinstance(actions, Actions)
-    may = Powers.STARTS
+    capabilities = Capabilities.START
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
-        may |= Powers.STOPS
+        capabilities |= Capabilities.PREEMPT
     options: tuple[Template | Adjustment, ...] = (*actions.starts, *actions.adjustments)
     for one in options:
         if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
-            may |= Powers.RESIZES
+            capabilities |= Capabilities.RESIZE
         if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
-            may |= Powers.CORES
-    return may
+            capabilities |= Capabilities.CORES
+    return capabilities
 
 
 def act(policy: Policy, observation: Any, mask: Any) -> Any:
@@ -80,10 +80,10 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
-        self.information = (
-            observation.knows | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
+        self.observability = (
+            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
         )
-        self.may = powers_of(actions)
+        self.capabilities = capabilities_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = actions.refusing(False)
@@ -114,7 +114,7 @@ class AgentScheduler(Scheduler):
         """
         return act(self.policy, observation, mask)
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """Simulate until every job has finished."""
         records = sim.state.jobs[0, : len(sim.jobs)]
         sim.prioritise(queue_priority(self.actions.queue_order, records))
@@ -172,8 +172,8 @@ def _priced(actions: ActionKind, preemption_price: float, name: str) -> ActionKi
         )
     if actions.allocator.start_only is not None:
         raise ConfigurationError(
-            f"{name} has preemption_price: {preemption_price}, and stops no job (action=scores_start); expected"
-            " preemption_price: null"
+            f"{name} has preemption_price: {preemption_price}, and stops no job (action=scores_start);"
+            " expected preemption_price: null"
         )
     return replace(actions, allocator=replace(actions.allocator, preemption_price=preemption_price))
 
@@ -196,7 +196,7 @@ def load_agent(
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
-        ConfigurationError: an argument of another kind, or `preemption_price` for an agent that does not preempt.
+        ConfigurationError: an argument of another kind, or `preemption_price` without preemption.
     """
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
     if preemption_price is not None:

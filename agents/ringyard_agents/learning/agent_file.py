@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
-from ringyard_agents.command_line import OF_AGENTS
-from ringyard_agents.config.compose import plain
+from ringyard_agents.command_line import AGENT_LIBRARIES
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
@@ -26,7 +26,7 @@ PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("actio
 
 def parts_of(config: DictConfig) -> dict[str, Any]:
     """{group of conf/: plain config} of the agent of a training run."""
-    return {part: plain(config[part]) for part in PARTS}
+    return {part: to_plain(config[part]) for part in PARTS}
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
@@ -90,7 +90,7 @@ def _missing(error: BaseException | None) -> str | None:
     """The library of `ringyard[agents]` that is not installed and caused an error, if any."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
+        if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:
             return library
         error = error.__cause__
     return None

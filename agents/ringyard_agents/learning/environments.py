@@ -14,7 +14,7 @@ from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import build_env_config
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.learning.learner import Learner, world_of
 
 #: label of the environment of the run's own settings
@@ -24,7 +24,7 @@ OWN = "own"
 _SHARED = ("observation", "action", "reward")
 
 #: groups and settings that overrides of other environments may change
-_OF_WORLDS = (*WORLD, "limit_seconds", "experiment", "debug")
+_OF_WORLDS = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
 
 
 def environments_of(
@@ -44,7 +44,7 @@ def environments_of(
         ConfigurationError: an entry that is neither, two with one label, or overrides that do not fit or
             change observation, action or reward.
     """
-    parts = {name: own[name] for name in (*WORLD, *_SHARED, "limit_seconds")}
+    parts = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
     environments = {OWN: parts}
     for given in others:
         label, overrides = _read(given)
@@ -94,6 +94,9 @@ def _composed(label: str, overrides: list[str]) -> dict[str, Any]:
                     " the rest is the run's own everywhere"
                 )
         other = hydra.compose("train", overrides)
-        return {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
+        return {
+            "limit_seconds": other.limit_seconds,
+            **{name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS},
+        }
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"worlds: {label}: {' '.join(str(error).split())}") from error

@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.learning.episodes import Constraint
@@ -168,16 +168,16 @@ class Unseen(NamedTuple):
     seed: int
     trust: Trust
 
-    def means(self, entry: Entry, metric: str) -> dict[str, float]:
+    def means(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
         """{label of an environment: mean of a metric} of a scheduler.
 
         Raises:
             RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
         """
-        scheduler = plain(scheduler_config(entry, self.trust))
+        scheduler = to_plain(scheduler_config(entry, self.trust))
         means = {}
         for label, environment in self.environments.items():
-            parts = {name: plain(environment[name]) for name in WORLD}
+            parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
             tasks = [Task(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)]
             check(tasks[:1])  # the scheduler
             means[label] = _mean((one.metrics for one in run_all(tasks, 1, lambda result: None)), metric)
@@ -195,7 +195,7 @@ def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict
     Raises:
         RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
     """
-    entries = [Entry.read(one, "evaluate.schedulers") for one in schedulers]
+    entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
     return {entry.label: _over_worlds(unseen.means(entry, metric).values()) for entry in entries}
 
 
@@ -235,7 +235,7 @@ def constraint_of(
             )
     if isinstance(most, int | float):
         return Constraint(metric, dict.fromkeys(unseen.environments, float(most)), step)
-    entry = Entry.read(most, "constraint.most")
+    entry = SchedulerEntry.read(most, "constraint.most")
     bounds = unseen.means(entry, metric)
     for label, bound in bounds.items():
         if not bound > 0:

@@ -42,9 +42,9 @@ class ImitateAllocator:
     a job's speed beside others.
 
     Attributes:
-        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, as arguments of
-            `ringyard.allocator.Allocator` and its estimates; `own` is the run's environment. Missing options
-            are those of `action`.
+        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
+            of `ringyard.allocator.Allocator` and its estimates. `own` is the run's environment. Missing
+            options are those of `action`.
         episodes: watched in each environment, rounded up to a multiple of 16.
         share: of their decisions that are kept.
         batches: gradient steps.

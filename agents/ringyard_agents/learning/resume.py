@@ -27,8 +27,8 @@ from yaml import YAMLError
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import plain
-from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.safe_load import Trust, check_classes, training_groups
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
 from ringyard_agents.learning.learner import Learner
@@ -78,7 +78,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     saved = update_settings(saved)
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
         saved = {**_LATER, **saved, "evaluate": {"patience": None, "prune": None, **saved["evaluate"]}}
-    check_classes(saved, groups_of_runs(), trust, str(file))
+    check_classes(saved, training_groups(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
     except ConfigurationError as error:
@@ -98,7 +98,7 @@ def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
     """
     file = Path(config.resume).expanduser() / "config.yaml"
     saved = read_run_config(file, config.trust)
-    asked, words = plain(config), HydraConfig.get().overrides.task
+    asked, words = to_plain(config), HydraConfig.get().overrides.task
     check_agreement(words, asked, saved, file)
     named = {_key(word).partition(".")[0] for word in words}
     changed = {key: asked[key] for key in _CHANGEABLE if key in named}

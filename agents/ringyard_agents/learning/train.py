@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
-from ringyard_agents.config.compose import plain
-from ringyard_agents.config.safe_load import check_classes, groups_of_runs
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
 from ringyard_agents.learning.callbacks import callbacks_of
 from ringyard_agents.learning.environments import environments_of, settings_of
@@ -67,12 +67,12 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
         saved, evaluated = read_last(folder)
     elif not config.overwrite:
         RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT, LAST))
-    given, parts = plain(config), parts_of(config)
+    given, parts = to_plain(config), parts_of(config)
     seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
     console = Console()
 
     trusted = partial(
-        check_classes, groups=groups_of_runs(), trust=given["trust"], where=str(folder / "config.yaml")
+        check_classes, groups=training_groups(), trust=given["trust"], where=str(folder / "config.yaml")
     )
     environments = environments_of(given, given["worlds"], None if saved is None else trusted)
     unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
@@ -104,7 +104,7 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
     RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
     run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
     if hardware.peers.size > 1:
-        plainly = {label: plain(one) for label, one in environments.items()}
+        plainly = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plainly, given["num_workloads"], seed, total, constraint, learner.state()
         hardware.peers.from_first(known)
     by_itself = saved is not None and not in_sweep()  # a job of a study that goes on

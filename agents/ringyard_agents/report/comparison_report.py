@@ -147,7 +147,10 @@ def _print(
         narrow = {name: "\n".join(name.rsplit(" ", 1)) for name in names}  # worst rho, makespan (s)
         texts = [{narrow[name]: row[name] for name in names} for row in rows]
         groups = [ranking.groups[row["scheduler"]] for row in rows]
-        left, wrapped = ("scheduler", "best", "may", "knows"), ("may", "knows")
+        left, wrapped = (
+            ("scheduler", "best", "capabilities", "observability"),
+            ("capabilities", "observability"),
+        )
         print_table(console, heading, texts, list(narrow.values()), left, wrapped, groups)
 
     for names in printed_columns(rows[0]):

@@ -37,7 +37,7 @@ LOSS_COLUMNS = (
 )
 
 #: of the columns that are printed, those of the second table and of the third; the others stand in the first
-_SECOND = ("may", "knows", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
+_SECOND = ("capabilities", "observability", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
 _THIRD = (
     *("makespan (s)", "queueing (s)", "GPU use", "kernels", "stops", "fragmented", "blocked"),
     *("run (s)", "per decision (ms)"),
@@ -161,8 +161,8 @@ def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     texts = {
         "scheduler": row["scheduler"],
         "best": "*" if row["best"] else "",
-        "may": row["may"],
-        "knows": row["knows"],
+        "capabilities": row["capabilities"],
+        "observability": row["observability"],
         "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": mean,
         f"{blocked}vs {ranking.reference}": _change(row, ranking),
     }
@@ -205,7 +205,7 @@ def best_line(rows: Sequence[Mapping[str, str]]) -> str:
     def how_good(row: Mapping[str, str]) -> str:
         return f"{row['/ bound']} x bound" if row["/ bound"] else f"{row['blocked']} blocked"
 
-    best = [f"{row['scheduler']} ({row['may']}): {how_good(row)}" for row in rows if row["best"]]
+    best = [f"{row['scheduler']} ({row['capabilities']}): {how_good(row)}" for row in rows if row["best"]]
     return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
 
 

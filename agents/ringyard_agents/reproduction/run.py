@@ -19,7 +19,7 @@ from rich.table import Table
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import Task, check, run_all
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT
@@ -100,7 +100,7 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
         raise ConfigurationError(
             f"scheduler {name!r} places by a rule and names none; expected {name}@RULE, or a rule for all"
         )
-    return plain(config.scheduler)
+    return to_plain(config.scheduler)
 
 
 def _trained(
@@ -145,7 +145,7 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     tasks = []
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
-        world = {name: plain(config[name]) for name in WORLD}
+        world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
         measured = tuple(config.measured_jobs)
         tasks += [Task(label, schedulers[label], world, seed, seed, measured) for label in schedulers]
     return tasks

@@ -136,11 +136,11 @@ class Job:
         return self._recorded(config, folder, record)
 
     def _run(self, config: Any) -> float | None:
-        from ringyard_agents.config.schema import check_groups, check_settings, warn_of_unused
+        from ringyard_agents.config.schema import check_groups, check_settings, warn_unused_settings
 
         check_settings(self.command, config)
         check_groups(self.command, config)
-        warn_of_unused(self.command, _overrides())
+        warn_unused_settings(self.command, _overrides())
         module, _, name = self.recipe.partition(":")
         objective: float | None = getattr(importlib.import_module(module), name)(config)
         return objective

@@ -74,7 +74,7 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if (folder / AGENT).is_file():
         print(f"agent: {folder / AGENT}")
         entry = quoted(f"best:{folder}")
-        print(f"compare it: ringyard compare {shlex.quote(f'schedulers=[fifo,sjf,{entry}]')}")
+        print(f"compare it: ringyard compare {shlex.quote(f'schedulers=[fifo_backfill,sjf,{entry}]')}")
 
 
 SEED = "seed"

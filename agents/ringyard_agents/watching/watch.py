@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.config.compose import WORLD, plain, scheduler_config
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import build, played
 from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, entries_of, supported_schedulers
 from ringyard_agents.report.tables import say
@@ -40,9 +40,9 @@ def watch(config: DictConfig) -> None:
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + SEED_OFFSET, config.workload_number
-        world = drawn_for({part: plain(config[part]) for part in WORLD}, seed, number)
+        world = drawn_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number)
         entries = entries_of(config.schedulers)
-        configs = {label: plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
+        configs = {label: to_plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
         _, refused = supported_schedulers(configs, world, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, PlacementRule, SchedulingView
+from ringyard import Observability, PlacementRule, SchedulingView
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
@@ -114,8 +114,8 @@ class AFSL(SizingScheduler):
     """
 
     def __init__(self, placement: PlacementRule) -> None:
-        knows = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
-        super().__init__("afs_l", knows, placement, BatchRule.ASKED)
+        observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
+        super().__init__("afs_l", observability, placement, BatchRule.ASKED)
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""

@@ -8,11 +8,11 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -136,8 +136,8 @@ class AITurbo(Scheduler):
     """
 
     name = "aiturbo"
-    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
-    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
+    observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class AITurbo(Scheduler):
         self._by_curve = Predictor(predictor) is Predictor.LOSS_CURVE
         self._confidence = confidence
         if self._by_curve:
-            self.information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
+            self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles, sizes and service."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.state.records import JobStatus
@@ -36,7 +36,7 @@ class BurstSharing(Scheduler):
     """
 
     name = "burst_sharing"
-    information = Information.SIZES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(

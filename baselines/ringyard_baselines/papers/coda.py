@@ -8,10 +8,18 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @dataclass
@@ -72,8 +80,8 @@ class Coda(Scheduler):
     """
 
     name = "coda"
-    information = Information.SIZES
-    may = Powers.STOPS | Powers.CORES
+    observability = Observability.SIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
     def __init__(
         self,

@@ -6,10 +6,10 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
 
@@ -32,8 +32,8 @@ class DominantResourceFairness(Scheduler):
     """
 
     name = "drf"
-    information = Information.SIZES
-    may = Powers.STOPS | Powers.RESIZES
+    observability = Observability.SIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(
         self, placement: PlacementRule, round_seconds: Positive = 600.0, elastic: bool = True

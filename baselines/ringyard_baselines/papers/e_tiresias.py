@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Information, PlacementRule, SchedulingView
+from ringyard import Observability, PlacementRule, SchedulingView
 from ringyard.checks import NonNegativeInt, Positive, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
@@ -68,7 +68,7 @@ class ElasticTiresias(SizingScheduler):
     ) -> None:
         super().__init__(
             "e_tiresias",
-            Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS,
+            Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS,
             placement,
             BatchRule.ASKED,
             round_seconds,

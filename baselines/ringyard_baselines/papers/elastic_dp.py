@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Information, PlacementRule, SchedulingView
+from ringyard import Allocation, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
@@ -86,7 +86,7 @@ class ElasticDP(SizingScheduler):
     ) -> None:
         super().__init__(
             "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
-            Information.SIZES | Information.SPEEDS,
+            Observability.SIZES | Observability.SPEEDS,
             placement,
             BatchRule(batch),
             round_seconds,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, PlacementRule, SchedulingView
+from ringyard import Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
@@ -124,7 +124,7 @@ class Gadget(SizingScheduler):
     ) -> None:
         super().__init__(
             "gadget",
-            Information.SIZES | Information.PREDICTIONS | Information.SPEEDS,
+            Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS,
             placement,
             BatchRule.ASKED,
             slot_seconds,

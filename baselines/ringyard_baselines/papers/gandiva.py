@@ -6,9 +6,17 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Positive, checked
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
@@ -36,8 +44,8 @@ class Gandiva(Scheduler):
     """
 
     name = "gandiva"
-    information = Information.SIZES | Information.SPEEDS
-    may = Powers.STOPS
+    observability = Observability.SIZES | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(
         self,

@@ -10,8 +10,8 @@ from scipy.sparse import csc_array
 from ringyard import (
     Allocation,
     Cluster,
-    Information,
     JobTable,
+    Observability,
     PlacementPlan,
     PlacementRule,
     SchedulingView,
@@ -19,7 +19,7 @@ from ringyard import (
 )
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
@@ -119,8 +119,8 @@ class Gavel(Scheduler):
     """
 
     name = "gavel"
-    information = Information.SIZES | Information.SPEEDS
-    may = Powers.STOPS
+    observability = Observability.SIZES | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
         self.placement = placement

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Cluster, Information, JobTable, PlacementRule
+from ringyard import Cluster, JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.state.progress import attained_service
@@ -70,7 +70,7 @@ class GittinsTiresias(PreemptiveScheduler):
             _rank_and_place,
             np.array([delta_gpu_seconds, 0.0]),
             placement,
-            Information.SIZES | Information.ATTAINED_SERVICE | Information.DISTRIBUTION,
+            Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.DISTRIBUTION,
             wake=_next_step,
             key_changes=KeyChanges.AT_WAKES,
         )

@@ -5,10 +5,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import PositiveInt, checked
 from ringyard.errors import SchedulerError
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -82,7 +90,7 @@ class PartitioningHeuristic(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    may = Powers.RESIZES
+    capabilities = Capabilities.RESIZE
     round_seconds: float | None = None
 
     def __init__(
@@ -93,9 +101,9 @@ class PartitioningHeuristic(Scheduler):
         ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
     ) -> None:
         self.name = policy
-        self.information = Information.SIZES
+        self.observability = Observability.SIZES
         if policy == "para_min":
-            self.information |= Information.DURATIONS
+            self.observability |= Observability.DURATIONS
         self.placement = placement
         self._degrees = [1, *range(2, most_workers + 1, 2)]
         self._ramp_shape = ramp_shape

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
@@ -100,7 +100,7 @@ class Pollux(SizingScheduler):
             raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")
         super().__init__(
             "pollux",
-            Information.SIZES | Information.SPEEDS,
+            Observability.SIZES | Observability.SPEEDS,
             placement,
             BatchRule.GOODPUT,
             round_seconds,

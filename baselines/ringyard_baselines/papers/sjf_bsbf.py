@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
@@ -56,7 +56,7 @@ class SjfBsbf(Scheduler):
         ConfigurationError: pair_test is neither true nor false.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+    observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:

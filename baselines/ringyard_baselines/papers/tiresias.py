@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import Information
+from ringyard import Observability
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
@@ -154,7 +154,7 @@ def tiresias(
         as_the_public_simulator if public else key,
         np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
-        Information.SIZES | Information.ATTAINED_SERVICE,
+        Observability.SIZES | Observability.ATTAINED_SERVICE,
         wake=next_check if public else next_change,
         # the public simulator's checks shift at each decision; waiting is added up from one to the next
         key_changes=KeyChanges.ANY_TIME if public or starvation_knob < np.inf else KeyChanges.AT_WAKES,

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     AllocationPlan,
@@ -25,14 +25,14 @@ from ringyard.allocator import (
 )
 from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import kernel
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.sim.view import SchedulingView, live
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @kernel
@@ -46,11 +46,11 @@ def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, ph
     return True
 
 
-def powers_of(allocator: Allocator) -> Powers:
+def capabilities_of(allocator: Allocator) -> Capabilities:
     """What an allocator may do to jobs."""
     if allocator.start_only is not None:
-        return Powers.STARTS
-    return Powers.STOPS | Powers.RESIZES | Powers.CORES
+        return Capabilities.START
+    return Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
 
 @checked("scheduler")
@@ -73,8 +73,8 @@ class AllocatingScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.allocator = allocator
-        self.may = powers_of(allocator)
-        self.information: Information = allocator.observability
+        self.capabilities = capabilities_of(allocator)
+        self.observability: Observability = allocator.observability
         self.round_seconds: float | None = round_seconds
         self._plan: AllocationPlan | None = None
         self._memory = np.zeros((0, 0))
@@ -82,7 +82,7 @@ class AllocatingScheduler(Scheduler):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the speeds, and what the estimate has seen."""
         estimate = self.allocator.estimate
-        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         self._plan, self._memory = None, estimate.memory_of(jobs)
 
     def _planned(self, view: SchedulingView, logged: bool) -> AllocationPlan:
@@ -105,9 +105,9 @@ class AllocatingScheduler(Scheduler):
         run_allocator(state, b, plan, self.allocator.config, physics)
         return logged_moves(plan, state, b)
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
-        plan = self._planned(sim.view(self.information), False)
+        plan = self._planned(sim.view(self.observability), False)
         if not _run(sim.state, 0, plan, self.allocator.config, sim.physics):
             raise_stalled(sim)
 
@@ -133,5 +133,11 @@ def allocator(
     """
     by_prediction = estimate == "predicted"
     seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
-    config = Allocator(gamma, size_power, running_factor=running_factor, preemption_price=preemption_price, estimate=seconds_left)
-    return AllocatingScheduler(config, "allocator" if by_prediction else "allocator_attained")
+    options = Allocator(
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=seconds_left,
+    )
+    return AllocatingScheduler(options, "allocator" if by_prediction else "allocator_attained")

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard import Information
+from ringyard import Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import (
     FloatMatrix,
@@ -79,7 +79,7 @@ def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix,
 
 
 #: of rankings whose keys need no estimate
-NO_ESTIMATE = Estimate(_nothing, "none", Information.NOTHING)
+NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
 #: parameter in which the estimates of jobs begin, where there are any
 FIRST_ESTIMATE = 2
 

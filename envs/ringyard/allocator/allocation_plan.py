@@ -1,5 +1,7 @@
 """The allocation plan of each cluster, and the two changes that the allocator makes to a job."""
 
+from typing import Any
+
 import numpy as np
 
 from ringyard.allocator.estimates import Estimate
@@ -134,12 +136,14 @@ def empty_allocation_plan(
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
     # A decision changes a GPU job a few times at most. A CPU-only job starts once, on one server.
     most_moves, most_places = (8 * jobs, 8 * state.slots.shape[1] + jobs) if logged else (0, 0)
+    per_job: dict[str, Any] = {}
     floats = "score max_utility seconds_left preemption_margin weight sharing_weight priority"
     floats += " granted_utility step_utility"
     integers = "target_gpus next_step granted_cores wanted_cores queue"
+    for names, kind in ((floats, np.float64), (integers, np.int32)):
+        per_job |= {name: np.zeros((clusters, jobs), kind) for name in names.split()}
     return AllocationPlan(
-        **{name: np.zeros((clusters, jobs)) for name in floats.split()},
-        **{name: np.zeros((clusters, jobs), np.int32) for name in integers.split()},
+        **per_job,
         type_score=np.zeros((clusters, jobs, type_scores)),
         type_score_columns=np.full(state.slowness.shape[1] if type_scores else 0, -1, np.int32),
         utility=np.zeros((clusters, jobs, sizes + 1)),

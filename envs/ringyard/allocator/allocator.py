@@ -35,7 +35,7 @@ from ringyard.allocator.worker_resources import (
 )
 from ringyard.checks import NonNegative, checked
 from ringyard.compiled import kernel, linked_kernel, whole
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.placement.room import cpu_server
@@ -71,9 +71,9 @@ class StartOnly:
     min_score: Annotated[float, "[-1, 1]"] = -1.0
 
     @property
-    def observability(self) -> Information:
+    def observability(self) -> Observability:
         """What the order and the placement rule read of jobs, besides weights."""
-        return self.placement.observability | Information.SIZES
+        return self.placement.observability | Observability.SIZES
 
 
 @checked("action.allocator")
@@ -117,11 +117,11 @@ class Allocator:
     start_only: StartOnly | None = None
 
     @property
-    def observability(self) -> Information:
+    def observability(self) -> Observability:
         """What decisions depend on, besides scores."""
         if self.start_only is not None:
             return self.estimate.observability | self.start_only.observability
-        return self.estimate.observability | Information.SIZES | Information.SPEEDS
+        return self.estimate.observability | Observability.SIZES | Observability.SPEEDS
 
     @cached_property
     def config(self) -> AllocatorConfig:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ringyard.checks import checked
 from ringyard.compiled import FloatMatrix, FloatVector, bundle, fills, kernel, slot
-from ringyard.information import Information, check_reads
 from ringyard.jobs import JobTable
+from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_iterations, run_seconds
 
@@ -65,12 +65,12 @@ class Estimate:
         memory: numbers kept of each job between decisions.
 
     Raises:
-        InformationError: `seconds` reads more of jobs than `observability` declares.
+        ObservabilityError: `seconds` reads more of jobs than `observability` declares.
     """
 
     seconds: EstimateSecondsLeft
     name: str
-    observability: Information
+    observability: Observability
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     memory: int = 0
 
@@ -104,9 +104,9 @@ def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    observability = Information.SIZES | Information.PREDICTIONS | Information.ATTAINED_SERVICE
+    observability = Observability.SIZES | Observability.PREDICTIONS | Observability.ATTAINED_SERVICE
     parameters = np.array([float(unknown_seconds)])
-    return Estimate(_predicted, "predicted", observability | Information.SPEEDS, parameters)
+    return Estimate(_predicted, "predicted", observability | Observability.SPEEDS, parameters)
 
 
 @fills(EstimateSecondsLeft)
@@ -127,4 +127,4 @@ def attained(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     Raises:
         ConfigurationError: an argument out of its range.
     """
-    return Estimate(_attained, "attained", Information.ATTAINED_SERVICE, np.array([float(unknown_seconds)]))
+    return Estimate(_attained, "attained", Observability.ATTAINED_SERVICE, np.array([float(unknown_seconds)]))

@@ -19,11 +19,11 @@ from ringyard.allocator import (
 from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
 from ringyard.errors import ActionError, ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.actions.moves import EMPTY_OPTIONS
 from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
+from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance, is_round
@@ -52,12 +52,7 @@ def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None
 
 @kernel
 def _allocate_by(
-    state: State,
-    episode: Episode,
-    b: int,
-    scores: Float32Vector,
-    config: AllocatorConfig,
-    physics: Physics,
+    state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
 ) -> None:
     """Let the allocator allocate by the scores of the live jobs.
 
@@ -128,14 +123,14 @@ class ScoresDriver:
 
     def __init__(self, actions: Scores, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
-        if Information.HISTORY in estimate.observability:
+        if Observability.HISTORY in estimate.observability:
             raise ConfigurationError(
                 f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
                 " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
             )
         self._actions = actions
         scored = actions.type_scores
-        self._scored_as = [
+        self._type_score_columns = [
             scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
         ]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
@@ -146,9 +141,8 @@ class ScoresDriver:
         own = self._actions
         plan = empty_allocation_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
         if own.type_scores:
-            plan.type_score_columns[: len(self._scored_as)] = (
-                self._scored_as
-            )  # the rest: a cluster that names none
+            # A cluster without GPU types has one column that no score belongs to.
+            plan.type_score_columns[: len(self._type_score_columns)] = self._type_score_columns
         return empty_episode(state, num_scores=own.num_jobs, plan=plan)
 
     def replace_invalid(

@@ -13,11 +13,11 @@ from ringyard.allocator.utilities import TABLES
 from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
-from ringyard.information import Information
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
+from ringyard.observability import Observability
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_together
@@ -32,10 +32,10 @@ _KEPT = 1024
 
 #: what each `Actions.queue_order` reads of jobs
 QUEUE_ORDER_OBSERVABILITY = {
-    "submit": Information.NOTHING,
-    "gpus": Information.SIZES,
-    "duration": Information.PREDICTIONS,
-    "work": Information.SIZES | Information.PREDICTIONS,
+    "submit": Observability.NOTHING,
+    "gpus": Observability.SIZES,
+    "duration": Observability.PREDICTIONS,
+    "work": Observability.SIZES | Observability.PREDICTIONS,
 }
 
 

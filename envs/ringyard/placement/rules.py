@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.checks import NonNegativeInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.placement.room import idle_room, room, take_free, takes_any_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
@@ -358,7 +358,7 @@ def lwf(kappa: NonNegativeInt) -> PlacementRule:
         ConfigurationError: kappa below 0.
     """
     return PlacementRule(
-        _lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=Information.PREDICTIONS
+        _lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=Observability.PREDICTIONS
     )
 
 

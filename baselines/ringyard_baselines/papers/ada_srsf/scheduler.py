@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
@@ -102,7 +110,7 @@ class AdaSrsf(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS
+    observability = Observability.SIZES | Observability.PREDICTIONS
     round_seconds: float | None = None
 
     def __init__(

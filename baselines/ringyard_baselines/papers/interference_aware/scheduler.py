@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Fraction, NonNegative, checked
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
@@ -59,7 +67,7 @@ class InterferenceAware(Scheduler):
     """
 
     name = "interference_aware"
-    information = Information.SIZES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(

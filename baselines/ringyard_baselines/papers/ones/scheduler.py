@@ -6,7 +6,15 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, checked
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
@@ -21,7 +29,7 @@ from ringyard_baselines.papers.ones.deployment import (
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, History, earlier_rows
 from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
@@ -105,10 +113,13 @@ class Ones(Scheduler):
     """
 
     name = "ones"
-    information = (
-        Information.SIZES | Information.ATTAINED_SERVICE | Information.TRAINING_CURVES | Information.SPEEDS
+    observability = (
+        Observability.SIZES
+        | Observability.ATTAINED_SERVICE
+        | Observability.TRAINING_CURVES
+        | Observability.SPEEDS
     )
-    may = Powers.STOPS | Powers.RESIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(
         self,
@@ -152,7 +163,7 @@ class Ones(Scheduler):
         self._earlier_jobs = earlier_jobs
         self._progress = progress
         if progress == "predicted":
-            self.information |= Information.PREDICTIONS
+            self.observability |= Observability.PREDICTIONS
         self._switch_seconds = float(switch_seconds)
         self._generations = generations
 

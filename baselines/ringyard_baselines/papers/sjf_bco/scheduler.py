@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, pack
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan, SchedulingView, pack
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
@@ -55,7 +55,7 @@ class PlannedScheduler(Scheduler):
         offline: every job must be there at time 0.
     """
 
-    information = Information.SIZES | Information.DURATIONS | Information.SPEEDS
+    observability = Observability.SIZES | Observability.DURATIONS | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(
@@ -92,7 +92,7 @@ class PlannedScheduler(Scheduler):
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
                 f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"
-                " workload=sjf_bco does, or use fifo with placement=first_fit, spread or random"
+                " workload=sjf_bco does, or use fifo_backfill with placement=first_fit, spread or random"
             )
         if (jobs.kind == JobKind.CPU_ONLY).any():
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")

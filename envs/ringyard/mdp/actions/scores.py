@@ -12,8 +12,8 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
-from ringyard.information import Information
 from ringyard.mdp.actions.space import ActionKind
+from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
@@ -68,7 +68,7 @@ class Scores(ActionKind):
         return {"N": (self.num_jobs,)}
 
     @property
-    def observability(self) -> Information:
+    def observability(self) -> Observability:
         """What the allocator goes by."""
         return self.allocator.observability
 

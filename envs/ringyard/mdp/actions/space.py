@@ -14,7 +14,7 @@ from ringyard.checks import PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
 from ringyard.state.records import Job
@@ -51,7 +51,7 @@ class ActionKind(ABC):
 
     @property
     @abstractmethod
-    def observability(self) -> Information:
+    def observability(self) -> Observability:
         """What carrying out actions reads of jobs, besides sizes and speeds."""
 
     @property
@@ -174,11 +174,11 @@ class Actions(ActionKind):
         return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
 
     @property
-    def observability(self) -> Information:
+    def observability(self) -> Observability:
         """What its placement rules read of jobs, besides sizes and speeds."""
         options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
         rules = (option.placement for option in options)
-        return reduce(or_, (rule.observability for rule in rules if rule is not None), Information.NOTHING)
+        return reduce(or_, (rule.observability for rule in rules if rule is not None), Observability.NOTHING)
 
     @property
     def num_starts(self) -> int:

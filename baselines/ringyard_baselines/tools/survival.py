@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, JobTable
+from ringyard import JobTable, Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
@@ -146,7 +146,7 @@ def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatri
         out[j] = _left(memory, j, run_seconds(job, now))
 
 
-class Hazards(Estimate):
+class SurvivalEstimate(Estimate):
     """Seconds left by learnt hazards: what the module says.
 
     Args:
@@ -166,7 +166,7 @@ class Hazards(Estimate):
             raise ConfigurationError(
                 "the hazard network has parameters that are no finite numbers; fit it anew"
             )
-        takes = Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
+        takes = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
         super().__init__(_by_hazard, "hazard", takes, parameters, _MEMORY)
 
     def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:
