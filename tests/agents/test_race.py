@@ -213,7 +213,7 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
             scheduler_config(SchedulerEntry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*stop_price"):
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*preemption_price"):
             scheduler_config(SchedulerEntry("mine", "mine:runs/a", {"rounds": 60}))
         for name in ("trust", "checkpoint", "name", "placement"):
             with pytest.raises(ConfigurationError, match="mine: options"):

@@ -18,7 +18,7 @@ from ringyard_baselines.policies.priority_rule import FIRST_ESTIMATE, JobKey
 
 @fills(JobKey)
 def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return estimated seconds left (a running job's times `stay`) x GPUs ** gpu_power."""
+    """Return estimated seconds left (a running job's times `running_factor`) x GPUs ** gpu_power."""
     left = parameters[FIRST_ESTIMATE + job.row]
     if job.status == JobStatus.RUNNING:
         left *= parameters[1]
@@ -34,7 +34,7 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: estimates the seconds that each job would still run.
         name: name in tables.
         gpu_power: exponent of the GPUs. 1: least work first. 0: least time first.
-        stay: factor on the seconds left of running jobs. At 1, similar jobs preempt each other whenever one
+        running_factor: factor on the seconds left of running jobs. At 1, similar jobs preempt each other whenever one
             gets older, and each preemption costs a restart.
         round_seconds: length of a round, seconds. Estimates change while jobs run, so a decision is made at
             the end of each round.
@@ -51,13 +51,13 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: Estimate,
         name: str = "least_estimated",
         gpu_power: NonNegative = 1.0,
-        stay: Annotated[float, "(0, 1]"] = 0.2,
+        running_factor: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
-        self._exponents = np.array([gpu_power, stay])  # `FIRST_ESTIMATE` numbers
-        takes = estimate.takes | Observability.SIZES
+        self._exponents = np.array([gpu_power, running_factor])  # `FIRST_ESTIMATE` numbers
+        observability = estimate.observability | Observability.SIZES
         super().__init__(
-            name, _estimated_work, self._exponents, placement, takes, round_seconds=round_seconds
+            name, _estimated_work, self._exponents, placement, observability, round_seconds=round_seconds
         )
         self._priority = replace(self._priority, estimate=estimate)
 
