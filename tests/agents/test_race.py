@@ -144,6 +144,8 @@ FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
             "fifo_backfill.others.0.change is .*; Field required",
         ),
         ("a: [", "while parsing"),
+        ("a: &a [*a]", "recursion"),
+        ("fifo: {" + FIFO + ', options: {a: "${oc.env:HOME}"}}', "without interpolations"),
     ],
 )
 def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):

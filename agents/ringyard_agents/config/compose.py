@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.config.safe_load import Trust
+from ringyard_agents.config.safe_load import Trust, find_interpolation
 from ringyard_agents.shipped_agents import ZOO
 
 #: config groups that make up a simulated world
@@ -118,7 +118,7 @@ def _with_options(
     for name, value in (given or {}).items():
         config[name] = value
     try:
-        if fixed.keys() & entry.options or _names_classes(entry.options):
+        if fixed.keys() & entry.options or _names_classes(entry.options) or find_interpolation(entry.options):
             raise ValueError("an option that is not the entry's to say")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged

@@ -4,7 +4,7 @@ Hydra's `_target_` would import and call anything. A config from a file may name
 names, in the same way, and what the user trusts on the command line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,10 +33,10 @@ _TargetUse = tuple[str, str, str]
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """(key, node) of a config and all that is inside; what is in a list has the list's key."""
     yield key, config
-    if isinstance(config, dict):
+    if isinstance(config, Mapping):
         for name, one in config.items():
             yield from _nodes(one, str(name))
-    elif isinstance(config, list):
+    elif isinstance(config, list | tuple):
         for one in config:
             yield from _nodes(one, key)
 
@@ -61,6 +61,15 @@ def training_groups() -> list[str]:
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 
+def find_interpolation(content: Any) -> str | None:
+    """The first text with `${...}`, which OmegaConf would resolve, in plain containers; None without one.
+
+    A resolver such as `oc.create` can make a text into a config that calls any function.
+    """
+    texts = (text for key, node in _nodes(content) for text in (key, node) if isinstance(text, str))
+    return next((text for text in texts if "${" in text), None)
+
+
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
     """Look at all that a config from a file would import or call, before anything does.
 
@@ -76,9 +85,9 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
     if trust is True:
         return
     theirs = frozenset([trust] if isinstance(trust, str) else trust or ())
+    if text := find_interpolation(config):
+        raise CheckpointError(f"{where} has {text!r}; expected plain values, without interpolations")
     for key, node in _nodes(config):
-        if isinstance(node, str) and "${" in node:
-            raise CheckpointError(f"{where} has {node!r}; expected plain values, without interpolations")
         if not isinstance(node, dict) or "_target_" not in node:
             continue
         use = name, how, _ = _use(key, node)

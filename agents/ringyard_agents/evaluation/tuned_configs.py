@@ -14,6 +14,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
+from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -146,12 +147,14 @@ def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
+        if text := find_interpolation(content):
+            raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
         setting = content.pop(_FOUND_IN, None) if isinstance(content, dict) else None
         found = _FILE.validate_python(content)
         for name, best in found.items():
             _require_scheduler(name, best.scheduler)
         return None if setting is None else _Setting.model_validate(setting), found
-    except (ConfigurationError, UnicodeError, ValidationError, yaml.YAMLError) as error:
+    except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
             f"best is {given!r}, which is not as `ringyard tune` writes it: {_one_line(error)}; write one"
             " with `ringyard tune output=FILE`"
