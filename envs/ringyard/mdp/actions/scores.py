@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from gymnasium import spaces
 
-from ringyard.allocator import Allocator, Rates, rates_of
+from ringyard.allocator import Allocator, JobUtilities, job_utilities
 from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -68,15 +68,15 @@ class Scores(ActionKind):
         return {"N": (self.num_jobs,)}
 
     @property
-    def takes(self) -> Observability:
+    def observability(self) -> Observability:
         """What the allocator reads of jobs."""
-        return self.allocator.takes
+        return self.allocator.observability
 
     @property
     def mask_size(self) -> int:
         """Length of a cluster's mask: `num_jobs`."""
         return self.num_jobs
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
-        """What the allocator goes by."""
-        return rates_of(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)
+    def utilities(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> JobUtilities:
+        """Return the utility of `jobs` by number of GPUs on the `cluster`, given the `performance` model."""
+        return job_utilities(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from gymnasium import spaces
 
-from ringyard.allocator import Rates
+from ringyard.allocator import JobUtilities
 from ringyard.checks import PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -51,7 +51,7 @@ class ActionKind(ABC):
 
     @property
     @abstractmethod
-    def takes(self) -> Observability:
+    def observability(self) -> Observability:
         """What carrying out an action reads of jobs, besides sizes and speeds."""
 
     @property
@@ -63,8 +63,16 @@ class ActionKind(ABC):
         """Return a copy in which masked actions raise an error if `raises`, or else are replaced."""
         return self
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates | None:
-        """Speeds of prepared jobs by number of GPUs, made once for a job table; None if they are not used."""
+    def utilities(
+        self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel
+    ) -> JobUtilities | None:
+        """Return the utility of jobs by number of GPUs, or None if the actions do not use it.
+
+        Args:
+            jobs: [jobs] prepared records.
+            cluster: servers and GPUs.
+            performance: model of seconds per iteration.
+        """
         return None
 
 
@@ -180,11 +188,11 @@ class Actions(ActionKind):
         return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
 
     @property
-    def takes(self) -> Observability:
+    def observability(self) -> Observability:
         """What the placement rules read of jobs, besides sizes and speeds."""
         options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
         rules = (option.placement for option in options)
-        return reduce(or_, (rule.takes for rule in rules if rule is not None), Observability.NOTHING)
+        return reduce(or_, (rule.observability for rule in rules if rule is not None), Observability.NOTHING)
 
     @property
     def num_starts(self) -> int:
