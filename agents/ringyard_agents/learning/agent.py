@@ -86,7 +86,7 @@ class AgentScheduler(Scheduler):
         self.capabilities = agent_capabilities(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
-        self.actions = actions.refusing(False)
+        self.actions = actions.with_raise_on_invalid(False)
         self.round_seconds = actions.round_seconds
         self._played = self.actions
         self._cluster = Cluster((1,))
