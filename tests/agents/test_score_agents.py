@@ -197,7 +197,7 @@ def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
     assert agent.observability == live_jobs().observability | unknowing.observability
     assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
-    starting = Scores(allocator=Allocator(estimate=attained(), starts=Starts()))
+    starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
     assert agent_capabilities(starting) == Capabilities.START
     assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 

@@ -34,8 +34,8 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: estimates the seconds that each job would still run.
         name: name in tables.
         gpu_power: exponent of the GPUs. 1: least work first. 0: least time first.
-        running_factor: factor on the seconds left of running jobs. At 1, similar jobs preempt each other whenever one
-            gets older, and each preemption costs a restart.
+        running_factor: factor on the seconds left of running jobs. At 1, similar jobs preempt each other
+            whenever one gets older, and each preemption costs a restart.
         round_seconds: length of a round, seconds. Estimates change while jobs run, so a decision is made at
             the end of each round.
 
