@@ -28,7 +28,17 @@ _NEEDED = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or of the command alone
 _NOT_HERE = (
-    *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "presets", "best"),
+    *(
+        "schedulers",
+        "seeds",
+        "reference",
+        "experiment",
+        "workers",
+        "name",
+        "overwrite",
+        "experiments",
+        "tuned",
+    ),
     *("rerun", "trust", "tensorboard", "plots"),
 )
 
@@ -67,18 +77,17 @@ def _labelled(given: Any) -> tuple[str, Scheduler]:
     return str(scheduler.name), scheduler
 
 
-def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
+def _composed(experiment: str | None, overrides: Sequence[str]) -> DictConfig:
     if isinstance(overrides, str):
         raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
     for word in overrides:
         name = str(word).lstrip("+~").partition("=")[0]
         if name in _NOT_HERE:
             raise ConfigurationError(
-                f"overrides: {word} has no effect here; give the argument (experiment is preset), or call"
-                " `ringyard compare`"
+                f"overrides: {word} has no effect here; give the argument, or call `ringyard compare`"
             )
     try:
-        config = hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
+        config = hydra.compose("compare", [*([f"experiment={experiment}"] if experiment else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"overrides: {one_line(error)}") from error
     check_settings("compare", config)
@@ -87,14 +96,14 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
 
 
 def _results(
-    schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
+    schedulers: Sequence[Any], experiment: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
     """Results of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, PositiveInt)
-    if preset is not None:
-        require_experiment(preset)
+    if experiment is not None:
+        require_experiment(experiment)
     with hydra_initialized():
-        config = _composed(preset, overrides)
+        config = _composed(experiment, overrides)
         named = [_labelled(one) for one in schedulers]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
@@ -110,7 +119,7 @@ def _results(
 
 
 def evaluate(
-    scheduler: Any, preset: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
+    scheduler: Any, experiment: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Measure a scheduler on the workloads of `ringyard compare`, which no training draws.
 
@@ -118,7 +127,7 @@ def evaluate(
         scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
             with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
             it sees `Observability.SIZES` and only starts jobs.
-        preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
+        experiment: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
         seeds: how many workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
 
@@ -131,12 +140,12 @@ def evaluate(
         ConfigurationError: an argument that is none of these.
         SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
     """
-    return runs_frame(_results([scheduler], preset, seeds, overrides))
+    return runs_frame(_results([scheduler], experiment, seeds, overrides))
 
 
 def compare(
     schedulers: Sequence[Any],
-    preset: str | None = None,
+    experiment: str | None = None,
     seeds: int = 40,
     overrides: Sequence[str] = (),
     reference: str | None = None,
@@ -145,7 +154,7 @@ def compare(
 
     Args:
         schedulers: each as `evaluate` takes it, of different names.
-        preset: as in `evaluate`.
+        experiment: as in `evaluate`.
         seeds: how many workloads.
         overrides: as in `evaluate`.
         reference: name of the scheduler that ratios are to; None: the best published one that only starts
@@ -162,7 +171,7 @@ def compare(
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
         such = schedulers if isinstance(schedulers, str) else "fifo"
         raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
-    runs = runs_frame(_results(schedulers, preset, seeds, overrides))
+    runs = runs_frame(_results(schedulers, experiment, seeds, overrides))
     labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:
         raise ConfigurationError(

@@ -36,7 +36,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 #: settings that say how a run is run and where else it is written, not what it finds
 _OF_THE_RUN = (
-    *("name", "overwrite", "rerun", "workers", "trust", "gym"),
+    *("name", "overwrite", "rerun", "workers", "trust", "environment_id"),
     *("plots", "tensorboard", "output", "out", "file"),
 )
 
