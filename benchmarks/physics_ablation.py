@@ -230,8 +230,8 @@ def page(environment: str, seeds: int, workers: int | None) -> str:
             answer(physics, running, on, off),
             "",
             f"`python benchmarks/physics_ablation.py {environment} --seeds {seeds}`: means over {seeds}"
-            " workloads, the same for all, in seconds of a mean job. *mean JCT* (completion time) is *queueing*,"
-            " all that is lost"
+            " workloads, the same for all, in seconds of a mean job. *mean JCT* (completion time) is"
+            " *queueing*, all that is lost"
             " ([what to](../metrics.md); below 0: gained) and *work*. Every scheduler has the rule and the"
             f" options that suit it with the physics on ([conf/tuned](../../conf/tuned/{environment}.yaml))"
             f"{foil}. More of them, with intervals, and how to read this:"

@@ -66,7 +66,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {
         "schedulers": str | Sequence[str | Group],
         "experiments": Sequence[str] | None,
-        "tuned": str | None,
+        "tuning": str | None,
         "seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
         "reference": str | None,

@@ -37,7 +37,7 @@ _NOT_HERE = (
         "name",
         "overwrite",
         "experiments",
-        "tuned",
+        "tuning",
     ),
     *("rerun", "trust", "tensorboard", "plots"),
 )

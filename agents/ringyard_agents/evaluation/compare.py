@@ -126,7 +126,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best
         return []
     return [
         f"not tuned here: {', '.join(labels)}: rule and options as named, else the usual ones; `ringyard"
-        " tune` finds better ones, and tuned=FILE takes them"
+        " tune` finds better ones, and tuning=FILE takes them"
     ]
 
 

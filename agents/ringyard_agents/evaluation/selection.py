@@ -84,7 +84,7 @@ class ComparisonRequest:
     schedulers: Sequence[Any]
     world: Mapping[str, Any]
     experiments: Sequence[str] | None
-    tuned: str | None
+    tuning: str | None
     reference: str | None
     seed: int
     seeds: int
@@ -109,9 +109,9 @@ class ComparisonRequest:
 
         By default, for all schedulers and on experiments, it is what ships for this configuration.
         """
-        if self.tuned is None and (self.wants_all or self.experiments):
+        if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_for(world)
-        return self.tuned
+        return self.tuning
 
     def worlds(self) -> dict[str, Mapping[str, Any]]:
         """{name: configs of an environment}: the configured one, called "", or those of `experiments`.

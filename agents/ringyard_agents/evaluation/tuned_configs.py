@@ -120,7 +120,7 @@ def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
     found = _content(given)[0]
     if found is None or found.world == _digest(world):
         return []
-    return [f"tuned={given} was found in another configuration ({found.command})"]
+    return [f"tuning={given} was found in another configuration ({found.command})"]
 
 
 def tuned_for(world: Mapping[str, Any]) -> str | None:
