@@ -32,7 +32,7 @@ from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 
 SINGLE = list(Observability.EVERYTHING)
 
