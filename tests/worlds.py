@@ -12,8 +12,8 @@ from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composed, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
-from ringyard.profiles import figures as figures_of_profiles
 from ringyard.profiles import model_id, profile
+from ringyard.profiles import profile_values as figures_of_profiles
 from ringyard.sim.metrics import job_times
 from ringyard.sim.view import live
 from ringyard.state.arrays import State
