@@ -22,7 +22,7 @@ from ringyard.mdp.actions.space import PREEMPT, REJECT
 from ringyard.mdp.episode import Episode, empty_episode, next_running
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
-from ringyard.placement.room import sort_ascending
+from ringyard.placement.availability import sort_ascending
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
 from ringyard.sim.engine.events import advance
