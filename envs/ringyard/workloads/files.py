@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.jobs import MAX_TEXT_LENGTH
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 
