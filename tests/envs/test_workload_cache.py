@@ -18,7 +18,7 @@ from ringyard.mdp.rewards import Reward
 from ringyard.mdp.workload_cache import WorkloadCache
 from ringyard.sim.engine.prepare import Preparation, prepare_jobs
 from ringyard.state.records import Integral, Job
-from ringyard.threads import in_parts
+from ringyard.threads import run_in_parts
 from ringyard.workloads.workload import draw_tables
 
 EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
@@ -177,7 +177,7 @@ class Jealous:
 
 
 def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 4)
+    monkeypatch.setattr("ringyard.mdp.workload_cache._MIN_ROWS", 4)
     setting = EnvConfig(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
     cache, made = WorkloadCache(setting), 0
     for entry in range(60):
@@ -194,7 +194,7 @@ def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
 
 
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 3)
+    monkeypatch.setattr("ringyard.mdp.workload_cache._MIN_ROWS", 3)
     cache = WorkloadCache(
         replace(experiment("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
     )
@@ -256,7 +256,7 @@ def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
 
 def test_parts_are_the_whole_and_errors_come_back():
     done = []
-    in_parts(lambda some: done.extend(some.tolist()), np.arange(100), 4, 10)
+    run_in_parts(lambda some: done.extend(some.tolist()), np.arange(100), 4, 10)
     assert sorted(done) == list(range(100))
 
     def fail(some):
@@ -265,7 +265,7 @@ def test_parts_are_the_whole_and_errors_come_back():
 
     done.clear()
     with pytest.raises(ValueError, match="0"):
-        in_parts(fail, np.arange(100), 4, 10)
+        run_in_parts(fail, np.arange(100), 4, 10)
     assert sorted(done) == list(range(100))  # nobody is still at work
 
 
