@@ -52,7 +52,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
     """Start the waiting jobs of cluster `b` of `state` in list order; GPUs of unplaced jobs stay idle.
 
-    Each job that fits takes its GPUs out of the budget, whether `rule` finds it a place or not. `physics` says
+    """Start the waiting jobs of cluster `b` of `state` in list order and reserve GPUs of unplaced jobs.
     how fast jobs run.
     """
     cluster = state.clusters[b]
