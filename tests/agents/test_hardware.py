@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.learning.process_group import device_of, on
+from ringyard_agents.learning.process_group import on, select_device
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def test_processes_of_a_machine_take_a_gpu_each_in_turn(name, rank, gpu, two_gpu
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     if rank is not None:
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-    assert device_of(name) == torch.device("cuda", gpu)
+    assert select_device(name) == torch.device("cuda", gpu)
     assert two_gpus == [gpu]
 
 
 def test_without_a_gpu_auto_is_the_processor_and_cuda_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device_of("auto") == torch.device("cpu")
+    assert select_device("auto") == torch.device("cpu")
     with pytest.raises(
         ConfigurationError, match="device is cuda and torch finds no GPU; expected device=cpu"
     ):
-        device_of("cuda")
+        select_device("cuda")
 
 
 def test_arrays_go_to_a_gpu_from_pinned_memory_without_waiting(monkeypatch):
