@@ -57,9 +57,9 @@ def per_decision(preset, scheduler, scale, tries=1):
             Simulator(parts["cluster"], table, parts["performance"], parts["restart"]) for _ in range(2)
         )
         decider = parts["scheduler"]
-        decider.reset(trial.cluster, table.as_known(decider.information), np.random.default_rng(0))
+        decider.reset(trial.cluster, table.restricted_to(decider.observability), np.random.default_rng(0))
         begin = time.process_time()
-        decider.decide(trial.view(decider.information))
+        decider.decide(trial.view(decider.observability))
         profiling.append(time.process_time() - begin)
         begin = time.process_time()
         run(sim, decider, np.random.default_rng(0))

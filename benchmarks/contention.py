@@ -14,7 +14,7 @@ from ringyard.performance import composed
 from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.placement import pack
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
@@ -45,7 +45,7 @@ def main():
     print("GPUs   order      worst_link (s)  live_transfers (s)  median ratio  mean JCT, either way (s)")
     for num_gpus in (64, 256, 1024):
         jobs = workload(options.jobs, num_gpus, options.load)
-        for make in (fifo, srtf, tiresias):
+        for make in (fifo_backfill, srtf, tiresias):
             rounds = [
                 [schedule(make, num_gpus, jobs, contention) for contention in WAYS]
                 for _ in range(options.rounds + 1)

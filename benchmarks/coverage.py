@@ -14,14 +14,14 @@ from scipy.stats import bootstrap, t
 
 from ringyard.errors import WorkloadWarning
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.evaluation.evaluate import Task, evaluate
-from ringyard_agents.evaluation.selection import drawn_for
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
+from ringyard_agents.evaluation.evaluate import EvaluationTask, run_task
+from ringyard_agents.evaluation.selection import workload_environment
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
 EXPERIMENTS = ("sharing", "contention")
-PAIRS = (("srtf", "fifo"), ("sjf", "fifo"), ("las", "srtf"))
-SCHEDULERS = ("fifo", "sjf", "srtf", "las")
+PAIRS = (("srtf", "fifo_backfill"), ("sjf", "fifo_backfill"), ("las", "srtf"))
+SCHEDULERS = ("fifo_backfill", "sjf", "srtf", "las")
 COUNTS = (10, 20, 40)
 RESAMPLES = 2_000
 
@@ -29,12 +29,13 @@ RESAMPLES = 2_000
 def pool(experiment, size):
     """{scheduler: [size] mean JCTs} on an experiment's own workloads, placed by `pack`."""
     config = hydra.compose("compare", [f"experiment={experiment}"])
-    world = {part: plain(config[part]) for part in WORLD}
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     values = {}
     for label in SCHEDULERS:
-        scheduler = plain(scheduler_config(Entry.read(f"{label}@pack")))
+        scheduler = to_plain(scheduler_config(SchedulerEntry.read(f"{label}@pack")))
         runs = (
-            evaluate(Task(label, scheduler, drawn_for(world, 0, number), number, 0)) for number in range(size)
+            run_task(EvaluationTask(label, scheduler, workload_environment(world, 0, number), number, 0))
+            for number in range(size)
         )
         values[label] = np.array([run.metrics.mean_jct for run in runs])
     return values

@@ -20,7 +20,7 @@ import pandas as pd
 from hydra import compose
 
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import Entry
+from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
 from tools.zoo.competitors import competitors
@@ -107,7 +107,7 @@ def published(world):
         return world.published
     with hydra_initialized():
         found = competitors(
-            Entry.read(world.rule),
+            SchedulerEntry.read(world.rule),
             ComparisonRequest.read(compose("compare", [*world.overrides, f"best={world.best}"])),
         )
     return [

@@ -1,4 +1,4 @@
-"""What each part of the physics costs: FIFO jobs and environment steps per second, against all off."""
+"""What each part of the physics costs: jobs and environment steps per second, against all off."""
 
 import argparse
 import time
@@ -29,7 +29,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.scheduler import run
 
 MODELS = (
@@ -138,11 +138,11 @@ def variants(num_jobs):
 
 
 def simulator_seconds(setting, jobs):
-    """Seconds per job of FIFO, construction left out."""
+    """Seconds per job of `fifo_backfill`, construction left out."""
     sim = Simulator(
         setting.cluster, jobs, setting.performance, setting.restart, seed=0, failures=setting.failures
     )
-    scheduler = fifo(setting.actions.starts[-1].placement)
+    scheduler = fifo_backfill(setting.actions.starts[-1].placement)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng(0))
     return (time.perf_counter() - begin) / len(jobs)
@@ -189,7 +189,7 @@ def main():
         for name in large:
             fifo_times[name].append(simulator_seconds(large[name], tables[name]))
             step_times[name].append(players[name].seconds(options.steps))
-    print(f"{'':33s} FIFO jobs/s  time x off   env steps/s  time x off")
+    print(f"{'':33s}      jobs/s  time x off   env steps/s  time x off")
     for name in large:
         one = np.median(fifo_times[name][1:]) / np.median(fifo_times["all off"][1:])
         two = np.median(step_times[name][1:]) / np.median(step_times["all off"][1:])

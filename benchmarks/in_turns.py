@@ -35,7 +35,7 @@ from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
@@ -43,7 +43,7 @@ from ringyard_baselines.scheduler import run
 _LOSSES = "IN_TURNS_LOSSES"
 #: fresh job tables to draw from; older checkouts hold all of them in memory, hence no more
 FRESH_TABLES = 1 << 15
-SCHEDULERS = {"fifo": fifo, "srtf": srtf, "tiresias": tiresias}
+SCHEDULERS = {"fifo_backfill": fifo_backfill, "srtf": srtf, "tiresias": tiresias}
 
 
 def schedules(make, gpus, num_jobs):

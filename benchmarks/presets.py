@@ -15,11 +15,21 @@ import numpy as np
 
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSSES
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
-from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, supported_schedulers
+from ringyard_agents.config.compose import (
+    ENVIRONMENT_GROUPS,
+    SchedulerEntry,
+    scheduler_config,
+    scheduler_names,
+    to_plain,
+)
+from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
+from ringyard_agents.evaluation.selection import (
+    COMPARISON_SEED_OFFSET,
+    supported_schedulers,
+    workload_environment,
+)
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.evaluation.tuned_configs import at_best, format_options, read_best
+from ringyard_agents.evaluation.tuned_configs import format_options, read_tuned, with_tuned_options
 from ringyard_agents.report.tables import markdown
 
 SEEDS = 20
@@ -58,8 +68,8 @@ PHYSICS = {
             "performance.xi_1=1e-9",
             "performance.overhead_seconds_per_server=0.0",
         ),
-        "fifo@spread",
-        "fifo",
+        "fifo_backfill@spread",
+        "fifo_backfill",
         ("ones", "gavel", "aiturbo"),
     ),
     "sharing": Physics(
@@ -69,8 +79,8 @@ PHYSICS = {
             "performance.interference._target_=ringyard.performance.no_interference",
             "~performance.interference.normalised",
         ),
-        "fifo@share_any",
-        "fifo",
+        "fifo_backfill@share_any",
+        "fifo_backfill",
         ("ones", "gavel", "optimus", "aiturbo", "pollux", "ada_srsf"),
     ),
     "cpu_gpu": Physics(
@@ -110,32 +120,45 @@ PHYSICS = {
 def world(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
     """Configs of a preset's world."""
     config = hydra.compose("compare", [f"experiment={preset}", *overrides])
-    return {part: plain(config[part]) for part in WORLD}
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
-def entries(preset: str) -> dict[str, Entry]:
+def entries(preset: str) -> dict[str, SchedulerEntry]:
     """{label: entry}: every scheduler that can serve the jobs, at its best, and who ignores the question."""
     physics = PHYSICS[preset]
-    given = {name: Entry(name, name) for name in scheduler_names() if name not in physics.left_out}
-    found = at_best(given, read_best(preset))
+    given = {name: SchedulerEntry(name, name) for name in scheduler_names() if name not in physics.left_out}
+    found = with_tuned_options(given, read_tuned(preset))
     if physics.ignores not in given:
-        found.setdefault(physics.ignores, Entry(physics.ignores, physics.ignores))
-    configs = {label: plain(scheduler_config(entry)) for label, entry in found.items()}
-    return {label: found[label] for label in supported_schedulers(configs, world(preset), SEED_OFFSET)[0]}
+        found.setdefault(physics.ignores, SchedulerEntry(physics.ignores, physics.ignores))
+    configs = {label: to_plain(scheduler_config(entry)) for label, entry in found.items()}
+    return {
+        label: found[label]
+        for label in supported_schedulers(configs, world(preset), COMPARISON_SEED_OFFSET)[0]
+    }
 
 
 def measured(
-    preset: str, overrides: tuple[str, ...], running: Mapping[str, Entry], seeds: int, workers: int | None
+    preset: str,
+    overrides: tuple[str, ...],
+    running: Mapping[str, SchedulerEntry],
+    seeds: int,
+    workers: int | None,
 ) -> list[RunResult]:
     """Every scheduler on every workload of a preset; the workloads are those of `ringyard compare`."""
     given = world(preset, overrides)
-    schedulers = {label: plain(scheduler_config(entry)) for label, entry in running.items()}
+    schedulers = {label: to_plain(scheduler_config(entry)) for label, entry in running.items()}
     tasks = [
-        Task(label, scheduler, drawn_for(given, SEED_OFFSET, number), number, SEED_OFFSET)
+        EvaluationTask(
+            label,
+            scheduler,
+            workload_environment(given, COMPARISON_SEED_OFFSET, number),
+            number,
+            COMPARISON_SEED_OFFSET,
+        )
         for number in range(seeds)
         for label, scheduler in schedulers.items()
     ]
-    return run_all(tasks, workers, lambda result: None)
+    return run_tasks(tasks, workers, lambda result: None)
 
 
 def rows(results: list[RunResult]) -> list[dict[str, str]]:
@@ -174,7 +197,9 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
     return table
 
 
-def answer(physics: Physics, running: Mapping[str, Entry], on: list[RunResult], off: list[RunResult]) -> str:
+def answer(
+    physics: Physics, running: Mapping[str, SchedulerEntry], on: list[RunResult], off: list[RunResult]
+) -> str:
     """What it costs to ignore the question, with the physics and without."""
     labels = {entry.name: label for label, entry in running.items() if label != physics.ignores}
     ignores, heeds = labels.get(physics.ignores, physics.ignores), labels[physics.heeds]

@@ -21,7 +21,7 @@ from ringyard.mdp.actions import Actions
 from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard_baselines.classic.preemptive import las, srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
@@ -31,7 +31,7 @@ SERVERS = (16, 64, 256, 1_024)
 GPUS = (64, 1_024, 16_384, 100_000)
 CLUSTERS, STEPS = 4, 2_000
 ORDERS = {
-    "fifo": fifo,
+    "fifo_backfill": fifo_backfill,
     "srtf": srtf,
     "tiresias": tiresias,
     "gittins": GittinsTiresias,
@@ -229,7 +229,12 @@ def main():
     if "million" in parts:
         print("\none million jobs, in memory that the process has not used before")
         print("                      GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")
-        for name, size in (("fifo", 1_024), ("srtf", 1_024), ("tiresias", 1_024), ("fifo", 100_000)):
+        for name, size in (
+            ("fifo_backfill", 1_024),
+            ("srtf", 1_024),
+            ("tiresias", 1_024),
+            ("fifo_backfill", 100_000),
+        ):
             small = (64, name, 0.8, 2_000)
             ((ran, setup, taken, peak),) = apart(schedule, (size,), (name, 0.8, 1_000_000), 1, small)
             print(f"{name:16s} {size:10,} {setup:11.2f} {ran:8.2f} {taken:12.2f} {peak:17,.0f}", flush=True)

@@ -10,7 +10,7 @@ from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo, sjf
+from ringyard_baselines.classic.start_only import fifo_backfill, sjf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
@@ -40,7 +40,7 @@ def main():
     print("GPUs   order         jobs/s  x best published  mean JCT (s)  slowdown  GPU use  decisions  stops")
     for num_gpus in (64, 256, 1024):
         jobs = workload(options.jobs, num_gpus, options.load)
-        for make in (fifo, sjf, srtf, tiresias):
+        for make in (fifo_backfill, sjf, srtf, tiresias):
             sims = []
 
             def whole(make=make, jobs=jobs, num_gpus=num_gpus, sims=sims):

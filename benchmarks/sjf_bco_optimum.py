@@ -9,7 +9,7 @@ import numpy as np
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ring_contention
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
-from ringyard_baselines.scheduler import Information, Scheduler, run
+from ringyard_baselines.scheduler import Observability, Scheduler, run
 
 ALPHA, XI_2 = 0.27453271, 0.0005  # conf/performance/sjf_bco.yaml; every ring on a link counts here (xi_1 = 1)
 INSIDE = 26.0e9  # b_i, bytes per second
@@ -201,7 +201,7 @@ class Replay(Scheduler):
     """Starts jobs as an optimum says, so that the simulator can confirm its makespan."""
 
     name = "replay"
-    information = Information.NOTHING
+    observability = Observability.NOTHING
     round_seconds = None
 
     def __init__(self, optimum: Optimum) -> None:

@@ -19,8 +19,8 @@ COMMANDS = {
         "import ringyard, gymnasium; e = gymnasium.make_vec('ringyard/Cluster-v0', num_envs=4);"
         " _, i = e.reset(seed=0); e.step(i['action_mask'].argmax(axis=1))"
     ),
-    "simulate FIFO": (
-        "from ringyard_agents.cli import main; main(['simulate', 'name=startup', 'scheduler=fifo'])"
+    "simulate": (
+        "from ringyard_agents.cli import main; main(['simulate', 'name=startup', 'scheduler=fifo_backfill'])"
     ),
     "simulate SRTF": (
         "from ringyard_agents.cli import main; main(['simulate', 'name=startup', 'scheduler=srtf'])"

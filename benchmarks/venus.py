@@ -11,7 +11,7 @@ from ringyard.placement import consolidate, pack
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
@@ -25,7 +25,12 @@ def main():
     print(f"{machine()}; {len(jobs):,} jobs, {cluster.num_gpus:,} GPUs, restart 30 s")
     print("performance  scheduler             seconds     jobs/s  mean JCT (s)  GPU use    stops")
     for label, performance in (("ideal", ideal()), ("10GbE rings", ten_gigabit_rings())):
-        for scheduler in (fifo(pack()), fifo(consolidate()), srtf(pack()), tiresias(pack())):
+        for scheduler in (
+            fifo_backfill(pack()),
+            fifo_backfill(consolidate()),
+            srtf(pack()),
+            tiresias(pack()),
+        ):
             metrics = []
 
             def whole(performance=performance, scheduler=scheduler, metrics=metrics):

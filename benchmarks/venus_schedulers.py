@@ -18,7 +18,7 @@ from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, read_helios
 from ringyard.workloads.replay import Replay
-from ringyard_baselines.scheduler import DrivingScheduler, run
+from ringyard_baselines.scheduler import CompiledScheduler, run
 
 CLUSTER = Cluster.homogeneous(150, 8)
 
@@ -29,9 +29,9 @@ def begun(trace, num_jobs, load, after, round_seconds=None):
     jobs = drawn.sample(CLUSTER, np.random.default_rng(0))
     sim = Simulator(CLUSTER, jobs, ten_gigabit_rings(), constant(30.0), round_seconds)
     sjf = build("simulate", ["scheduler=sjf"], "scheduler")["scheduler"]
-    sjf.reset(sim.cluster, sim.jobs.as_known(sjf.information), np.random.default_rng(0))
+    sjf.reset(sim.cluster, sim.jobs.restricted_to(sjf.observability), np.random.default_rng(0))
     while sim.state.clusters["num_done"][0] < after:
-        sim.apply(sjf.decide(sim.view(sjf.information)))
+        sim.apply(sjf.decide(sim.view(sjf.observability)))
         sim.advance()
     return sim
 
@@ -59,17 +59,19 @@ def whole(trace, name, num_jobs, load, limit, answer, sim=None):
 
     def play(decisions, begin):
         while not sim.done and decisions > 0 and time.process_time() - begin < limit:
-            sim.apply(scheduler.decide(sim.view(scheduler.information)))
+            sim.apply(scheduler.decide(sim.view(scheduler.observability)))
             decisions -= 1
             if not sim.done:
                 sim.advance()
 
     before = counts()
     try:
-        if isinstance(scheduler, DrivingScheduler) and not uncounted:
+        if isinstance(scheduler, CompiledScheduler) and not uncounted:
             run(sim, scheduler, np.random.default_rng(0))
         else:
-            scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+            scheduler.reset(
+                sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0)
+            )
             if uncounted:
                 play(uncounted, time.process_time())
                 before = counts()

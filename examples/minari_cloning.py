@@ -17,8 +17,8 @@ from ringyard_baselines import sjf
 def choice(env, scheduler, jobs, mask):
     """The action nearest to what a scheduler would do: the same job, on the same GPUs if it is offered."""
     batch, setting, wait = env.batch, env.config, env.config.actions.wait
-    knows = scheduler.information
-    view = ringyard.SchedulingView(batch.state, 0, setting.cluster, jobs, setting.performance, knows)
+    observability = scheduler.observability
+    view = ringyard.SchedulingView(batch.state, 0, setting.cluster, jobs, setting.performance, observability)
     for allocation in scheduler.decide(view):
         offered = {action: batch.allocations(0, action) for action in mask.nonzero()[0] if action != wait}
         near = [action for action, given in offered.items() if given[0].job == allocation.job]
@@ -34,7 +34,9 @@ def episodes(env, scheduler, count):
         observation, info = env.reset(seed=number)
         table, setting = env.batch.workload_cache.table(info["workload"]), env.config
         jobs = ringyard.Simulator(setting.cluster, table, setting.performance).jobs  # with their durations
-        scheduler.reset(setting.cluster, jobs.as_known(scheduler.information), np.random.default_rng(number))
+        scheduler.reset(
+            setting.cluster, jobs.restricted_to(scheduler.observability), np.random.default_rng(number)
+        )
         seen, actions, rewards, over = [observation], [], [], False
         while not over:
             actions.append(choice(env, scheduler, jobs, info["action_mask"]))

@@ -99,7 +99,11 @@ def misobserve(
 def misobserving(position, value):
     """An observation of zeros but for one value."""
     return Observation(
-        misobserve, queue_and_cluster().blocks, True, queue_and_cluster().knows, np.array([position, value])
+        misobserve,
+        queue_and_cluster().blocks,
+        True,
+        queue_and_cluster().observability,
+        np.array([position, value]),
     )
 
 

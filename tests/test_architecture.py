@@ -36,7 +36,7 @@ def test_the_wheel_holds_packages_and_configs(tmp_path):
     builder = pytest.importorskip("hatchling.builders.wheel")
     wheel = next(builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
     held = zipfile.ZipFile(wheel).namelist()
-    assert "ringyard/conf/scheduler/fifo.yaml" in held
+    assert "ringyard/conf/scheduler/fifo_backfill.yaml" in held
     for package in ("ringyard", "ringyard_baselines", "ringyard_agents"):
         assert f"{package}/__init__.py" in held
         assert f"{package}/py.typed" in held

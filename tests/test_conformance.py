@@ -23,11 +23,17 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
-from ringyard_baselines.scheduler import DrivingScheduler, Information, Powers, powers_used, run
+from ringyard_baselines.scheduler import (
+    Capabilities,
+    CompiledScheduler,
+    Observability,
+    run,
+    used_capabilities,
+)
 from worlds import everything, random_jobs, rings
 
 SCHEDULERS = names("scheduler")
@@ -82,7 +88,7 @@ def test_debug_configs_compose(name):
     assert composed(command, f"debug={name}").workload.num_jobs == 12
 
 
-def small_run(scheduler, seed, drive=True, placement_cluster=None):
+def small_run(scheduler, seed, compiled=True, placement_cluster=None):
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 60, 8, spread=300.0)
     if isinstance(scheduler, PartitioningHeuristic):
@@ -90,14 +96,14 @@ def small_run(scheduler, seed, drive=True, placement_cluster=None):
     jobs = served(scheduler, jobs)
     cluster = placement_cluster or Cluster.homogeneous(4, 4)
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds, seed=seed)
-    run(sim, scheduler, np.random.default_rng(seed), drive)
+    run(sim, scheduler, np.random.default_rng(seed), compiled)
     return sim
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_scheduler_finishes_every_job_and_respects_bounds(name):
     scheduler = leaf("scheduler", name)
-    assert isinstance(scheduler.information, Information)
+    assert isinstance(scheduler.observability, Observability)
     sim = small_run(scheduler, 1)
     assert sim.done
     metrics = sim.metrics()
@@ -117,10 +123,10 @@ def test_scheduler_is_deterministic(name):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_driving_equals_deciding(name):
     scheduler = leaf("scheduler", name)
-    if not isinstance(scheduler, DrivingScheduler):
+    if not isinstance(scheduler, CompiledScheduler):
         pytest.skip("has no compiled loop of its own")
     driven = job_times(small_run(scheduler, 3).state, 0, small_run(scheduler, 3).jobs)
-    decided_sim = small_run(scheduler, 3, drive=False)
+    decided_sim = small_run(scheduler, 3, compiled=False)
     decided = job_times(decided_sim.state, 0, decided_sim.jobs)
     assert driven.end_seconds.tolist() == decided.end_seconds.tolist()
     assert driven.start_seconds.tolist() == decided.start_seconds.tolist()
@@ -133,7 +139,7 @@ def test_schedulers_survive_everything_at_once(name):
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(3))
     ends = []
     scheduler = leaf("scheduler", name)
-    for drive in (True, False) if isinstance(scheduler, DrivingScheduler) else (False,):
+    for compiled in (True, False) if isinstance(scheduler, CompiledScheduler) else (False,):
         scheduler = leaf("scheduler", name)
         sim = Simulator(
             setting.cluster,
@@ -148,9 +154,9 @@ def test_schedulers_survive_everything_at_once(name):
             scheduler, PlannedScheduler | PartitioningHeuristic
         ):  # not for such workloads, and says so at once
             with pytest.raises(SchedulerError, match=r"CPU-only|acceptable|offline"):
-                run(sim, scheduler, np.random.default_rng(0), drive)
+                run(sim, scheduler, np.random.default_rng(0), compiled)
             return
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         assert sim.done
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
     assert ends[0] == ends[-1]
@@ -182,7 +188,7 @@ def test_schedulers_serve_random_worlds(name, worlds):
     No scheduler does more than it declares. In many worlds, each does all that it declares: it is not
     compared with schedulers that do more than it ever does.
     """
-    used = Powers.STARTS
+    used = Capabilities.START
     for seed in worlds:
         scheduler = leaf("scheduler", name, *QUICK.get(name, ()))
         cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
@@ -196,40 +202,44 @@ def test_schedulers_serve_random_worlds(name, worlds):
             seed=seed,
             failures=failures,
         )
-        scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+        scheduler.reset(
+            sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0)
+        )
         sim.advance()
         while not sim.done:
-            allocations = scheduler.decide(sim.view(scheduler.information))
+            allocations = scheduler.decide(sim.view(scheduler.observability))
             sim.apply(allocations)
             sim.advance()
-            used = reduce(or_, (powers_used(sim, allocation) for allocation in allocations), used)
+            used = reduce(or_, (used_capabilities(sim, allocation) for allocation in allocations), used)
             assert sim.now < 1e5, "a job starves"
-        used |= Powers.STOPS if sim.metrics().preemptions else Powers.STARTS
+        used |= Capabilities.PREEMPT if sim.metrics().preemptions else Capabilities.START
         metrics, bounds = sim.metrics(), bounds_of(sim)
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
-    assert used & ~scheduler.may == Powers.STARTS
-    assert len(worlds) < 8 or used.group == scheduler.may.group
+    assert used & ~scheduler.capabilities == Capabilities.START
+    assert len(worlds) < 8 or used.group == scheduler.capabilities.group
 
 
-@pytest.mark.parametrize(("name", "drive"), [("srtf", True), ("srtf", False), ("gandiva", False)])
-def test_who_stops_jobs_without_having_said_so_is_named(name, drive):
+@pytest.mark.parametrize(("name", "compiled"), [("srtf", True), ("srtf", False), ("gandiva", False)])
+def test_who_stops_jobs_without_having_said_so_is_named(name, compiled):
     scheduler = leaf("scheduler", name)
-    scheduler.may = Powers.STARTS
-    with pytest.raises(SchedulerError, match=r"may=start, but .* STOPS; expected may = Powers.STOPS"):
-        small_run(scheduler, 1, drive=drive)
+    scheduler.capabilities = Capabilities.START
+    with pytest.raises(
+        SchedulerError, match=r"capabilities start, but .* PREEMPT; expected .* Capabilities.PREEMPT"
+    ):
+        small_run(scheduler, 1, compiled=compiled)
 
 
 def test_who_resizes_jobs_without_having_said_so_is_named():
     scheduler = leaf("scheduler", "afs_l")
-    scheduler.may = Powers.STOPS
+    scheduler.capabilities = Capabilities.PREEMPT
     cluster, jobs, performance, _ = everything(np.random.default_rng(0), 25)
     sim = Simulator(cluster, jobs, performance, constant(2.0), seed=0)
-    with pytest.raises(SchedulerError, match=r"may=start, stop, but .* RESIZES; expected .* Powers.RESIZES"):
+    with pytest.raises(SchedulerError, match=r"capabilities start, preempt, but .* Capabilities.RESIZE"):
         run(sim, scheduler, np.random.default_rng(0))
 
 
-def ends_in(world, scheduler, drive):
+def ends_in(world, scheduler, compiled):
     """When each job of a twins' world ended, whose failures leave time to end in."""
     jobs, failures = served(scheduler, world.jobs), no_failures()
     if np.isfinite(world.failures.mean_up_seconds):
@@ -240,7 +250,7 @@ def ends_in(world, scheduler, drive):
         seed=world.seed,
         failures=failures,
     )
-    run(sim, scheduler, np.random.default_rng(0), drive)
+    run(sim, scheduler, np.random.default_rng(0), compiled)
     assert sim.now < 1e5, "a job starves"
     return sim.state.jobs["end_seconds"][0, :-1].tolist()
 
@@ -254,37 +264,37 @@ def test_schedulers_serve_the_worlds_of_the_twins(name, worlds):
     """
     made = leaf("scheduler", name)
     for seed in worlds:
-        ways = (True, False) if isinstance(made, DrivingScheduler) else (False,)
-        ends = [ends_in(draw_world(seed), copy.deepcopy(made), drive) for drive in ways]
+        ways = (True, False) if isinstance(made, CompiledScheduler) else (False,)
+        ends = [ends_in(draw_world(seed), copy.deepcopy(made), compiled) for compiled in ways]
         assert ends[0] == ends[-1]
 
 
 def decided_everywhere(scheduler):
     """Run it, deciding on views, in a plain world and in worlds with everything."""
-    small_run(scheduler, 0, drive=False)
+    small_run(scheduler, 0, compiled=False)
     for seed in range(6):
         cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
         sim = Simulator(cluster, jobs, performance, constant(2.0), scheduler.round_seconds, seed=seed)
-        run(sim, scheduler, np.random.default_rng(0), drive=False)
+        run(sim, scheduler, np.random.default_rng(0), compiled=False)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_schedulers_use_all_that_they_declare(name):
-    for flag in leaf("scheduler", name).information:
+    for flag in leaf("scheduler", name).observability:
         scheduler = leaf("scheduler", name)
-        scheduler.information &= ~flag
-        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Information\.{flag.name}"):
+        scheduler.observability &= ~flag
+        with pytest.raises(SchedulerError, match=rf"is hidden: .* expected .*Observability\.{flag.name}"):
             decided_everywhere(scheduler)
 
 
 def decisions_before(scheduler, cluster, jobs, end):
     """(time, allocations) of every decision before `end`."""
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     decisions = []
     while sim.now < end:
-        decisions.append((sim.now, scheduler.decide(sim.view(scheduler.information))))
+        decisions.append((sim.now, scheduler.decide(sim.view(scheduler.observability))))
         sim.apply(decisions[-1][1])
         sim.advance()
     return decisions
@@ -302,7 +312,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
     if isinstance(leaf("scheduler", name), PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     other = replace(jobs, submit_seconds=jobs.submit_seconds + np.maximum(np.arange(60) - 30, 0.0))
-    if Information.DISTRIBUTION not in leaf("scheduler", name).information:  # else it knows all durations
+    if Observability.DISTRIBUTION not in leaf("scheduler", name).observability:  # else it knows all durations
         other = replace(
             other,
             **{shape: np.where(come, getattr(jobs, shape), 1) for shape in shapes},
@@ -316,7 +326,7 @@ def test_nobody_decides_by_jobs_that_have_not_come(name):
 
 
 #: who waits although there is room, as published: strictly in order, or by a plan made in advance
-HOLDS_BACK = {"fifo_strict", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
+HOLDS_BACK = {"fifo", "elastic_dp", "sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - HOLDS_BACK))
@@ -325,13 +335,15 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
-    sim = simulator({part: plain(config[part]) for part in WORLD}, 0, 0, scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    sim = make_simulator(
+        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
+    )
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     sim.advance()
     beside_room = 0.0
     while not sim.done:
         begin = sim.now
-        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
         draft = PlacementPlan(sim.view())
         startable = [job for job in sim.view().waiting.tolist() if draft.place(pack(), job) is not None]
         sim.advance()
@@ -361,7 +373,7 @@ def test_every_order_runs_with_every_rule(name, rule):
 @pytest.mark.parametrize("rule", ["consolidate", "share_together", "fastest_together"])
 def test_no_job_waits_for_ever_for_one_server(rule):
     """Unequal servers, cores, RAM, GPU memory, failures; the seeds named are of jobs that once did."""
-    for name in ("fifo", "las"):
+    for name in ("fifo_backfill", "las"):
         for seed in (10, 15, 47, *range(4)):
             scheduler = leaf("scheduler", name, f"placement={rule}")
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 25)
@@ -386,7 +398,7 @@ def test_ideal_performance_needs_no_placement():
     for rule in ("pack", "spread", "random", "first_fit"):
         rng = np.random.default_rng(0)
         sim = Simulator(Cluster.homogeneous(4, 4), random_jobs(rng, 50, 8), ideal())
-        run(sim, leaf("scheduler", "fifo", f"placement={rule}"), rng)
+        run(sim, leaf("scheduler", "fifo_backfill", f"placement={rule}"), rng)
         ends.add(sim.state.jobs["end_seconds"][0, :-1].tobytes())
     assert len(ends) == 1
 
@@ -395,7 +407,7 @@ def test_ideal_performance_needs_no_placement():
 def test_every_world_runs(group):
     for name in names(group):
         parts = composed("simulate", f"{group}={name}", *MODELLED, "seed=3")
-        built = {g: instantiate(parts[g], _convert_="all") for g in WORLD}
+        built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
         scheduler = instantiate(parts.scheduler)
         sim = Simulator(

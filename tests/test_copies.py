@@ -221,7 +221,7 @@ def test_copies_of_simulators_go_on_as_they_would(seed):
 
 def finish(sim, scheduler, decisions=10**6):
     while not sim.done and decisions:
-        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
         if not sim.done:
             sim.advance()
         decisions -= 1
@@ -238,7 +238,7 @@ def test_copies_of_schedulers_go_on_as_they_would(name):
     if getattr(scheduler, "offline", False):
         jobs = jobs.shifted(np.zeros(len(jobs)))
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, rings(), constant(3.0), scheduler.round_seconds)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), rng)
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), rng)
     before = finish(sim, scheduler, 8)
     futures = {finish(*make((sim, scheduler))) for make in COPIES.values()}
     assert finish(sim, scheduler, 0) == before

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import re
+from importlib import import_module
 
 import pytest
 
@@ -23,10 +24,9 @@ def test_readme_examples_run(code, capsys):
     assert float(capsys.readouterr().out) > 0
 
 
-def test_docstring_examples_run():
-    from ringyard.sim import simulator
-
-    result = doctest.testmod(simulator)
+@pytest.mark.parametrize("module", ["ringyard.sim.simulator", "ringyard_baselines.scheduler"])
+def test_docstring_examples_run(module):
+    result = doctest.testmod(import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
 

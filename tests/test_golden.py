@@ -9,7 +9,7 @@ from conftest import ROOT, leaf
 from ringyard import Simulator
 from ringyard.mdp.experiments import experiment
 from ringyard.placement import share
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.scheduler import run
 from test_conformance import SCHEDULERS, small_run
 
@@ -38,6 +38,6 @@ def test_everything_at_once_is_as_recorded(update_golden):
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(7))
     parts = (setting.cluster, jobs, setting.performance, setting.restart)
     sim = Simulator(*parts, seed=7, failures=setting.failures, losses=True)
-    run(sim, fifo(share()), np.random.default_rng(7))
+    run(sim, fifo_backfill(share()), np.random.default_rng(7))
     assert sim.state.jobs["num_failures"].sum() > 0
     compare("everything", sim.metrics().as_dict(), update_golden)

@@ -19,10 +19,10 @@ from ringyard.bounds import bounds_of
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
-from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Adjustment, Scores
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
+from ringyard.observability import Observability
 from ringyard.placement import first_fit, pack, share_any
 from ringyard.restart import RestartCost
 from ringyard.sim.placement_plan import PlacementPlan
@@ -30,7 +30,7 @@ from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import Integral
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
@@ -59,9 +59,9 @@ def setting(**parts):
     return EnvConfig(**{"cluster": EIGHT, "workload": Table(five_jobs()), "performance": ideal(), **parts})
 
 
-def simulate(scheduler, performance=None, drive=True):
+def simulate(scheduler, performance=None, compiled=True):
     sim = Simulator(EIGHT, five_jobs(), performance or ideal())
-    run(sim, scheduler, np.random.default_rng(0), drive)
+    run(sim, scheduler, np.random.default_rng(0), compiled)
     return sim.metrics().mean_jct
 
 
@@ -107,12 +107,12 @@ def agent(rule):
 
 
 WAYS_OF_RULES = {
-    "drive": lambda rule: simulate(fifo(rule)),
-    "decide": lambda rule: simulate(fifo(rule), drive=False),
+    "drive": lambda rule: simulate(fifo_backfill(rule)),
+    "decide": lambda rule: simulate(fifo_backfill(rule), compiled=False),
     "preemptive": lambda rule: simulate(srtf(rule)),
     "draft": draft,
     "agent": lambda rule: simulate(agent(rule)),
-    "agent decides": lambda rule: simulate(agent(rule), drive=False),
+    "agent decides": lambda rule: simulate(agent(rule), compiled=False),
     "make": lambda rule: play(setting(actions=Actions(templates=(rule,)))),
     "make_vec": lambda rule: play_many(setting(actions=Actions(templates=(rule,)))),
 }
@@ -123,7 +123,9 @@ WAYS_OF_RULES = {
 def test_rules_are_held_to_what_they_promise(mistake, way):
     with pytest.raises(PluginError, match=rf"broken_plugins\.misplace {RULES[mistake]}"):
         way(misplacing(mistake))
-    assert simulate(fifo(first_fit())) == simulate(fifo(misplacing(100)))  # the process lives on
+    assert simulate(fifo_backfill(first_fit())) == simulate(
+        fifo_backfill(misplacing(100))
+    )  # the process lives on
 
 
 def test_a_rule_that_finds_no_place_when_it_counts_is_named():
@@ -142,34 +144,34 @@ def test_rules_give_what_the_cluster_can_hold():
     jobs = replace(JobTable.from_columns([0.0], [2], [60.0]), cores_per_worker=np.array([4]))
     sim = Simulator(cluster, jobs, ideal())
     with pytest.raises(PluginError, match=r"gave job 0 8 cores on server 0, which has 6 free"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
     shared = Cluster.homogeneous(1, 8, jobs_per_gpu=2)
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 2 GPU 0, which holds 2 jobs; expected 1 at most"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY, shares=True)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY, shares=True)), np.random.default_rng(0))
     sim = Simulator(shared, five_jobs(), ideal())
     with pytest.raises(PluginError, match=r"gave job 1 GPU 0, which holds 1 jobs; expected 0 at most"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 def test_servers_that_are_down_are_no_place():
     one = JobTable.from_columns([0.0], [2], [60.0])
     sim = Simulator(EIGHT, one, ideal(), failures=Failures(20.0, 1e6, 1.0), seed=0)
     with pytest.raises(PluginError, match=r"gave job \d GPU \d of server \d, which is down"):
-        run(sim, fifo(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
+        run(sim, fifo_backfill(misplacing(broken_plugins.BUSY)), np.random.default_rng(0))
 
 
 SPEEDS = {"nan": float("nan"), "infinite": float("inf"), "zero": 0.0, "negative": -1.0}
 
 
 @pytest.mark.parametrize("value", SPEEDS.values(), ids=SPEEDS)
-@pytest.mark.parametrize("drive", [True, False])
-def test_models_that_give_no_time_are_blamed_themselves(value, drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_models_that_give_no_time_are_blamed_themselves(value, compiled):
     told = r"performance model broken_plugins\.mistime gave job \d+, with \d GPUs on \d servers, \S+ seconds"
     with pytest.raises(PluginError, match=told):
         Simulator(EIGHT, five_jobs(), mistiming(value))
     with pytest.raises(PluginError, match=told):  # only where a job spans servers, which nobody does at first
-        simulate(fifo(first_fit()), mistiming(value, 2), drive)
+        simulate(fifo_backfill(first_fit()), mistiming(value, 2), compiled)
     with pytest.raises(PluginError, match=told):
         play(setting(performance=mistiming(value, 2), actions=Actions(templates=(first_fit(),))))
     with pytest.raises(PluginError, match=told):
@@ -213,17 +215,17 @@ def test_observations_stay_in_their_row():
 def judged(key, wake, value):
     where = 1000.0 if value is None else 1.0
     parameters = np.array([where, value or 0.0])
-    return PreemptiveScheduler("mine", key, parameters, pack(), Information.NOTHING, wake)
+    return PreemptiveScheduler("mine", key, parameters, pack(), Observability.NOTHING, wake)
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_keys_are_numbers(drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_keys_are_numbers(compiled):
     with pytest.raises(PluginError, match=r"key broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), drive=drive)
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), compiled=compiled)
     with pytest.raises(PluginError, match=r"wake broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), drive=drive)
+        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), compiled=compiled)
     with pytest.raises(PluginError, match=r"broken_plugins\.misjudge raised IndexError"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), drive=drive)
+        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), compiled=compiled)
 
 
 @fills(JobKey)
@@ -238,7 +240,7 @@ def test_what_cannot_be_compiled_is_named():
 
 def test_errors_travel_between_processes():
     with pytest.raises(PluginError) as caught:
-        simulate(fifo(misplacing(broken_plugins.TWICE)))
+        simulate(fifo_backfill(misplacing(broken_plugins.TWICE)))
     for other in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
         assert isinstance(other, RingyardError)
         assert str(other) == str(caught.value)
@@ -271,9 +273,9 @@ def play_the_house():
         for seed in range(3):
             cluster, jobs, performance, _ = everything(np.random.default_rng(seed), 20)
             sim = Simulator(cluster, jobs, performance, seed=seed)
-            run(sim, fifo(leaf("placement", name)), np.random.default_rng(0))
+            run(sim, fifo_backfill(leaf("placement", name)), np.random.default_rng(0))
     for name in names("performance"):
-        simulate(fifo(pack()), leaf("performance", name))
+        simulate(fifo_backfill(pack()), leaf("performance", name))
     for name in names("observation"):
         whole = experiment("full", observation=name, **WITH.get(name, {}))
         play_many(replace(whole, num_workloads=4))
@@ -282,7 +284,7 @@ def play_the_house():
 def test_shared_gpus_of_the_house(rng):
     """`share_any` in a cluster that shares: nobody complains."""
     sim = Simulator(Cluster.homogeneous(1, 8, jobs_per_gpu=2), five_jobs(), ideal())
-    run(sim, fifo(share_any()), rng)
+    run(sim, fifo_backfill(share_any()), rng)
     assert sim.done
 
 
@@ -295,10 +297,10 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("drive", [True, False])
-def test_orders_are_one_number_for_each_job(order, drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_orders_are_one_number_for_each_job(order, compiled):
     with pytest.raises(PluginError, match=r"test_plugins\.<lambda> returned .* as priority"):
-        simulate(OrderedScheduler("mine", order, pack(), False, Information.NOTHING), drive=drive)
+        simulate(OrderedScheduler("mine", order, pack(), False, Observability.NOTHING), compiled=compiled)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), None, "much"])
@@ -326,6 +328,6 @@ def test_decisions_are_allocations(decided):
         def decide(self, view):
             return decided
 
-    scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Information.NOTHING)
+    scheduler = Confused("mine", lambda jobs, rng: jobs.submit_seconds, pack(), False, Observability.NOTHING)
     with pytest.raises(PlacementError, match="expected a"):
-        simulate(scheduler, drive=False)
+        simulate(scheduler, compiled=False)

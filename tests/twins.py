@@ -62,18 +62,18 @@ class Allocating:
             size_power=float(rng.choice([0.3, 0.7, 1.0])),
             resize_price=float(rng.choice([0.0, 5.0])),
             sharing_power=float(rng.choice([0.0, 0.5])),
-            move_price=float(rng.choice([0.0, 10.0])),
-            stay=float(rng.choice([0.1, 1.0])),
-            stop_price=float(rng.choice([0.0, 1.0])),
+            migration_price=float(rng.choice([0.0, 10.0])),
+            running_factor=float(rng.choice([0.1, 1.0])),
+            preemption_price=float(rng.choice([0.0, 1.0])),
             estimate=estimate,
         )
         self.scheduler = AllocatingScheduler(rules)
-        known = sim.jobs.as_known(self.scheduler.information)
+        known = sim.jobs.restricted_to(self.scheduler.observability)
         self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
 
     def __call__(self, rng, sim, twin, calm_order):
         """See `decide`."""
-        view = sim.view(self.scheduler.information)
+        view = sim.view(self.scheduler.observability)
         plan = self.scheduler._planned(view, True)
         plan.score[0] = rng.uniform(-1.0, 1.0, len(plan.score[0]))
         for allocation in self.scheduler.decide(view):

@@ -33,7 +33,7 @@ COMMANDS = {
 #: {command that takes Hydra's overrides: module:function that takes the config}
 HYDRA_COMMANDS = {
     "simulate": "ringyard_agents.evaluation.simulate:simulate",
-    "compare": "ringyard_agents.evaluation.compare:compare",
+    "compare": "ringyard_agents.evaluation.compare:compare_command",
     "watch": "ringyard_agents.watching.watch:watch",
     "tune": "ringyard_agents.evaluation.tune:tune",
     "train": "ringyard_agents.learning.train:train",
@@ -78,8 +78,8 @@ def _run(words: Sequence[str]) -> int:
         _complete(rest)
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
-    elif command in _PARSED:
-        run, does, arguments = _PARSED[command]
+    elif command in _PARSED_COMMANDS:
+        run, does, arguments = _PARSED_COMMANDS[command]
         parser = Arguments(prog=f"ringyard {command}", description=does)
         for name, about in arguments.items():
             parser.add_argument(name, **about)
@@ -125,10 +125,10 @@ def _complete(words: Sequence[str]) -> None:
 
 
 def _plot(given: Namespace) -> None:
-    from ringyard.checks import Count, require
+    from ringyard.checks import PositiveInt, require
     from ringyard.errors import ConfigurationError
 
-    require("--most", given.most, Count)
+    require("--most", given.most, PositiveInt)
 
     from ringyard_agents.report.plots import plot_runs
 
@@ -208,7 +208,7 @@ def _traces(given: Namespace) -> None:
 
 
 #: {command: (what runs it, what it does, {word: as `add_argument` takes it})}
-_PARSED: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
+_PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
     "plot": (
         _plot,
         "Plots of finished runs, several on each other. Training runs: learning curves, a band over seeds,"

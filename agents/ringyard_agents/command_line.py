@@ -13,10 +13,10 @@ from typing import NoReturn
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
-_LONGEST = 1000  # characters of an error
+_MAX_ERROR_LENGTH = 1000  # characters of an error
 
 #: modules that `pip install ringyard` leaves out
-OF_AGENTS = {
+AGENT_LIBRARIES = {
     *("imageio_ffmpeg", "matplotlib", "safetensors", "sb3_contrib"),
     *("stable_baselines3", "tensorboard", "torch"),
 }
@@ -46,25 +46,25 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     _open_streams()
     stops: list[signal.Signals] = []
     try:
-        with _signals_raise(stops), _plain_warnings(command):
+        with _signals_raise(stops), _one_line_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
     except BaseException as error:
         ends = isinstance(error, SystemExit)
         if isinstance(error.__context__ if ends else error, BrokenPipeError):
-            return _abandon_output()
+            return _discard_output()
         if stops or isinstance(error, KeyboardInterrupt):  # or a library stumbled over the signal
-            return _stopped(command, error, *stops)
+            return _print_interruption(command, error, *stops)
         if isinstance(error, SystemExit):
             return BAD_INPUT if error.code else 0
         if not isinstance(error, Exception):
             raise
-        _say(command, one_line(error), error)
+        _print_error(command, one_line(error), error)
         with suppress(OSError):
             sys.stdout.flush()
             return BAD_INPUT
-        _abandon_output()
+        _discard_output()
         return BAD_INPUT
 
 
@@ -95,14 +95,14 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stopped(command: str, error: BaseException, *stops: signal.Signals) -> int:
+def _print_interruption(command: str, error: BaseException, *stops: signal.Signals) -> int:
     """Print which signal came first and the notes of the exception; the exit code."""
     number = stops[0] if stops else signal.SIGINT
-    _say(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
+    _print_error(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
     return 128 + number
 
 
-def _say(command: str, line: str, error: BaseException) -> None:
+def _print_error(command: str, line: str, error: BaseException) -> None:
     if os.environ.get("RINGYARD_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     print(f"{command}: {line}", file=sys.stderr)
@@ -118,7 +118,7 @@ def _open_streams() -> None:
         sys.stdin, sys.stdout, sys.stderr = (one or nothing for one in (sys.stdin, sys.stdout, sys.stderr))
 
 
-def _abandon_output() -> int:
+def _discard_output() -> int:
     """Let what is still to be written to standard output go nowhere."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -128,7 +128,7 @@ def _abandon_output() -> int:
 
 
 @contextmanager
-def _plain_warnings(command: str) -> Iterator[None]:
+def _one_line_warnings(command: str) -> Iterator[None]:
     """Print each of Ringyard's own warnings once, as one line."""
     usual = warnings.formatwarning
     said: set[str] = set()  # files are read once for each of several purposes
@@ -156,7 +156,7 @@ def one_line(error: Exception) -> str:
     """An error as one line for users."""
     text = " ".join(_text(error).split())
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[:_MAX_ERROR_LENGTH]}..."
 
 
 def _text(error: Exception) -> str:
@@ -165,12 +165,12 @@ def _text(error: Exception) -> str:
     from omegaconf.errors import OmegaConfBaseException
 
     from ringyard.errors import RingyardError
-    from ringyard_agents.config.hydra_messages import said_of
+    from ringyard_agents.config.hydra_messages import explain_error
 
     for cause in _causes(error):
         if isinstance(cause, RingyardError):
             return str(cause)
-        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in OF_AGENTS:
+        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in AGENT_LIBRARIES:
             library = str(cause.name).partition(".")[0]
             return f'this needs {library}, which is not installed: pip install "ringyard[agents]"'
         if isinstance(cause, MemoryError):
@@ -180,8 +180,11 @@ def _text(error: Exception) -> str:
             return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
-    if isinstance(error, HydraException | OmegaConfBaseException) or _raiser(error) in ("hydra", "omegaconf"):
-        return said_of(error)
+    if isinstance(error, HydraException | OmegaConfBaseException) or _raising_package(error) in (
+        "hydra",
+        "omegaconf",
+    ):
+        return explain_error(error)
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 shows where"
@@ -199,7 +202,7 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.single).with_quotes()
 
 
-def _raiser(error: BaseException) -> str:
+def _raising_package(error: BaseException) -> str:
     """The package that raised an error."""
     frame, package = error.__traceback__, ""
     while frame is not None:

@@ -10,7 +10,7 @@ import yaml
 _WIDTH = 100
 
 
-def asked_for(words: Sequence[str]) -> str | None:
+def help_topic(words: Sequence[str]) -> str | None:
     """The topic of --help, "" for the command itself; None without --help."""
     for position, word in enumerate(words):
         if word in ("-h", "--help"):
@@ -39,7 +39,10 @@ def help_page(command: str, does: str, topic: str = "") -> str:
     if choice in files and not inside:
         return f"# {files[choice]}\n{files[choice].read_text()}"
     if files and not inside:
-        said = (f"{'*' if one == groups.get(group) else ' '} {one}: {_first(files[one])}" for one in files)
+        said = (
+            f"{'*' if one == groups.get(group) else ' '} {one}: {_first_sentence(files[one])}"
+            for one in files
+        )
         head = f"choices of {group}=... (* by default); `--help {group}=CHOICE` prints its yaml:"
         return "\n".join([head, *said]) + "\n"
     texts = {f"{group}={one}: ": file.read_text() for one, file in files.items()} if files else {"": bodies}
@@ -60,7 +63,7 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
     from ringyard.config_folder import config_folder
 
     text = (config_folder() / f"{name}.yaml").read_text()
-    groups, bodies = dict[str, str | None](), [_body(text)]
+    groups, bodies = dict[str, str | None](), [_settings_text(text)]
     for one in yaml.safe_load(text).get("defaults", ()):
         if isinstance(one, dict):
             groups |= {group: choice for group, choice in one.items() if not group.startswith("override ")}
@@ -70,7 +73,7 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
     return groups, "\n\n".join(bodies)
 
 
-def _body(text: str) -> str:
+def _settings_text(text: str) -> str:
     """A yaml without its first comment and Hydra's parts."""
     text = re.sub(r"\A(#.*\n)+", "", text)
     return re.sub(r"^(defaults|hydra):.*\n(?:[ \t].*\n?|\n)*", "", text, flags=re.MULTILINE).strip()
@@ -85,7 +88,7 @@ def _choices(group: str) -> dict[str, Path]:
     return files | {f"{file.parent.name}/{file.stem}": file for file in inside}
 
 
-def _first(file: Path) -> str:
+def _first_sentence(file: Path) -> str:
     """The first sentence of a yaml's first comment."""
     said = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text())
     text = " ".join(line.lstrip("# ") for line in said[1].splitlines()) if said else ""

@@ -8,12 +8,12 @@ from contextlib import suppress
 from importlib.resources import files as files_of
 from pathlib import Path
 
-from ringyard_agents.help_page import asked_for, help_page
+from ringyard_agents.help_page import help_page, help_topic
 
 _SEARCH_PATH = "hydra.searchpath"
 
 #: beginnings of words of `train` that may name an agent to begin with, or a run to go on with
-_SAY_INIT = ("init=", "resume=", "experiment=", "debug=")
+_INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
 
 
 def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     Raises:
         Exception: of the job; a sweep runs all jobs and names those that failed.
     """
-    topic = asked_for(words)
+    topic = help_topic(words)
     if topic is not None:
         print(help_page(command, does, topic), end="")
         return
@@ -36,13 +36,13 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     import hydra
 
     from ringyard.config_folder import add_user_config_folders, config_folder
-    from ringyard_agents.runs.sweep_job import Job
+    from ringyard_agents.runs.sweep_job import HydraJob
 
     options = _options(words)
-    add_user_config_folders(_folders_named(command, options))
-    task = Job(command, recipe)
+    add_user_config_folders(_search_folders(command, options))
+    task = HydraJob(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
-    if command == "train" and any(word.lstrip("+").startswith(_SAY_INIT) for word in words):
+    if command == "train" and any(word.lstrip("+").startswith(_INHERITING_OPTIONS) for word in words):
         from ringyard_agents.learning.resume import add_inherited_parts
 
         words = add_inherited_parts(words)  # with the parts of the agent of init= or resume=
@@ -80,7 +80,7 @@ def _options(words: Sequence[str]) -> Namespace:
     return options
 
 
-def _folders_named(command: str, options: Namespace) -> list[Path]:
+def _search_folders(command: str, options: Namespace) -> list[Path]:
     """Existing folders of --config-dir and hydra.searchpath, in Hydra's order."""
     from omegaconf import OmegaConf
 

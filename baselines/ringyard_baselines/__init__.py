@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringyard_baselines.classic.preemptive import las, srsf, srtf
-    from ringyard_baselines.classic.start_only import fifo, sjf
+    from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf
     from ringyard_baselines.scheduler import Scheduler, run
 
 _HOMES = {
     **dict.fromkeys(("Scheduler", "run"), "scheduler"),
-    **dict.fromkeys(("fifo", "sjf"), "classic.start_only"),
+    **dict.fromkeys(("fifo", "fifo_backfill", "sjf"), "classic.start_only"),
     **dict.fromkeys(("las", "srsf", "srtf"), "classic.preemptive"),
 }
-__all__ = ["Scheduler", "fifo", "las", "run", "sjf", "srsf", "srtf"]
+__all__ = ["Scheduler", "fifo", "fifo_backfill", "las", "run", "sjf", "srsf", "srtf"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,27 @@
-"""What a scheduler is, what it may know, and how one is run."""
+"""The interface of a scheduler, what a scheduler declares, and the loop that runs one in a simulation.
+
+A scheduler is a subclass of `Scheduler` with one method, `decide`: it looks at the cluster and its jobs
+(`ringyard.SchedulingView`) and returns allocations (`ringyard.Allocation`). This one starts the longest job
+that fits:
+
+    >>> import numpy as np
+    >>> from ringyard import Cluster, Observability, JobTable, PlacementPlan, Simulator, ideal
+    >>> from ringyard.placement import consolidate
+    >>> from ringyard_baselines import Scheduler, run
+    >>> class LongestFirst(Scheduler):
+    ...     name = "longest_first"
+    ...     observability = Observability.DURATIONS  # the view refuses every column that this does not cover
+    ...     def reset(self, cluster, jobs, rng):
+    ...         self.duration_seconds = jobs.duration_seconds
+    ...     def decide(self, view):
+    ...         queue = sorted(view.waiting, key=lambda job: -self.duration_seconds[job])
+    ...         return PlacementPlan(view).start(consolidate(), queue)
+    >>> jobs = JobTable.from_columns([0.0, 0.0], [4, 4], [60.0, 90.0])  # submitted, GPUs, seconds
+    >>> sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
+    >>> run(sim, LongestFirst(), np.random.default_rng(0))
+    >>> sim.metrics().mean_jct  # the first waits for 90 s
+    120.0
+"""
 
 from collections.abc import Sequence
 from enum import IntFlag
@@ -6,169 +29,208 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView, Simulator
 from ringyard.errors import PluginError, SchedulerError
 from ringyard.resources import RESOURCES
 
 
-class Powers(IntFlag):
-    """What a scheduler does besides starting each job once, as it asks to run, or refusing it.
+class Capabilities(IntFlag):
+    """What a scheduler may do besides starting each job once, as the job asks to run, or rejecting it.
 
-    Many clusters never stop a job: tables compare first those that may do the same.
+    Many clusters never preempt a job, so tables compare schedulers with equal capabilities first.
 
     Attributes:
-        STARTS: nothing else.
-        STOPS: stops running jobs, or moves them.
-        RESIZES: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later.
+        START: nothing else.
+        PREEMPT: preempts running jobs, or migrates them.
+        RESIZE: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later.
         CORES: gives jobs other CPU cores, RAM, parameter servers or memory bandwidth than they ask for.
     """
 
-    STARTS = 0
-    STOPS = 1
-    RESIZES = 2
+    START = 0
+    PREEMPT = 1
+    RESIZE = 2
     CORES = 4
 
     @property
     def group(self) -> int:
-        """Tables compare within one first: 0 only starts jobs, 1 also stops or changes cores, 2 resizes."""
-        return 2 if self & Powers.RESIZES else int(self != Powers.STARTS)
+        """Group that tables compare within: 0 only starts jobs, 1 preempts or changes cores, 2 resizes."""
+        return 2 if self & Capabilities.RESIZE else int(self != Capabilities.START)
 
     def __str__(self) -> str:
-        """As tables print it."""
-        said = {Powers.STOPS: "stop", Powers.RESIZES: "resize", Powers.CORES: "cores"}
-        return ", ".join(["start", *(said[one] for one in self)])
+        """Return the text that tables print, such as "start, preempt"."""
+        return ", ".join(["start", *(str(one.name).lower() for one in self)])
 
 
-#: {what an allocation may say: (the column of `Job` with what was asked, the power to give something else)}
-ASKED = {
-    "batch_size": ("base_batch", Powers.RESIZES),
-    "parameter_servers": ("asked_parameter_servers", Powers.CORES),
-    "cores_per_server_task": ("asked_cores_per_server_task", Powers.CORES),
-} | {one.per_worker: (one.asked, Powers.CORES) for one in RESOURCES if one.can_change}
+#: {field of an allocation: (column of `Job` with the request, capability to give something else)}
+REQUESTED = {
+    "batch_size": ("base_batch", Capabilities.RESIZE),
+    "parameter_servers": ("asked_parameter_servers", Capabilities.CORES),
+    "cores_per_server_task": ("asked_cores_per_server_task", Capabilities.CORES),
+} | {one.per_worker: (one.asked, Capabilities.CORES) for one in RESOURCES if one.can_change}
 
 
 class Scheduler(Protocol):
-    """Decides, at each decision point, which job gets which GPUs; schedulers inherit from it.
+    """Base class of schedulers: decides at each decision point which job runs on which GPUs.
+
+    Decision points are arrivals, completions, moments at which a job becomes predictable, failures and
+    repairs of servers, the ends of rounds (`round_seconds`) and the times given to `view.wake_at`.
+
+    A subclass sets `name` and `observability` and defines `decide`. The other members have defaults.
 
     Attributes:
-        name: shown in tables.
-        published: others know it by its name; comparisons take as references none that is not.
-        information: what it decides by; views and job tables refuse the rest.
-        may: what it does; a run that does more raises a SchedulerError at its end.
-        round_seconds: it also wants to decide every this many seconds; None: events are enough.
+        name: name in tables and plots.
+        observability: columns of jobs that `reset` and `decide` may read. The job table and the view raise an
+            `ObservabilityError` for every other column.
+        capabilities: what the scheduler does beside starting jobs as they ask. A run in which it does more
+            raises a `SchedulerError` at its end.
+        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
+        published: whether the scheduler is known outside this project. Only published schedulers become the
+            reference of a comparison.
     """
 
     name: str
+    observability: Observability
+    capabilities: Capabilities = Capabilities.START
+    round_seconds: float | None = None
     published: bool = True
-    information: Information
-    may: Powers = Powers.STARTS
-    round_seconds: float | None
 
     @property
-    def knows(self) -> Information:
-        """All that its decisions depend on: its information, and what its placement rule takes."""
+    def total_observability(self) -> Observability:
+        """Everything that decisions depend on: `observability` and what the placement rule reads."""
         rule = getattr(self, "placement", None)
-        return self.information | (rule.takes if isinstance(rule, PlacementRule) else Information.NOTHING)
+        return self.observability | (
+            rule.observability if isinstance(rule, PlacementRule) else Observability.NOTHING
+        )
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget everything; a simulation is about to begin.
+        """Prepare for a new simulation and forget the last one.
 
         Args:
-            cluster: its servers.
-            jobs: all jobs, also those still to arrive: a row is for decisions after its submission. Columns
-                that `information` does not name raise a SchedulerError.
-            rng: for schedulers that draw.
+            cluster: servers and GPUs.
+            jobs: all jobs of the workload, one row each in order of submission. Decisions may use a row only
+                after the job's submission. A column outside `observability` raises an `ObservabilityError`.
+            rng: source of all random numbers that the scheduler draws.
         """
         ...
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Allocations to carry out now, in order."""
+        """Return the allocations to carry out now, in this order.
+
+        `Allocation(job, gpu_ids)` starts a waiting job. For a running job it changes place or shape.
+        `Allocation(job)` preempts, `Allocation(job, reject=True)` rejects. Jobs without an allocation stay as
+        they are. `ringyard.PlacementPlan(view)` turns "so many GPUs" into GPU ids and tries several starts on
+        a copy.
+
+        Args:
+            view: the cluster and its jobs now. `view.waiting` and `view.running` are rows of the job table,
+                `view.column(name)` is a column [jobs], `view.job_of_gpu` [gpus] is -1 for a free GPU,
+                `view.now` is the time in seconds. Columns are live: copy what later decisions need.
+
+        Returns:
+            Allocations; an empty sequence leaves everything as it is.
+
+        Raises:
+            ObservabilityError: raised by the view, if a column outside `observability` is read.
+        """
         ...
 
 
 @runtime_checkable
-class DrivingScheduler(Protocol):
-    """A scheduler that can also drive a whole simulation itself, faster, with equal decisions.
+class CompiledScheduler(Protocol):
+    """A scheduler that can also run a whole simulation in compiled code, with the same decisions but faster.
 
-    Nothing is hidden from a compiled loop: it shows its honesty by deciding as `decide` does, on a view.
+    A compiled loop is not checked by the view. Tests compare its schedules with those of `decide`.
     """
 
-    def drive(self, sim: Simulator) -> None:
-        """Simulate until every job has finished; `reset` was called before."""
+    def run_compiled(self, sim: Simulator) -> None:
+        """Simulate until every job has finished.
+
+        Args:
+            sim: at time zero. `reset` was called with its cluster and jobs.
+        """
         ...
 
 
-def require_powers(scheduler: Scheduler) -> None:
-    """Raise a PluginError unless what a scheduler says it may do is made of `Powers`."""
-    every = Powers.STOPS | Powers.RESIZES | Powers.CORES
-    may = getattr(scheduler, "may", None)
-    if not isinstance(may, Powers) or int(may) & ~int(every):
+def check_capabilities(scheduler: Scheduler) -> None:
+    """Check that a scheduler declares valid capabilities.
+
+    Raises:
+        PluginError: `scheduler.capabilities` is missing, or is not made of `Capabilities`.
+    """
+    known = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
+    declared = getattr(scheduler, "capabilities", None)
+    if not isinstance(declared, Capabilities) or int(declared) & ~int(known):
         raise PluginError(
-            f"{scheduler.name}: may is {may!r}; expected Powers.STARTS (a Scheduler inherits it), or some of"
-            " Powers.STOPS, Powers.RESIZES and Powers.CORES, joined by |"
+            f"{scheduler.name}: capabilities is {declared!r}; expected Capabilities.START (the default of a"
+            " Scheduler), or some of Capabilities.PREEMPT, Capabilities.RESIZE and Capabilities.CORES, joined"
+            " by |"
         )
 
 
-def powers_used(sim: Simulator, allocation: Allocation) -> Powers:
-    """What an allocation takes beyond starting the job as it asks to run; stops are counted by the engine."""
+def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
+    """Return what an allocation needs beyond starting the job as it asks; the engine counts preemptions.
+
+    Args:
+        sim: the simulation that the allocation is for.
+        allocation: of one of its jobs.
+    """
     if allocation.stops or allocation.reject:
-        return Powers.STARTS
+        return Capabilities.START
     job = sim.state.jobs[0, allocation.job]
     capped = allocation.memory_bandwidth_cap
-    used = Powers.STARTS if capped is None or capped == 1.0 else Powers.CORES
+    used = Capabilities.START if capped is None or capped == 1.0 else Capabilities.CORES
     if len(allocation.gpu_ids) != job["asked_gpus"]:
-        used |= Powers.RESIZES
-    for name, (asked, power) in ASKED.items():
+        used |= Capabilities.RESIZE
+    for name, (requested, capability) in REQUESTED.items():
         given = getattr(allocation, name)
-        if given is not None and given != job[asked]:
-            used |= power
+        if given is not None and given != job[requested]:
+            used |= capability
     return used
 
 
-def _check_powers(sim: Simulator, scheduler: Scheduler, used: Powers) -> None:
-    """Raise a SchedulerError if a run that has ended took more than the scheduler says it may do."""
+def _check_used_capabilities(sim: Simulator, scheduler: Scheduler, used: Capabilities) -> None:
+    """Raise a SchedulerError if a run that has ended used capabilities that the scheduler lacks."""
     cluster = sim.state.clusters[0]
     if cluster["num_preemptions"]:
-        used |= Powers.STOPS
-    if cluster["num_resizes"] and not scheduler.may & (Powers.RESIZES | Powers.CORES):
-        used |= Powers.RESIZES
-    undeclared = used & ~scheduler.may
+        used |= Capabilities.PREEMPT
+    if cluster["num_resizes"] and not scheduler.capabilities & (Capabilities.RESIZE | Capabilities.CORES):
+        used |= Capabilities.RESIZE
+    undeclared = used & ~scheduler.capabilities
     if undeclared:
-        flags = " | ".join(f"Powers.{one.name}" for one in used)
+        flags = " | ".join(f"Capabilities.{one.name}" for one in used)
         raise SchedulerError(
-            f"{scheduler.name} declares may={scheduler.may!s}, but it also used"
-            f" {', '.join(str(one.name) for one in undeclared)}; expected may = {flags}"
+            f"{scheduler.name} declares the capabilities {scheduler.capabilities!s}, but it also used"
+            f" {', '.join(str(one.name) for one in undeclared)}; expected capabilities = {flags}"
         )
 
 
-def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, drive: bool = True) -> None:
-    """Simulate until every job has finished.
+def run(sim: Simulator, scheduler: Scheduler, rng: np.random.Generator, compiled: bool = True) -> None:
+    """Simulate with a scheduler until every job has finished.
 
     Args:
         sim: at time zero.
-        scheduler: reset first.
-        rng: for schedulers that draw.
-        drive: let a `DrivingScheduler` run by itself; False calls `decide` each time.
+        scheduler: is reset first.
+        rng: source of the scheduler's random numbers.
+        compiled: let a `CompiledScheduler` run by itself; False calls `decide` at every decision point.
 
     Raises:
-        PluginError: the scheduler's `may` is not made of `Powers`; nothing has run then.
-        SchedulerError: the scheduler leaves jobs waiting for ever, looks at what it did not declare, or has
-            done what it did not declare.
-        PlacementError: it names GPUs the cluster cannot give.
+        PluginError: the scheduler's `capabilities` are not made of `Capabilities`. Nothing has run then.
+        SchedulerError: the scheduler leaves jobs waiting for ever, or did what its `capabilities` exclude.
+        ObservabilityError: the scheduler read a column that its `observability` excludes.
+        PlacementError: an allocation names GPUs that are missing or taken.
     """
-    require_powers(scheduler)
-    knows = scheduler.information
-    scheduler.reset(sim.cluster, sim.jobs.as_known(knows), rng)
-    if drive and isinstance(scheduler, DrivingScheduler):
-        scheduler.drive(sim)
-        _check_powers(sim, scheduler, Powers.STARTS)
-        return
-    used = Powers.STARTS
-    while not sim.done:
-        allocations = scheduler.decide(sim.view(knows))
-        sim.apply(allocations)
-        for allocation in allocations:
-            used |= powers_used(sim, allocation)
-        if not sim.done:
-            sim.advance()
-    _check_powers(sim, scheduler, used)
+    check_capabilities(scheduler)
+    observability = scheduler.observability
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(observability), rng)
+    used = Capabilities.START
+    if compiled and isinstance(scheduler, CompiledScheduler):
+        scheduler.run_compiled(sim)
+    else:
+        while not sim.done:
+            allocations = scheduler.decide(sim.view(observability))
+            sim.apply(allocations)
+            for allocation in allocations:
+                used |= used_capabilities(sim, allocation)
+            if not sim.done:
+                sim.advance()
+    _check_used_capabilities(sim, scheduler, used)

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from ringyard.cluster import Cluster as Cluster
     from ringyard.errors import RingyardError as RingyardError
     from ringyard.fabric import Fabric as Fabric
-    from ringyard.information import Information as Information
     from ringyard.jobs import JobSpec as JobSpec
     from ringyard.jobs import JobTable as JobTable
     from ringyard.mdp.actions import Actions as Actions
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ringyard.mdp.observations import queue_and_cluster as queue_and_cluster
     from ringyard.mdp.vector import ClusterVectorEnv as ClusterVectorEnv
     from ringyard.mdp.wrappers import ActionMaskObservation as ActionMaskObservation
+    from ringyard.observability import Observability as Observability
     from ringyard.performance import PerformanceModel as PerformanceModel
     from ringyard.performance import ideal as ideal
     from ringyard.performance import ring_contention as ring_contention
@@ -42,7 +42,7 @@ _FOUND_IN = {
     "cluster": ("Cluster",),
     "errors": ("RingyardError",),
     "fabric": ("Fabric",),
-    "information": ("Information",),
+    "observability": ("Observability",),
     "jobs": ("JobSpec", "JobTable"),
     "mdp.actions": ("Actions", "Scores"),
     "mdp.env": ("ClusterEnv",),

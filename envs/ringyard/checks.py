@@ -3,7 +3,7 @@
     @checked("workload")
     @dataclass(frozen=True)
     class Synthetic:
-        num_jobs: Count
+        num_jobs: PositiveInt
         load: Positive = 1.0
 
 `Annotated` adds an interval to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping
@@ -35,15 +35,15 @@ from ringyard.errors import ConfigurationError
 T = TypeVar("T", bound=Callable[..., Any])
 
 Positive = Annotated[float, "(0, inf)"]
-Amount = Annotated[float, "[0, inf)"]
-Share = Annotated[float, "[0, 1]"]
+NonNegative = Annotated[float, "[0, inf)"]
+Fraction = Annotated[float, "[0, 1]"]
 #: as many as records count
-Count = Annotated[int, "[1, 2147483647]"]
-Whole = Annotated[int, "[0, 2147483647]"]
+PositiveInt = Annotated[int, "[1, 2147483647]"]
+NonNegativeInt = Annotated[int, "[0, 2147483647]"]
 Bytes = Annotated[int, "[0, 1000000000000000]"]
 
 #: {name: weight}, drawn by
-Weights = Annotated[Mapping[str, Amount], "of positive sum"]
+Weights = Annotated[Mapping[str, NonNegative], "of positive sum"]
 
 Seed = Annotated[int, "[0, 9223372036854775807]"]
 
@@ -195,7 +195,7 @@ def require(name: str, value: Any, annotation: Any) -> None:
     Args:
         name: of the parameter for the error.
         value: its value.
-        annotation: `Positive`, `Count | None`, `Annotated[float, "(0, 1]"]`, a class ...
+        annotation: `Positive`, `PositiveInt | None`, `Annotated[float, "(0, 1]"]`, a class ...
     """
     try:
         _adapter(annotation).validate_python(value)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Seed, Whole, checked, require
+from ringyard.checks import NonNegativeInt, PositiveInt, Seed, checked, require
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
@@ -62,7 +62,7 @@ class Cluster:
     memory_bandwidth_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
     ram_bytes_per_server: tuple[_Bytes, ...] = ()
     storage_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
-    rack_of_server: tuple[Whole, ...] = ()
+    rack_of_server: tuple[NonNegativeInt, ...] = ()
     uplink_oversubscription: _Oversubscription = 1.0
     jobs_per_gpu: _Sharing = 1
 
@@ -111,7 +111,7 @@ class Cluster:
         memory_bandwidth_bytes_per_second: _BytesPerSecond | None = None,
         ram_bytes_per_server: _Bytes | None = None,
         storage_bytes_per_second: _BytesPerSecond | None = None,
-        servers_per_rack: Count | None = None,
+        servers_per_rack: PositiveInt | None = None,
         uplink_oversubscription: _Oversubscription = 1.0,
         jobs_per_gpu: _Sharing = 1,
     ) -> Self:
@@ -132,7 +132,7 @@ class Cluster:
     def of_groups(
         cls,
         groups: Sequence[Mapping[str, Any]],
-        servers_per_rack: Count | None = None,
+        servers_per_rack: PositiveInt | None = None,
         uplink_oversubscription: _Oversubscription = 1.0,
         jobs_per_gpu: _Sharing = 1,
     ) -> Self:

@@ -21,7 +21,7 @@ class SchedulerError(RingyardError):
     """A scheduler leaves jobs waiting for ever, or cannot serve a workload."""
 
 
-class InformationError(SchedulerError):
+class ObservabilityError(SchedulerError):
     """A scheduler looks at what it did not declare to know."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, checked, shown
+from ringyard.checks import NonNegative, checked, shown
 from ringyard.compiled import FloatVector, kernel
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -39,7 +39,7 @@ class Fabric:
     """
 
     bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
-    latency_seconds: Amount = 0.0
+    latency_seconds: NonNegative = 0.0
     source: str = ""
 
     def __post_init__(self) -> None:

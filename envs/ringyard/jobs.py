@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.checks import NumberRange, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
-from ringyard.information import COLUMNS, Information, check_known
+from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.profiles import catalogue, figures, model_id
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
@@ -364,13 +364,13 @@ class JobTable:
             columns = {name: np.where(without, getattr(self, name), new) for name, new in columns.items()}
         return replace(self, model_ids=model_ids, **columns)  # type: ignore[arg-type]
 
-    def as_known(self, knows: Information) -> "JobTable":
-        """Return the same jobs for a scheduler; columns that it did not declare raise an InformationError.
+    def restricted_to(self, observability: Observability) -> "JobTable":
+        """Return the same jobs for a scheduler; columns that it did not declare raise an ObservabilityError.
 
         The table includes jobs that have not arrived, because priorities are given to all rows at once. A
         decision may use a row only once its job is submitted.
         """
-        return _KnownJobs(self, knows)
+        return _RestrictedJobTable(self, observability)
 
     @property
     def gpu_seconds_distribution(self) -> NDArray[np.float64]:
@@ -588,16 +588,16 @@ def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
     return np.array([f"{prefix}{position}" for position in range(count)])
 
 
-class _KnownJobs(JobTable):
-    """A table that hides the columns that were not declared; made by `JobTable.as_known`."""
+class _RestrictedJobTable(JobTable):
+    """A table that hides the columns that were not declared; made by `JobTable.restricted_to`."""
 
-    def __init__(self, table: JobTable, knows: Information) -> None:
-        self.__dict__.update(_table=table, _knows=knows)
+    def __init__(self, table: JobTable, observability: Observability) -> None:
+        self.__dict__.update(_table=table, _observability=observability)
 
     def __getattribute__(self, name: str) -> Any:
         """Return a column of the table behind, if it was declared."""
         if name not in COLUMNS:
             return object.__getattribute__(self, name)
         hidden = object.__getattribute__(self, "__dict__")
-        check_known(name, hidden["_knows"])
+        check_column(name, hidden["_observability"])
         return getattr(hidden["_table"], name)

@@ -10,10 +10,12 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Positive, checked, shown
+from ringyard.checks import NonNegative, Positive, checked, shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
+
+_StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, NonNegative, NonNegative]
 
 
 @checked("profile.gpus")
@@ -31,10 +33,10 @@ class GpuFigures:
             iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
     """
 
-    fixed_seconds: Amount
-    sample_seconds: Amount
+    fixed_seconds: NonNegative
+    sample_seconds: NonNegative
     source: str
-    sharing: Mapping[Positive, tuple[Amount, Amount]] = field(default_factory=dict)
+    sharing: Mapping[Positive, tuple[NonNegative, NonNegative]] = field(default_factory=dict)
 
     @property
     def derived(self) -> bool:
@@ -87,29 +89,29 @@ class ModelProfile:
     """
 
     name: str
-    gradient_bytes: Amount
+    gradient_bytes: NonNegative
     batch_size: Positive
     gpus: Mapping[str, GpuFigures]
     sources: Mapping[str, Any]
     task: str = ""
-    parameters: Amount | None = None
+    parameters: NonNegative | None = None
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
     min_batch: Positive | None = None
     max_batch: Positive | None = None
     noise_scale: Positive | None = None
     samples_per_core_second: Positive | None = None
-    loading_serial_share: Amount | None = None
-    sample_bytes: Amount | None = None
+    loading_serial_share: NonNegative | None = None
+    sample_bytes: NonNegative | None = None
     dataset_bytes: Positive | None = None
-    bandwidth_per_core: Amount | None = None
-    fixed_memory_bytes: Amount | None = None
-    sample_memory_bytes: Amount | None = None
-    restart_seconds: Amount | None = None
-    restart_seconds_per_doubling: Amount | None = None
+    bandwidth_per_core: NonNegative | None = None
+    fixed_memory_bytes: NonNegative | None = None
+    sample_memory_bytes: NonNegative | None = None
+    restart_seconds: NonNegative | None = None
+    restart_seconds_per_doubling: NonNegative | None = None
     final_metric: float | None = None
     metric_half: Positive | None = None
     metric_start: float | None = None
-    step_coefficients: tuple[Amount, Amount, Amount, Amount, Amount, Amount] | None = None
+    step_coefficients: _StepCoefficients | None = None
     server_efficiency: tuple[float, float, float] | None = None
     file: str = ""
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -93,9 +93,9 @@ class Pause:
         jump: more from `RestartCost.jump_gpus` GPUs on.
     """
 
-    seconds: Amount
-    growth: Amount = 0.0
-    jump: Amount = 0.0
+    seconds: NonNegative
+    growth: NonNegative = 0.0
+    jump: NonNegative = 0.0
 
 
 @checked("restart")
@@ -109,8 +109,8 @@ class Figures:
         storage_bytes_per_second: what it is read at; infinity: in no time.
     """
 
-    growth: Amount = 0.0
-    checkpoint_bytes_per_parameter: Amount = 0.0
+    growth: NonNegative = 0.0
+    checkpoint_bytes_per_parameter: NonNegative = 0.0
     storage_bytes_per_second: Positive = 1.0
 
     def growth_of(self, jobs: JobTable) -> NDArray[np.float64]:
@@ -150,8 +150,8 @@ class RestartCost(Pause):
     figures: Figures | None = None
     resize: Pause | None = None
     servers: Pause | None = None
-    cores: Amount = CORES_SECONDS
-    jump_gpus: Count = 1
+    cores: NonNegative = CORES_SECONDS
+    jump_gpus: PositiveInt = 1
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each start after the first, on one GPU."""
@@ -201,10 +201,10 @@ def _pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pau
 
 @checked("restart")
 def constant(
-    seconds: Amount,
-    resize_seconds: Amount | None = None,
-    servers_seconds: Amount | None = None,
-    cores_seconds: Amount = CORES_SECONDS,
+    seconds: NonNegative,
+    resize_seconds: NonNegative | None = None,
+    servers_seconds: NonNegative | None = None,
+    cores_seconds: NonNegative = CORES_SECONDS,
 ) -> RestartCost:
     """Create a cost that is the same for every job on any number of GPUs.
 
@@ -223,15 +223,15 @@ def constant(
 
 @checked("restart")
 def growing(
-    seconds: Amount,
-    growth: Amount = 0.0,
-    jump: Amount = 0.0,
-    jump_gpus: Count = 1,
-    resize_seconds: Amount | None = None,
-    resize_growth: Amount = 0.0,
-    resize_jump: Amount = 0.0,
-    servers_seconds: Amount | None = None,
-    cores_seconds: Amount = CORES_SECONDS,
+    seconds: NonNegative,
+    growth: NonNegative = 0.0,
+    jump: NonNegative = 0.0,
+    jump_gpus: PositiveInt = 1,
+    resize_seconds: NonNegative | None = None,
+    resize_growth: NonNegative = 0.0,
+    resize_jump: NonNegative = 0.0,
+    servers_seconds: NonNegative | None = None,
+    cores_seconds: NonNegative = CORES_SECONDS,
 ) -> RestartCost:
     """Create a cost that depends on the GPUs that a job goes on with.
 
@@ -262,13 +262,13 @@ def growing(
 
 @checked("restart")
 def per_model(
-    default_seconds: Amount,
-    resize_seconds: Amount | None = None,
-    growth: Amount = 4.34,
-    checkpoint_bytes_per_parameter: Amount = 12.0,
+    default_seconds: NonNegative,
+    resize_seconds: NonNegative | None = None,
+    growth: NonNegative = 4.34,
+    checkpoint_bytes_per_parameter: NonNegative = 12.0,
     storage_bytes_per_second: Positive = 109.6e6,
-    servers_seconds: Amount | None = None,
-    cores_seconds: Amount = CORES_SECONDS,
+    servers_seconds: NonNegative | None = None,
+    cores_seconds: NonNegative = CORES_SECONDS,
 ) -> RestartCost:
     """Create a cost from the figures of each job's model; profiles name their sources.
 

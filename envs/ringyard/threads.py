@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, require
+from ringyard.checks import PositiveInt, require
 
 RESULT = TypeVar("RESULT")
 
@@ -35,7 +35,7 @@ def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
         ConfigurationError: not 1 or more.
     """
     global _chosen
-    require("num_threads", num_threads, Count | None)
+    require("num_threads", num_threads, PositiveInt | None)
     _chosen = num_threads
 
 

@@ -70,9 +70,7 @@ def main():
     for name in learners():
         found = learn(name, Hardware(process_group=process_group))
         np.savez(f"{sys.argv[1]}/{name}_{process_group.rank}.npz", **found)
-    if (
-        process_group.size > 1
-    ):  # who keeps the group keeps its threads, which may abort the process as it ends
+    if process_group.size > 1:
         functions = vars(sys.modules["torch.distributed.nn.functional"]).values()
         assert not [
             one for one in functions if dist.group.WORLD in (getattr(one, "__defaults__", None) or ())

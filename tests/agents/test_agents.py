@@ -287,11 +287,11 @@ def test_cloning_matches_the_teacher_and_learning_runs():
 def test_agent_as_scheduler_drives_as_it_decides(tmp_path):
     learner, _ = clone(20, 60)
     ends = []
-    for drive in (True, False):
+    for compiled in (True, False):
         scheduler = AgentScheduler(learner.policy, queue_and_cluster(), setting().actions)
         jobs = WORKLOAD.sample(Cluster.homogeneous(3, 4), np.random.default_rng(5))
         sim = Simulator(Cluster.homogeneous(3, 4), jobs, setting().performance)
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         ends.append(job_times(sim.state, 0, sim.jobs).end_seconds.tolist())
     assert ends[0] == ends[1]
 
@@ -300,11 +300,11 @@ def test_a_preemptive_agent_drives_as_it_decides():
     preemptive = setting(preemptive=True)
     learner = group_relative(preemptive)
     ends, stops = [], []
-    for drive in (True, False):
+    for compiled in (True, False):
         scheduler = AgentScheduler(learner.policy, preemptive.observation, preemptive.actions)
         jobs = WORKLOAD.sample(preemptive.cluster, np.random.default_rng(5))
         sim = Simulator(preemptive.cluster, jobs, preemptive.performance)
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         times = job_times(sim.state, 0, sim.jobs)
         ends.append(times.end_seconds.tolist())
         stops.append(times.num_preemptions.sum())
@@ -322,12 +322,12 @@ def test_an_agent_with_every_move_drives_as_it_decides(name):
     assert network.adjustments == actions.num_adjustments > 0
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 25))
     ends = []
-    for drive in (True, False):
+    for compiled in (True, False):
         scheduler = AgentScheduler(learner.policy, rich.observation, actions)
         sim = Simulator(
             whole.cluster, jobs, whole.performance, whole.restart, seed=5, failures=whole.failures
         )
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         times = job_times(sim.state, 0, sim.jobs)
         ends.append((times.end_seconds.tolist(), times.num_resizes.tolist()))
     assert ends[0] == ends[1]

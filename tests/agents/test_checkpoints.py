@@ -13,7 +13,7 @@ from attacks import hostile_agents
 from conftest import names
 from ringyard import Cluster
 from ringyard.config_folder import config_folder
-from ringyard.errors import CheckpointError
+from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import (
@@ -127,13 +127,23 @@ def test_no_agent_runs_code(tmp_path, trained):
     assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
 
 
+def test_no_file_of_tuned_options_runs_code(tmp_path, trained):
+    """Each payload at each place of a file that is sound without it."""
+    with hostile_agents.trap(tmp_path) as ran:
+        for name, content in hostile_agents.hostile_tuned(tmp_path / "mark"):
+            (tmp_path / name).write_bytes(content())
+            with pytest.raises(RingyardError):
+                hostile_agents.use_tuned(tmp_path / name)
+            assert not ran()
+
+
 def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
     sound = Checkpoint.read(trained / AGENT_FILE)
     known = {"pathlib.Path.touch", "pandas.read_pickle", "torch.load", f"{hostile_agents.MODULE}.Anything"}
     ran = set()
     with hostile_agents.trap(tmp_path) as ran_something:
         for node in hostile_agents.calls(tmp_path / "mark"):
-            if str(node.get("_target_")) in known:
+            if isinstance(node, dict) and str(node.get("_target_")) in known:
                 facts = {**sound.metadata, "parts": {**sound.metadata["parts"], "agent": node}}
                 (tmp_path / AGENT_FILE).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
                 with pytest.raises(CheckpointError):

@@ -95,7 +95,7 @@ def test_simulate_writes_what_it_says(tmp_path, jobs_file):
     out, _ = ringyard(
         tmp_path,
         "simulate",
-        "scheduler=fifo_strict",
+        "scheduler=fifo",
         *csv_workload(jobs_file),
         "output.jobs_csv=out/x.csv",
         "name=run",
@@ -113,7 +113,7 @@ def test_simulate_writes_what_it_says(tmp_path, jobs_file):
     assert datetime.fromisoformat(record["date"]).tzinfo is not None
     assert record["cpu"]
     assert record["cores"] >= 1
-    assert "fifo_strict" in (tmp_path / "runs" / "run" / "config.yaml").read_text()
+    assert "fifo" in (tmp_path / "runs" / "run" / "config.yaml").read_text()
 
 
 BAD = {
@@ -186,7 +186,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
         "workload.window_jobs=null",
         "cluster.num_servers=1",
         "cluster.gpus_per_server=8",
-        "schedulers=[fifo,srtf]",
+        "schedulers=[fifo_backfill,srtf]",
         "seeds=2",
         "workers=2",
         "plots=false",
@@ -205,7 +205,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
     tenants = list(csv.DictReader((tmp_path / "runs" / "run" / "tenants.csv").read_text().splitlines()))
     assert {(row["scheduler"], row["workload"], row["tenant"]) for row in tenants} == {
         (scheduler, workload, vc)
-        for scheduler in ("fifo", "srtf")
+        for scheduler in ("fifo_backfill", "srtf")
         for workload in "01"
         for vc in ids.values()
     }
@@ -304,7 +304,7 @@ def test_train_resume_compare(tmp_path, here):
     here("train", *again, "trust=[toy_learner.ToyLearner]")
     assert json.loads((tmp_path / "runs" / "toy" / "training.json").read_text())["decisions"] == 3000
 
-    same = ["compare", "schedulers=[fifo,sjf@pack,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
+    same = ["compare", "schedulers=[fifo_backfill,sjf@pack,srtf,mine:runs/first,toy:runs/toy]", "seeds=3"]
     same += ["workload.num_jobs=30", "workload.load=10", "cluster.num_servers=4"]
     _, error = here(*same, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
@@ -313,7 +313,9 @@ def test_train_resume_compare(tmp_path, here):
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 rows" in out
     assert "warning: 3 workloads" in out
-    assert re.search(r"vs (fifo|sjf@pack): mean JCT", out)  # no agent is the reference unless one says so
+    assert re.search(
+        r"vs (fifo_backfill|sjf@pack): mean JCT", out
+    )  # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 6  # and the whole
@@ -332,25 +334,25 @@ def test_train_resume_compare(tmp_path, here):
         assert sum(parts) == pytest.approx(float(row["mean_jct"]))
     jct = {
         label: [row["mean_jct"] for row in first if row["scheduler"] == label]
-        for label in ("fifo", "sjf@pack", "mine", "toy")
+        for label in ("fifo_backfill", "sjf@pack", "mine", "toy")
     }
     assert jct["toy"] == jct["sjf@pack"]  # as agents place
-    assert jct["mine"] != jct["fifo"] != jct["sjf@pack"]
+    assert jct["mine"] != jct["fifo_backfill"] != jct["sjf@pack"]
 
 
 def test_agents_are_named(tmp_path):
-    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", "checkpoint=runs/mine", code=2)
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,ppo]", "checkpoint=runs/mine", code=2)
     assert "mine:runs/mine" in error
-    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,ppo]", code=2)
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,ppo]", code=2)
     assert "mine:runs/quickstart" in error
-    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,mine:nowhere]", code=2)
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,mine:nowhere]", code=2)
     assert "no checkpoint nowhere" in error
-    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,a:x,a:y]", code=2)
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,a:x,a:y]", code=2)
     assert "different names" in error
-    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo,sjf:x]", code=2)
+    _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,sjf:x]", code=2)
     assert "a name of its own" in error
     for label in ("../../../out", str(tmp_path / "out"), "..", "a" * 300):
-        _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo,'{label}:x']", code=2)
+        _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo_backfill,'{label}:x']", code=2)
         assert "without /, such as mine" in error
 
 
@@ -393,7 +395,7 @@ def test_an_experiment_is_the_whole_command(tmp_path):
         "evaluate.workloads=2",
     )  # fmt: skip
     same = ["experiment=sharing", "workload.num_jobs=12"]
-    out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo@share,mine:runs/run]", "seeds=2")
+    out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo_backfill@share,mine:runs/run]", "seeds=2")
     assert re.search(r"mine .*sizes, attained service", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
 
@@ -415,7 +417,7 @@ def test_every_experiment_is_simulated(tmp_path, monkeypatch, name):
 
 def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
     _, error = ringyard(
-        tmp_path, "compare", "schedulers=[fifo,lwf_nope]", "seeds=2", "name=bad", *TINY, code=2
+        tmp_path, "compare", "schedulers=[fifo_backfill,lwf_nope]", "seeds=2", "name=bad", *TINY, code=2
     )
     assert "lwf_nope" in error
     assert not (tmp_path / "runs" / "bad" / "runs.csv").exists()

@@ -10,7 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from conftest import ROOT, composed, names
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.config.schema import check_groups
 
 #: {words: what the one line on standard error has to say}
@@ -32,7 +32,7 @@ WRONG = {
     "compare scheduler.power=2": "this command has no scheduler=, but several schedulers",
     "compare seed": "'seed' is no SETTING=VALUE",
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
-    "simulate scheduler=fifo scheduler.power=2": "there is no power in scheduler; expected",
+    "simulate scheduler=fifo_backfill scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "there is no nope; expected",
     "simulate cluster=5": "--help GROUP lists its choices",
     "simulate reward=jtc": "reward is 'jtc'; expected jct, or one of",
@@ -104,7 +104,7 @@ def test_bash_completes_commands_groups_choices_and_settings(shell):
 
 
 @pytest.mark.parametrize(
-    "group", [*WORLD, "action", "observation", "reward", "scheduler", "placement", "agent"]
+    "group", [*ENVIRONMENT_GROUPS, "action", "observation", "reward", "scheduler", "placement", "agent"]
 )
 def test_what_ships_calls_what_there_is(group):
     for name in names(group):
@@ -140,7 +140,7 @@ def test_every_way_to_name_a_folder_of_ones_own_finds_the_same(way, tmp_path, mo
         "file word": [f"hydra.searchpath=[file://{tmp_path}/own]"],
         "yaml": ["--config-dir", "with", "--config-name", "my_compare"],
     }[way]
-    assert main(["compare", *words, "schedulers=[fifo,mine@pack]", *TINY, "name=run"]) == 0, (
+    assert main(["compare", *words, "schedulers=[fifo_backfill,mine@pack]", *TINY, "name=run"]) == 0, (
         capsys.readouterr()
     )
     assert "mine" in (tmp_path / "runs" / "run" / "table.csv").read_text()

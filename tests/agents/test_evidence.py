@@ -7,9 +7,15 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import CONF, ROOT, composed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config, scheduler_names
-from ringyard_agents.evaluation.evaluate import Task, evaluate
-from ringyard_agents.evaluation.selection import benchmarks
+from ringyard_agents.config.compose import (
+    ENVIRONMENT_GROUPS,
+    SchedulerEntry,
+    scheduler_config,
+    scheduler_names,
+    to_plain,
+)
+from ringyard_agents.evaluation.evaluate import EvaluationTask, run_task
+from ringyard_agents.evaluation.selection import benchmark_experiments
 
 LOST_TO = {
     "contention": "contention",
@@ -34,7 +40,7 @@ def physics(pages):
 
 
 def test_pages_name_benchmarks_and_schedulers(physics):
-    assert set(physics) <= set(benchmarks())
+    assert set(physics) <= set(benchmark_experiments())
     for one in physics.values():
         assert {one.ignores.partition("@")[0], one.heeds, *one.left_out} <= set(scheduler_names())
         assert one.heeds not in one.left_out
@@ -42,11 +48,13 @@ def test_pages_name_benchmarks_and_schedulers(physics):
 
 def test_a_page_says_what_ignoring_the_question_costs(pages, monkeypatch):
     """Parts of a row add up to its mean JCT; who ignores the question loses by it, with the physics on."""
-    monkeypatch.setattr(pages, "scheduler_names", lambda: ["fifo", "smallest_work", "para_max"])
+    monkeypatch.setattr(pages, "scheduler_names", lambda: ["fifo_backfill", "smallest_work", "para_max"])
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         text = pages.page("contention", 1, 1)
-    assert re.search(r"`fifo@spread` ignores .* is \d+ % above .*; with this physics off, equal to it", text)
+    assert re.search(
+        r"`fifo_backfill@spread` ignores .* is \d+ % above .*; with this physics off, equal to it", text
+    )
     on, off = (part.split("\n\n")[1 + first] for first, part in enumerate(text.split("## ")[1:]))
     for table in (on, off):
         head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
@@ -60,16 +68,20 @@ def test_a_page_says_what_ignoring_the_question_costs(pages, monkeypatch):
 
 @pytest.mark.parametrize(("preset", "part"), LOST_TO.items())
 def test_what_is_switched_off_costs_nothing(physics, preset, part):
-    entry = {"contention": "fifo@spread", "sharing": "fifo@share_any", "elastic": "elastic_dp"}.get(
-        preset, "fifo"
-    )
+    entry = {
+        "contention": "fifo_backfill@spread",
+        "sharing": "fifo_backfill@share_any",
+        "elastic": "elastic_dp",
+    }.get(preset, "fifo_backfill")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        scheduler = plain(scheduler_config(Entry.read(entry)))
+        scheduler = to_plain(scheduler_config(SchedulerEntry.read(entry)))
     lost = []
     for overrides in ((), physics[preset].overrides):
         config = composed("compare", f"experiment={preset}", *overrides)
-        world = {group: plain(config[group]) for group in WORLD}
-        lost.append(getattr(evaluate(Task(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}"))
+        world = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
+        lost.append(
+            getattr(run_task(EvaluationTask(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}")
+        )
     assert abs(lost[0]) > 5.0
     assert abs(lost[1]) < 1e-6

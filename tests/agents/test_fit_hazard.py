@@ -12,11 +12,11 @@ from ringyard.workloads import ModelMix, Replay
 from ringyard_agents.cli import main
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.predictors.fit_hazard import Lives, fit_network, marginal_rates
-from ringyard_agents.predictors.hazard_file import read_hazards, write_hazards
+from ringyard_agents.predictors.hazard_file import read_survival_estimate, write_hazards
 from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.tools.hazards import PARAMETERS
+from ringyard_baselines.tools.survival import PARAMETERS
 from ringyard_baselines.tools.tenants import BINS, EDGES, FEATURES
 
 
@@ -72,7 +72,7 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
     file = tmp_path / "mine" / "hazard.safetensors"
     assert main(["fit-hazard", *words, *small, "name=fit", "source=another"]) == 2
     assert "fit has a run with source=made, now it is another" in capsys.readouterr().err
-    again = read_hazards(file)
+    again = read_survival_estimate(file)
     later = Replay(trace, ModelMix(), window_jobs=150, load=2.0, part=(0.7, 1.0))
     jcts = []
     for seed in range(4):
@@ -95,7 +95,7 @@ def test_loads_of_a_workload_that_has_none_are_refused(tmp_path, monkeypatch, ca
 
 
 def test_files(tmp_path):
-    shipped = read_hazards()
+    shipped = read_survival_estimate()
     assert leaf("scheduler", "allocator_hazard").allocator.estimate.parameters.tolist() == (
         shipped.parameters.tolist()
     )
@@ -103,10 +103,10 @@ def test_files(tmp_path):
     network = {name: rng.normal(size=shape) for name, shape in PARAMETERS.items()}
     write_hazards(tmp_path / "a.safetensors", network, {"source": "drawn"})
     expected = np.concatenate([*(network[name].astype(np.float32).ravel() for name in PARAMETERS), EDGES])
-    assert read_hazards(tmp_path / "a.safetensors").parameters.tolist() == expected.tolist()
+    assert read_survival_estimate(tmp_path / "a.safetensors").parameters.tolist() == expected.tolist()
     Checkpoint({}, {"kind": "agent"}).write(tmp_path / "b.safetensors")
     with pytest.raises(ConfigurationError, match="is no hazard network; expected a file of"):
-        read_hazards(tmp_path / "b.safetensors")
+        read_survival_estimate(tmp_path / "b.safetensors")
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        read_hazards(tmp_path / "none")
+        read_survival_estimate(tmp_path / "none")
     assert len(EDGES) == BINS + 1

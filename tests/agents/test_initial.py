@@ -26,7 +26,7 @@ from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
 SCORES = ["workload.num_jobs=6", "action=scores", "observation=live_jobs"]
-JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo]"]
+JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo_backfill]"]
 FIRST = [
     "train", "name=first", *WORLD, *JUDGED, "action=scores", "observation=live_jobs", "agent=evolution",
     "action.allocator.gamma=0.3", "agent.network.width=5", "agent.noise_std=0.5", "total_decisions=600",

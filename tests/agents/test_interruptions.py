@@ -20,14 +20,14 @@ from attacks.interruptions import alive, complaint, differences, expect_success,
 from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
-from ringyard_agents.command_line import OF_AGENTS, exit_code
+from ringyard_agents.command_line import AGENT_LIBRARIES, exit_code
 from ringyard_agents.evaluation import result_cache
-from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import cache_result, cached_results, fingerprints
 
 WORDS = [
-    "compare", "schedulers=[fifo,sjf,tiresias]", "seeds=8", "workload.num_jobs=200", "workers=2",
+    "compare", "schedulers=[fifo_backfill,sjf,tiresias]", "seeds=8", "workload.num_jobs=200", "workers=2",
     "tensorboard=false", "name=mine",
 ]  # fmt: skip
 
@@ -133,7 +133,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
 
 def test_results_are_read_back_bit_for_bit(tmp_path):
     task = tasks()[1]
-    result = evaluate(task)
+    result = run_task(task)
     result = replace(result, metrics=replace(result.metrics, worst_fairness=float("nan"), makespan=0.1 + 0.2))
     file = tmp_path / "measured.jsonl"
     cache_result(file, "a", result)
@@ -239,7 +239,14 @@ def inside(tmp_path, monkeypatch):
     return tmp_path
 
 
-SMALL = ["compare", "schedulers=[fifo,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "plots=false"]
+SMALL = [
+    "compare",
+    "schedulers=[fifo_backfill,sjf]",
+    "seeds=2",
+    "workload.num_jobs=20",
+    "workers=1",
+    "plots=false",
+]
 SMALL += ["tensorboard=false", "name=mine"]
 
 
@@ -325,9 +332,9 @@ sys.meta_path.insert(0, NoTorch())
 for name in ("stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
     sys.modules[name] = None
 from ringyard_agents.cli import main
-small = ["schedulers=[fifo,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
+small = ["schedulers=[fifo_backfill,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
 codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit"]), main(["validate", "."])]
-codes += [main(["compare", "schedulers=[fifo,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
+codes += [main(["compare", "schedulers=[sjf,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
 codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]
 print(codes)
 """
@@ -351,4 +358,4 @@ def test_a_base_install_compares_and_says_what_else_is_needed(tmp_path):
 def test_what_a_base_install_lacks_is_known():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     modules = {requirement.partition(">")[0].replace("-", "_") for requirement in wanted["agents"]}
-    assert modules <= OF_AGENTS
+    assert modules <= AGENT_LIBRARIES

@@ -13,8 +13,8 @@ from scipy.stats import trim_mean
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.report.learning_curves import groups_of
-from ringyard_agents.report.plots import _worlds
+from ringyard_agents.report.learning_curves import group_by_settings
+from ringyard_agents.report.plots import _join_comparisons
 from ringyard_agents.report.time_series import (
     Band,
     band_of_means,
@@ -22,7 +22,7 @@ from ringyard_agents.report.time_series import (
     band_of_shares,
     interquartile_mean,
 )
-from ringyard_agents.runs.run_index import find_runs, names_of
+from ringyard_agents.runs.run_index import find_runs, short_names
 
 RNG = np.random.default_rng(0)
 
@@ -81,7 +81,7 @@ def training(folder, seed, agent, rate, values=(9.0, 7.0), baselines=None):
     (folder / "tensorboard").mkdir(parents=True)
     rows = {"decisions": [0, 50, 100 + seed], "eval/mean_jct": [values[0], np.nan, values[1]]}
     pd.DataFrame(rows).to_csv(folder / "tensorboard/progress.csv", index=False)
-    summary = {"metric": "mean_jct", "baselines": baselines or {"fifo": 10.0}}
+    summary = {"metric": "mean_jct", "baselines": baselines or {"fifo_backfill": 10.0}}
     (folder / "training.json").write_text(json.dumps(summary))
     settings = {"seed": seed, "name": folder.name, "agent": {"_target_": f"x.{agent}", "learning_rate": rate}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
@@ -93,17 +93,17 @@ def test_seeds_of_one_variant_are_one_curve(tmp_path):
     trained, compared, _ = find_runs([str(tmp_path / "sweep"), str(tmp_path / "sweep" / "0")])
     assert compared == []
     assert trained[0].curve.to_numpy().tolist() == [[0, 9], [100, 7]]
-    groups = groups_of(trained)
+    groups = group_by_settings(trained)
     assert {label: [one.settings["seed"] for one in some] for label, some in groups.items()} == {
         "agent=A": [0, 1],
         "agent=B": [0],
     }
-    assert list(groups_of(trained[:2])) == ["agent"]
-    assert list(groups_of(trained[:1])) == ["0"]
+    assert list(group_by_settings(trained[:2])) == ["agent"]
+    assert list(group_by_settings(trained[:1])) == ["0"]
     same = [replace(one, settings={**one.settings, "agent._target_": "x.A"}) for one in trained]
-    assert list(groups_of(same)) == ["learning_rate=0.1", "learning_rate=0.2"]
+    assert list(group_by_settings(same)) == ["learning_rate=0.1", "learning_rate=0.2"]
     other = replace(same[0], folder=tmp_path, settings={**trained[0].settings, "agent.learning_rate": 0.3})
-    assert [len(some) for some in groups_of([*trained, other]).values()] == [2, 1, 1]
+    assert [len(some) for some in group_by_settings([*trained, other]).values()] == [2, 1, 1]
 
 
 def comparison(folder, jcts, bound=1.0):
@@ -127,14 +127,14 @@ def comparison(folder, jcts, bound=1.0):
 
 
 def test_comparisons_on_the_same_workloads_lie_on_each_other(tmp_path):
-    comparison(tmp_path / "runs/a", {"fifo": [3.0, 4.0], "sjf": [2.0, 3.0]})
-    comparison(tmp_path / "runs/b", {"fifo": [3.0, 4.0], "sjf": [2.5, 3.0]})
-    comparison(tmp_path / "runs/c", {"fifo": [9.0, 8.0]}, bound=5.0)
+    comparison(tmp_path / "runs/a", {"fifo_backfill": [3.0, 4.0], "sjf": [2.0, 3.0]})
+    comparison(tmp_path / "runs/b", {"fifo_backfill": [3.0, 4.0], "sjf": [2.5, 3.0]})
+    comparison(tmp_path / "runs/c", {"fifo_backfill": [9.0, 8.0]}, bound=5.0)
     _, compared, _ = find_runs([str(tmp_path)])
-    worlds = _worlds(compared)
+    worlds = _join_comparisons(compared)
     assert {name: runs["scheduler"].unique().tolist() for name, (runs, _) in worlds.items()} == {
-        "a": ["fifo", "sjf", "sjf (b)"],
-        "c": ["fifo"],
+        "a": ["fifo_backfill", "sjf", "sjf (b)"],
+        "c": ["fifo_backfill"],
     }
     assert len(worlds["a"][1]) == 2 * len(worlds["a"][0])
     assert set(worlds["a"][1]["job_id"]) == {"001", "002"}
@@ -142,11 +142,11 @@ def test_comparisons_on_the_same_workloads_lie_on_each_other(tmp_path):
 
 def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    comparison(tmp_path / "runs/a", {"fifo": [3.0, 4.0], "sjf": [2.0, 3.0]})
-    comparison(tmp_path / "runs/c", {"fifo": [9.0, 8.0]}, bound=5.0)
+    comparison(tmp_path / "runs/a", {"fifo_backfill": [3.0, 4.0], "sjf": [2.0, 3.0]})
+    comparison(tmp_path / "runs/c", {"fifo_backfill": [9.0, 8.0]}, bound=5.0)
     training(tmp_path / "runs/t0", 0, "A", 0.1)
     training(tmp_path / "runs/t1", 1, "A", 0.1, (8.0, 6.0))
-    training(tmp_path / "runs/other", 1, "A", 0.1, baselines={"fifo": 11.0})
+    training(tmp_path / "runs/other", 1, "A", 0.1, baselines={"fifo_backfill": 11.0})
     assert main(["plot", "runs", "--out", "deep/plots", "--format", "svg"]) == 0
     names = {f"learning_curves_{k}" for k in (0, 1)} | {"performance_profile", "interquartile_means"}
     names |= {f"{name}_{world}" for name in ("jct_distribution", "losses") for world in "ac"}
@@ -177,7 +177,7 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
         ("tensorboard/progress.csv", "decisions,eval/mean_jct\n1,x\n"),
         ("config.yaml", ""),
         ("training.json", '{"metric": "mean_jct", "baselines": null}'),
-        ("training.json", '{"metric": "mean_jct", "baselines": {"fifo": "x"}}'),
+        ("training.json", '{"metric": "mean_jct", "baselines": {"fifo_backfill": "x"}}'),
         ("training.json", "[]"),
         ("training.json", "[" * 100_000),
         ("tensorboard/progress.csv", "decisions,eval/mean_jct\n1,2\n3,"),
@@ -190,7 +190,9 @@ def test_a_training_run_that_is_not_whole_is_said_in_one_line(tmp_path, file, te
         find_runs([str(tmp_path)])
 
 
-@pytest.mark.parametrize("runs", ["", "fifo,0,abc,1,0\n", "fifo,0,1,1,0\nsjf,0,", "fifo,0,1,1,0\nsjf\n"])
+@pytest.mark.parametrize(
+    "runs", ["", "fifo_backfill,0,abc,1,0\n", "fifo_backfill,0,1,1,0\nsjf,0,", "fifo_backfill,0,1,1,0\nsjf\n"]
+)
 def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
     (tmp_path / "runs.csv").write_text(f"scheduler,workload,mean_jct,bound_mean_jct,blocking_rate\n{runs}")
     (tmp_path / "jobs.csv").write_text("scheduler,workload,jct,outcome,job_id\n")
@@ -199,6 +201,6 @@ def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
 
 
 def test_names_are_the_parts_that_differ(tmp_path):
-    assert names_of([tmp_path / "a"]) == ["a"]
-    assert names_of([tmp_path / "x/a", tmp_path / "x/b/c"]) == ["a", "b/c"]
-    assert names_of([tmp_path / "x", tmp_path / "x/b"]) == ["x", "x/b"]
+    assert short_names([tmp_path / "a"]) == ["a"]
+    assert short_names([tmp_path / "x/a", tmp_path / "x/b/c"]) == ["a", "b/c"]
+    assert short_names([tmp_path / "x", tmp_path / "x/b"]) == ["x", "x/b"]

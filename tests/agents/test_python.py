@@ -9,13 +9,13 @@ from hydra.utils import instantiate
 import ringyard_agents
 from conftest import composed
 from ringyard import ClusterEnv
-from ringyard.errors import CheckpointError, ConfigurationError, InformationError
+from ringyard.errors import CheckpointError, ConfigurationError, ObservabilityError
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import consolidate
 from ringyard.sim.placement_plan import PlacementPlan
-from ringyard_agents.evaluation.compare import comparisons
-from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.compare import plan_comparisons
+from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.learning.agent_file import agent_parts, save_agent
 from ringyard_agents.learning.learner import adapt_env_config, weights_with_spaces
@@ -107,16 +107,16 @@ def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_initialized():
-        tasks = comparisons(ComparisonRequest.read(config))[""].tasks
-    assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
+        tasks = plan_comparisons(ComparisonRequest.read(config))[""].tasks
+    assert frame["mean_jct"].tolist() == [run_task(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]
 
 
 def test_a_scheduler_is_an_object_that_decides():
     mine = ringyard_agents.evaluate(InOrder(), seeds=2, overrides=SMALL)
-    fifo = ringyard_agents.evaluate("fifo@consolidate", seeds=2, overrides=SMALL)
+    fifo_backfill = ringyard_agents.evaluate("fifo_backfill@consolidate", seeds=2, overrides=SMALL)
     assert mine["scheduler"].unique().tolist() == ["InOrder"]
-    assert mine["mean_jct"].tolist() == fifo["mean_jct"].tolist()
+    assert mine["mean_jct"].tolist() == fifo_backfill["mean_jct"].tolist()
     table = ringyard_agents.compare([InOrder(), "sjf@consolidate"], seeds=2, overrides=SMALL)
     means = table.set_index("scheduler")["mean_jct"]
     assert means["InOrder"] == pytest.approx(mine["mean_jct"].mean())
@@ -129,7 +129,7 @@ def test_a_scheduler_says_what_it_knows():
         def decide(self, view):
             return super().decide(view) if view.predicted_seconds.any() else []
 
-    with pytest.raises(InformationError, match="PREDICTIONS"):
+    with pytest.raises(ObservabilityError, match="PREDICTIONS"):
         ringyard_agents.evaluate(Curious(), seeds=1, overrides=SMALL)
 
 
@@ -147,17 +147,20 @@ def test_agents_are_measured_like_schedulers():
     [
         ({"scheduler": InOrder}, "expected a name such as"),
         ({"scheduler": "fifoo"}, "fifoo"),
-        ({"scheduler": "fifo", "preset": "sharin"}, "unknown experiment 'sharin'"),
-        ({"scheduler": "fifo", "seeds": 0}, "seeds"),
-        ({"scheduler": "fifo", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
-        ({"scheduler": "fifo", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),
-        ({"scheduler": "fifo", "overrides": ["+cluster.servers=3"]}, "cluster.*servers"),
-        ({"scheduler": "fifo", "overrides": ["seeds=3"]}, "seeds=3 has no effect here; give the argument"),
+        ({"scheduler": "fifo_backfill", "preset": "sharin"}, "unknown experiment 'sharin'"),
+        ({"scheduler": "fifo_backfill", "seeds": 0}, "seeds"),
+        ({"scheduler": "fifo_backfill", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
+        ({"scheduler": "fifo_backfill", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),
+        ({"scheduler": "fifo_backfill", "overrides": ["+cluster.servers=3"]}, "cluster.*servers"),
         (
-            {"scheduler": "fifo", "overrides": ["workers=0"]},
+            {"scheduler": "fifo_backfill", "overrides": ["seeds=3"]},
+            "seeds=3 has no effect here; give the argument",
+        ),
+        (
+            {"scheduler": "fifo_backfill", "overrides": ["workers=0"]},
             "workers=0 has no effect here",
         ),
-        ({"scheduler": "fifo", "overrides": "seed=1"}, r"expected a list, such as \['seed=1'\]"),
+        ({"scheduler": "fifo_backfill", "overrides": "seed=1"}, r"expected a list, such as \['seed=1'\]"),
     ],
 )
 def test_bad_input_is_a_sentence(given, said):
@@ -167,12 +170,12 @@ def test_bad_input_is_a_sentence(given, said):
 
 def test_comparisons_want_several_of_different_names():
     with pytest.raises(ConfigurationError, match="different names"):
-        ringyard_agents.compare(["fifo", "fifo"])
-    with pytest.raises(ConfigurationError, match=r"expected a list, such as \['fifo'\]"):
-        ringyard_agents.compare("fifo")
+        ringyard_agents.compare(["fifo_backfill", "fifo_backfill"])
+    with pytest.raises(ConfigurationError, match=r"expected a list, such as \['fifo_backfill'\]"):
+        ringyard_agents.compare("fifo_backfill")
     with pytest.raises(ConfigurationError, match=r"schedulers is None; expected a list, such as \['fifo'\]"):
         ringyard_agents.compare(None)
-    with pytest.raises(ConfigurationError, match="reference is 'sjf'; expected one of fifo"):
-        ringyard_agents.compare(["fifo"], seeds=1, overrides=SMALL, reference="sjf")
+    with pytest.raises(ConfigurationError, match="reference is 'sjf'; expected one of fifo_backfill"):
+        ringyard_agents.compare(["fifo_backfill"], seeds=1, overrides=SMALL, reference="sjf")
     with pytest.raises(AttributeError, match="no attribute 'evaluat'"):
         ringyard_agents.evaluat  # noqa: B018

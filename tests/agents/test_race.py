@@ -13,31 +13,31 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
-from ringyard_agents.evaluation.compare import _mean_of_first, comparisons
-from ringyard_agents.evaluation.evaluate import Task, build, run_all, simulator
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
+from ringyard_agents.evaluation.compare import _mean_of_first, plan_comparisons
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, make_simulator, run_tasks
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.evaluation.selection import (
-    SEED_OFFSET,
+    COMPARISON_SEED_OFFSET,
     ComparisonRequest,
-    agents_for,
-    benchmarks,
-    drawn_for,
-    entries_of,
+    benchmark_experiments,
+    pretrained_agents_for,
+    read_entries,
+    workload_environment,
 )
-from ringyard_agents.evaluation.tune import TUNING_SEED
+from ringyard_agents.evaluation.tune import TUNING_SEED_OFFSET
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    TunedConfig,
-    at_best,
+    AlternativeConfig,
+    TunedScheduler,
     format_options,
-    read_best,
-    tuned_for,
-    write_best,
+    read_tuned,
+    tuned_name_for,
+    with_tuned_options,
+    write_tuned,
 )
-from ringyard_agents.learning.agent import powers_of
-from ringyard_agents.report.comparison_table import notes_of_equal_rows
-from ringyard_baselines.scheduler import Powers
+from ringyard_agents.learning.agent import action_capabilities
+from ringyard_agents.report.comparison_table import equal_schedule_notes
+from ringyard_baselines.scheduler import Capabilities
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
 SLOW_WRONG = "schedulers=[{slow:{scheduler:las,options:{round_seconds:-5}}}]"
@@ -52,32 +52,32 @@ def configs():
 
 
 def entries(schedulers):
-    return entries_of(composed("compare", f"schedulers={schedulers}").schedulers)
+    return read_entries(composed("compare", f"schedulers={schedulers}").schedulers)
 
 
 @pytest.mark.parametrize(
-    ("action", "may"),
+    ("action", "capabilities"),
     [
-        ("start", Powers.STARTS),
-        ("start_oldest", Powers.STARTS),
-        ("start_stop", Powers.STOPS),
-        ("sharing", Powers.STOPS),
-        ("partitioning", Powers.RESIZES),
-        ("cores", Powers.STOPS | Powers.CORES),
-        ("elastic", Powers.STOPS | Powers.RESIZES),
-        ("full", Powers.STOPS | Powers.RESIZES | Powers.CORES),
+        ("start", Capabilities.START),
+        ("start_oldest", Capabilities.START),
+        ("start_stop", Capabilities.PREEMPT),
+        ("sharing", Capabilities.PREEMPT),
+        ("partitioning", Capabilities.RESIZE),
+        ("cores", Capabilities.PREEMPT | Capabilities.CORES),
+        ("elastic", Capabilities.PREEMPT | Capabilities.RESIZE),
+        ("full", Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES),
     ],
 )
-def test_what_an_agent_may_do_follows_from_its_actions(action, may):
-    assert powers_of(leaf("action", action)) == may
+def test_what_an_agent_may_do_follows_from_its_actions(action, capabilities):
+    assert action_capabilities(leaf("action", action)) == capabilities
 
 
 def test_entries_have_labels_rules_and_options():
-    found = entries(f"[fifo,{SLOW},mine:runs/a]")
-    assert found["fifo"] == Entry("fifo", "fifo")
-    assert found["slow"] == Entry("slow", "optimus@consolidate", {"round_seconds": 60})
+    found = entries(f"[fifo_backfill,{SLOW},mine:runs/a]")
+    assert found["fifo_backfill"] == SchedulerEntry("fifo_backfill", "fifo_backfill")
+    assert found["slow"] == SchedulerEntry("slow", "optimus@consolidate", {"round_seconds": 60})
     assert found["mine"].is_agent
-    thresholds = Entry("mine", "tiresias", {"thresholds_gpu_seconds": [100.0]})
+    thresholds = SchedulerEntry("mine", "tiresias", {"thresholds_gpu_seconds": [100.0]})
     with configs():
         config = scheduler_config(found["slow"])
         assert scheduler_config(thresholds).thresholds_gpu_seconds == [100.0]  # replaced as a whole
@@ -89,15 +89,18 @@ def test_entries_have_labels_rules_and_options():
 @pytest.mark.parametrize(
     ("schedulers", "said"),
     [
-        ("[{a:{scheduler:fifo},b:{scheduler:sjf}}]", "expected a name such as"),
-        ("[{a:fifo}]", "expected a name such as"),
-        ("[{a:{scheduler:fifo,option:{}}}]", "expected a name such as"),
+        ("[{a:{scheduler:fifo_backfill},b:{scheduler:sjf}}]", "expected a name such as"),
+        ("[{a:fifo_backfill}]", "expected a name such as"),
+        ("[{a:{scheduler:fifo_backfill,option:{}}}]", "expected a name such as"),
         ("[{a:{options:{}}}]", "expected a name such as"),
-        ("[{fifo:{scheduler:sjf}}]", "under the name 'fifo'; expected a name of its own"),
-        ("[{fifo@pack:{scheduler:fifo@consolidate}}]", "under the name 'fifo@pack'"),
-        ("[fifo:runs/a]", "under the name 'fifo'"),
-        ("[{a/b:{scheduler:fifo}}]", "without /"),
-        ("[fifo,fifo]", "of different names"),
+        ("[{fifo_backfill:{scheduler:sjf}}]", "under the name 'fifo_backfill'; expected a name of its own"),
+        (
+            "[{fifo_backfill@pack:{scheduler:fifo_backfill@consolidate}}]",
+            "under the name 'fifo_backfill@pack'",
+        ),
+        ("[fifo_backfill:runs/a]", "under the name 'fifo_backfill'"),
+        ("[{a/b:{scheduler:fifo_backfill}}]", "without /"),
+        ("[fifo_backfill,fifo_backfill]", "of different names"),
         ("[]", "one or more entries"),
     ],
 )
@@ -117,10 +120,10 @@ def test_entries_that_make_no_sense_are_refused(schedulers, said):
 )
 def test_options_name_nothing_that_is_called(options):
     with configs(), pytest.raises(ConfigurationError, match="expected some of round_seconds, each a number"):
-        scheduler_config(Entry("mine", "las", options))
+        scheduler_config(SchedulerEntry("mine", "las", options))
 
 
-FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
+FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
 
 
 @pytest.mark.parametrize(
@@ -128,16 +131,21 @@ FIFO = "scheduler: fifo@pack, options: {}, workloads: 1, mean: 1"
     [
         ("", "it is None; expected a valid dictionary"),
         ("[1]", r"it is \[1\]; expected a valid dictionary"),
-        ("fifo:", "fifo is None; expected a valid dictionary"),
-        ("fifo: {}", "fifo.scheduler is {}; Field required"),
-        ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo@pack'; expected sjf or sjf@rule"),
+        ("fifo_backfill:", "fifo_backfill is None; expected a valid dictionary"),
+        ("fifo_backfill: {}", "fifo_backfill.scheduler is {}; Field required"),
+        ("sjf: {" + FIFO + "}", "sjf.scheduler is 'fifo_backfill@pack'; expected sjf or sjf@rule"),
         (
-            "fifo: {" + FIFO.replace("mean: 1", "mean: much") + "}",
-            "fifo.mean is 'much'; expected a valid number",
+            "fifo_backfill: {" + FIFO.replace("mean: 1", "mean: much") + "}",
+            "fifo_backfill.mean is 'much'; expected a valid number",
         ),
-        ("fifo: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
-        ("fifo: {" + FIFO + ", others: [{" + FIFO + "}]}", "fifo.others.0.change is .*; Field required"),
+        ("fifo_backfill: {" + FIFO.replace("@pack", "@nosuch") + "}", "rule 'nosuch'; expected one of"),
+        (
+            "fifo_backfill: {" + FIFO + ", others: [{" + FIFO + "}]}",
+            "fifo_backfill.others.0.change is .*; Field required",
+        ),
         ("a: [", "while parsing"),
+        ("a: &a [*a]", "recursion"),
+        ("fifo: {" + FIFO + ', options: {a: "${oc.env:HOME}"}}', "without interpolations"),
     ],
 )
 def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
@@ -146,19 +154,19 @@ def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
     with pytest.raises(
         ConfigurationError, match=rf"not as `ringyard tune` writes it: .*{said}(.|\n)*output="
     ):
-        read_best(str(file))
+        read_tuned(str(file))
     with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote, or one of"):
-        read_best(str(tmp_path / "nothing.yaml"))
+        read_tuned(str(tmp_path / "nothing.yaml"))
 
 
 def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     options = {"thresholds_gpu_seconds": [3600.0]}
-    lwf, pack = (Entry(name, name, options) for name in ("tiresias@lwf", "tiresias@pack"))
-    beside = TunedConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
-    found = {"tiresias": Best.of(pack, 12, mean=0.0, others=[beside])}
+    lwf, pack = (SchedulerEntry(name, name, options) for name in ("tiresias@lwf", "tiresias@pack"))
+    beside = AlternativeConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
+    found = {"tiresias": TunedScheduler.of(pack, 12, mean=0.0, others=[beside])}
     file = tmp_path / "best.yaml"
-    write_best(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
-    assert read_best(str(file)) == found
+    write_tuned(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
+    assert read_tuned(str(file)) == found
     assert "&" not in file.read_text()  # no aliases: people read it
 
 
@@ -176,13 +184,19 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
         (("tune", "quick=[nosuch]"), "quick has 'nosuch'; expected some of"),
-        (("tune", "options={fifo:{counted:[true]}}"), "options has fifo, which conf/tune.yaml has not"),
+        (
+            ("tune", "options={fifo_backfill:{counted:[true]}}"),
+            "options has fifo_backfill, which conf/tune.yaml has not",
+        ),
         (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
         ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
-        (("tune", "schedulers=[fifo]", "+options.fifo.counted=[3]"), "fifo.counted is 3; expected true or"),
+        (
+            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.counted=[3]"),
+            "fifo_backfill.counted is 3; expected true or",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_told_before_anything_runs(words, said, tmp_path, monkeypatch, capsys):
@@ -198,30 +212,33 @@ def test_what_makes_no_sense_is_told_before_anything_runs(words, said, tmp_path,
 def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
-            scheduler_config(Entry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*stop_price"):
-            scheduler_config(Entry("mine", "mine:runs/a", {"rounds": 60}))
+            scheduler_config(SchedulerEntry("slow", "optimus", {"rounds": 60}))
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*preemption_price"):
+            scheduler_config(SchedulerEntry("mine", "mine:runs/a", {"rounds": 60}))
         for name in ("trust", "checkpoint", "name", "placement"):
             with pytest.raises(ConfigurationError, match="mine: options"):
-                scheduler_config(Entry("mine", "mine:runs/a", {name: "x"}))
+                scheduler_config(SchedulerEntry("mine", "mine:runs/a", {name: "x"}))
 
 
 def test_a_drawn_cluster_is_drawn_anew_for_each_workload():
-    world = {"cluster": plain(composed("compare", "experiment=sjf_bco").cluster)}
-    clusters = [build(drawn_for(world, 2_000_000, k)["cluster"]) for k in (0, 1, 1)]
+    world = {"cluster": to_plain(composed("compare", "experiment=sjf_bco").cluster)}
+    clusters = [build_object(workload_environment(world, 2_000_000, k)["cluster"]) for k in (0, 1, 1)]
     assert clusters[0] != clusters[1] == clusters[2]
-    assert clusters[1] != build(drawn_for(world, 2_000_001, 0)["cluster"])  # seeds share no clusters
-    usual = {"cluster": plain(composed("compare").cluster)}
-    assert drawn_for(usual, 2_000_000, 1) == usual
+    assert clusters[1] != build_object(
+        workload_environment(world, 2_000_001, 0)["cluster"]
+    )  # seeds share no clusters
+    usual = {"cluster": to_plain(composed("compare").cluster)}
+    assert workload_environment(usual, 2_000_000, 1) == usual
 
 
 def test_failures_are_those_of_seed_and_workload():
     world = {
-        part: plain(composed("compare", "failures=frequent", "workload.num_jobs=40")[part]) for part in WORLD
+        part: to_plain(composed("compare", "failures=frequent", "workload.num_jobs=40")[part])
+        for part in ENVIRONMENT_GROUPS
     }
 
     def first_failure(seed, workload):
-        sim = simulator(world, workload, seed, None)
+        sim = make_simulator(world, workload, seed, None)
         return float(sim.state.clusters["next_change_seconds"][0])
 
     one = first_failure(2_000_000, 1)
@@ -231,20 +248,26 @@ def test_failures_are_those_of_seed_and_workload():
 
 def test_rows_that_do_the_same_are_named():
     config = composed("compare", "cluster.num_servers=1", "workload.num_jobs=20", "workload.load=10")
-    world = {part: plain(config[part]) for part in WORLD}
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     with configs():
         schedulers = {
-            name: plain(scheduler_config(Entry.read(name))) for name in ("fifo@pack", "fifo@spread", "sjf")
+            name: to_plain(scheduler_config(SchedulerEntry.read(name)))
+            for name in ("fifo_backfill@pack", "fifo_backfill@spread", "sjf")
         }
-    tasks = [Task(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
-    (note,) = notes_of_equal_rows(Results.of(run_all(tasks, 1, lambda result: None)).jobs)
-    assert "fifo@pack and fifo@spread" in note  # one server: no rule places otherwise
+    tasks = [EvaluationTask(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
+    (note,) = equal_schedule_notes(Results.of(run_tasks(tasks, 1, lambda result: None)).jobs)
+    assert "fifo_backfill@pack and fifo_backfill@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
 
 
 TUNE = (
     *("tune", "name=tuned", "workload.num_jobs=30", "workload.load=20", "first_seeds=1", "seeds=2", "kept=2"),
-    *("schedulers=[fifo,srtf,las,sjf_bco]", "rules=[consolidate,pack]", "quick=[fifo]", "quick_seeds=3"),
+    *(
+        "schedulers=[fifo_backfill,srtf,las,sjf_bco]",
+        "rules=[consolidate,pack]",
+        "quick=[fifo_backfill]",
+        "quick_seeds=3",
+    ),
     "options={las:{round_seconds:[50.0]}}",
 )
 
@@ -257,11 +280,15 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
     monkeypatch.chdir(tmp_path)
     assert "runs are from before" not in command(*TUNE)
-    best = read_best(str(tmp_path / "runs/tuned/best.yaml"))
-    assert list(best) == ["fifo", "srtf", "las"]  # SJF-BCO defines its placement and has no options here
+    best = read_tuned(str(tmp_path / "runs/tuned/best.yaml"))
+    assert list(best) == [
+        "fifo_backfill",
+        "srtf",
+        "las",
+    ]  # SJF-BCO defines its placement and has no options here
     for one in best.values():
         assert one.entry.label == one.entry.scheduler
-        assert one.workloads == (3 if one.entry.name == "fifo" else 2)
+        assert one.workloads == (3 if one.entry.name == "fifo_backfill" else 2)
     rows = list(csv.DictReader((tmp_path / "runs/tuned/table.csv").read_text().splitlines()))
     las = [(row["tried"], row["options"]) for row in rows if row["scheduler"] == "las"]
     assert ("las@consolidate", "") in las
@@ -273,7 +300,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
-        *("tensorboard=false", "schedulers=[fifo,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
+        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
         *("reference=srtf",),
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
@@ -285,43 +312,47 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
 
 def test_options_that_were_chosen_are_printed():
-    found = at_best(
-        {"las": Entry("las", "las"), "las@pack": Entry("las@pack", "las@pack")},
-        {"las": Best.of(Entry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, mean=1.0)},
+    found = with_tuned_options(
+        {"las": SchedulerEntry("las", "las"), "las@pack": SchedulerEntry("las@pack", "las@pack")},
+        {
+            "las": TunedScheduler.of(
+                SchedulerEntry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, mean=1.0
+            )
+        },
     )
     assert list(found) == ["las@lwf", "las@pack"]  # who names a rule keeps it
     assert format_options(found["las@lwf"]) == "round_seconds=60.0"
 
 
 def test_who_runs_twice_is_told():
-    best = {"las": Best.of(Entry("las@pack", "las@pack"), 2, mean=1.0)}
+    best = {"las": TunedScheduler.of(SchedulerEntry("las@pack", "las@pack"), 2, mean=1.0)}
     with pytest.raises(ConfigurationError, match=r"las@pack twice: named, and as las at its best"):
-        at_best({name: Entry(name, name) for name in ("las", "las@pack")}, best)
+        with_tuned_options({name: SchedulerEntry(name, name) for name in ("las", "las@pack")}, best)
 
 
 @pytest.mark.parametrize(
-    "preset", [name for name in benchmarks() if (CONF / "tuned" / f"{name}.yaml").exists()]
+    "preset", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
 )
 def test_a_changed_preset_asks_to_be_tuned_anew(preset):
     config = composed("tune", f"experiment={preset}")
-    assert tuned_for({part: plain(config[part]) for part in WORLD}) == preset
+    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == preset
 
 
 def test_what_ships_is_taken_where_it_was_found():
     sharing, smaller = (
-        {part: plain(config[part]) for part in WORLD}
+        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
         for config in (
             composed("compare", "experiment=sharing"),
             composed("compare", "experiment=sharing", "workload.num_jobs=5"),
         )
     )
     with configs():
-        assert tuned_for(sharing) == "sharing"
-        assert tuned_for(smaller) is None
+        assert tuned_name_for(sharing) == "sharing"
+        assert tuned_name_for(smaller) is None
         for words, name in (
-            (("schedulers=[fifo]", "presets=[sharing]"), "sharing"),
+            (("schedulers=[fifo_backfill]", "presets=[sharing]"), "sharing"),
             (("schedulers=all",), "sharing"),
-            (("schedulers=[fifo]",), None),
+            (("schedulers=[fifo_backfill]",), None),
             (("schedulers=all", "best=full"), "full"),
         ):
             assert ComparisonRequest.read(compose("compare", list(words))).best_name(sharing) == name
@@ -329,7 +360,7 @@ def test_what_ships_is_taken_where_it_was_found():
 
 def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monkeypatch):
     worlds = {
-        name: {part: plain(config[part]) for part in WORLD}
+        name: {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
         for name, config in (
             ("sharing", composed("compare", "experiment=sharing")),
             ("cpu_gpu", composed("compare", "experiment=cpu_gpu")),
@@ -337,19 +368,21 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
             ("smaller", composed("compare", "experiment=sharing", "workload.num_jobs=5")),
         )
     }
-    assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
-    assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
-    assert list(agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
-    assert agents_for(worlds["smaller"]) == ({}, {})
+    assert list(pretrained_agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
+    assert list(pretrained_agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
+    assert list(pretrained_agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
+    assert pretrained_agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
-    monkeypatch.setattr("ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo"])
+    monkeypatch.setattr(
+        "ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo_backfill"]
+    )
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
-        [race] = comparisons(ComparisonRequest.read(config)).values()
+        [race] = plan_comparisons(ComparisonRequest.read(config)).values()
         assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
         assert any("zoo:joint, zoo:sharing, zoo:unknown" in note for note in race.notes)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        [race] = comparisons(
+        [race] = plan_comparisons(
             ComparisonRequest.read(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"]))
         ).values()
         assert not any(label.startswith("zoo:") for label in race.entries)
@@ -359,10 +392,13 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
 def test_training_tuning_and_comparing_never_meet_a_workload():
     """Each starts at a seed of its own, a million apart, to which a command's `seed` is added."""
     evaluated = composed("train").evaluate.workload_seed
-    assert min(np.diff(sorted([0, evaluated, SEED_OFFSET, TUNING_SEED]))) >= 1_000_000
+    assert min(np.diff(sorted([0, evaluated, COMPARISON_SEED_OFFSET, TUNING_SEED_OFFSET]))) >= 1_000_000
     config = composed("compare")
-    world = {part: plain(config[part]) for part in WORLD}
-    drawn = [simulator(world, 0, seed, None).jobs.submit_seconds[1] for seed in (0, SEED_OFFSET, TUNING_SEED)]
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    drawn = [
+        make_simulator(world, 0, seed, None).jobs.submit_seconds[1]
+        for seed in (0, COMPARISON_SEED_OFFSET, TUNING_SEED_OFFSET)
+    ]
     assert len(set(drawn)) == 3
 
 
@@ -370,13 +406,13 @@ def test_training_tuning_and_comparing_never_meet_a_workload():
 @pytest.mark.slow
 def test_what_ships_as_best_builds(file):
     with configs():
-        for best in read_best(file.stem).values():
-            build(plain(scheduler_config(best.entry)))
+        for best in read_tuned(file.stem).values():
+            build_object(to_plain(scheduler_config(best.entry)))
 
 
 def test_the_objective_is_the_agents_unless_it_failed():
-    kinds = {"fifo": False, "agent": True}
+    kinds = {"fifo_backfill": False, "agent": True}
     entries = {name: SimpleNamespace(is_agent=kind) for name, kind in kinds.items()}
-    runs = pd.DataFrame({"scheduler": ["fifo", "agent", "agent"], "mean_jct": [9.0, 2.0, 4.0]})
+    runs = pd.DataFrame({"scheduler": ["fifo_backfill", "agent", "agent"], "mean_jct": [9.0, 2.0, 4.0]})
     assert _mean_of_first(entries, runs) == [3.0]
     assert _mean_of_first(entries, runs[:1]) == []

@@ -14,24 +14,29 @@ from test_cli import ringyard
 
 from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
-from ringyard.allocator import Allocator, Starts, attained
+from ringyard.allocator import Allocator, StartOnly, attained
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.information import Information
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations import live_jobs
+from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.learning.agent import AgentScheduler, _priced, load_agent, powers_of
+from ringyard_agents.learning.agent import (
+    AgentScheduler,
+    _with_preemption_price,
+    action_capabilities,
+    load_agent,
+)
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.scheduler import Capabilities, run
 
 
 class Weighing:
@@ -45,7 +50,7 @@ class Weighing:
         return np.tanh(features @ weights).astype(np.float32)
 
 
-STARTS = Allocator(starts=Starts(least_fragmenting(), hold=-0.5))
+STARTS = Allocator(start_only=StartOnly(least_fragmenting(), min_score=-0.5))
 
 
 @pytest.mark.parametrize(("rounds", "allocator"), [(None, Allocator()), (200.0, Allocator()), (None, STARTS)])
@@ -58,7 +63,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
     batch = ClusterBatch(world, 1)
     episode_metrics(Weighing(), batch)
     ends = [batch.state.jobs["end_seconds"][0, : len(jobs)].tolist()]
-    for drive in (True, False):
+    for compiled in (True, False):
         scheduler = AgentScheduler(Weighing(), live_jobs(), actions)
         sim = Simulator(
             whole.cluster,
@@ -69,7 +74,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
             seed=own_seed(world.workload_seed, 0),
             failures=whole.failures,
         )
-        run(sim, scheduler, np.random.default_rng(0), drive)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
     assert ends[0] == ends[1] == ends[2]
 
@@ -81,10 +86,10 @@ def test_a_network_scores_all_live_jobs_however_few_its_training_showed():
     torch.nn.init.normal_(network.score[-1].weight)
     jobs = JobTable.from_columns(np.zeros(40), np.ones(40, int), np.linspace(100.0, 500.0, 40))
     ends = []
-    for shown, drive in ((3, True), (3, False), (40, True)):
+    for shown, compiled in ((3, True), (3, False), (40, True)):
         agent = AgentScheduler(ScorePolicy(network), live_jobs(), Scores(num_jobs=shown))
         sim = Simulator(Cluster.homogeneous(2, 4), jobs, ideal(), constant(30.0), seed=0)
-        run(sim, agent, np.random.default_rng(0), drive)
+        run(sim, agent, np.random.default_rng(0), compiled)
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
         assert agent.actions.num_jobs == shown  # in an environment it answers as it learnt
     assert ends[0] == ends[1] == ends[2]
@@ -95,7 +100,7 @@ def test_an_agent_at_play_counts_stops_as_it_is_told():
     whole = experiment("sharing")
     found = []
     for price in (None, 0.0, 1.0):
-        agent = load_agent("zoo:sharing", stop_price=price)
+        agent = load_agent("zoo:sharing", preemption_price=price)
         jobs = whole.workload.sample(whole.cluster, np.random.default_rng(3))
         sim = Simulator(whole.cluster, jobs, whole.performance, constant(300.0), seed=0)
         run(sim, agent, np.random.default_rng(0))
@@ -106,14 +111,16 @@ def test_an_agent_at_play_counts_stops_as_it_is_told():
 
 
 def test_a_price_of_stops_that_is_none_is_named():
-    with pytest.raises(ConfigurationError, match=r"stop_price is -1.*expected"):
-        load_agent("zoo:sharing", stop_price=-1.0)
+    with pytest.raises(ConfigurationError, match=r"preemption_price is -1.*expected"):
+        load_agent("zoo:sharing", preemption_price=-1.0)
     with pytest.raises(
-        ConfigurationError, match=r"stops no job \(action=scores_start\); expected stop_price: null"
+        ConfigurationError, match=r"never preempts \(action=scores_start\); expected preemption_price: null"
     ):
-        load_agent("zoo:starts", stop_price=1.0)
-    with pytest.raises(ConfigurationError, match="expected stop_price: null, or an agent that scores jobs"):
-        _priced(Actions(), 1.0, "mine")
+        load_agent("zoo:starts", preemption_price=1.0)
+    with pytest.raises(
+        ConfigurationError, match="expected preemption_price: null, or an agent that scores jobs"
+    ):
+        _with_preemption_price(Actions(), 1.0, "mine")
 
 
 class Typed:
@@ -191,13 +198,13 @@ def test_who_chooses_among_actions_cannot_score(name):
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
-    assert powers_of(unknowing) == Powers.STOPS | Powers.RESIZES | Powers.CORES
+    assert action_capabilities(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
-    assert agent.information == live_jobs().knows | unknowing.takes
-    assert not unknowing.takes & (Information.PREDICTIONS | Information.DURATIONS)
-    starting = Scores(allocator=Allocator(estimate=attained(), starts=Starts()))
-    assert powers_of(starting) == Powers.STARTS
-    assert starting.takes == Information.ATTAINED_SERVICE | Information.SIZES
+    assert agent.observability == live_jobs().observability | unknowing.observability
+    assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
+    starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
+    assert action_capabilities(starting) == Capabilities.START
+    assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 
 def test_train_and_compare_by_command(tmp_path):
@@ -211,11 +218,11 @@ def test_train_and_compare_by_command(tmp_path):
     assert json.loads((folder / "training.json").read_text())["decisions"] == 512
     assert isinstance(load_agent(str(folder)).actions, Scores)
     ringyard(
-        tmp_path, "compare", *world[:1], "schedulers=[fifo,allocator,mine:runs/mine]", "seeds=2",
+        tmp_path, "compare", *world[:1], "schedulers=[fifo_backfill,allocator,mine:runs/mine]", "seeds=2",
         "name=table", "workload.num_jobs=20", "plots=false", "tensorboard=false", "workers=1",
     )  # fmt: skip
     rows = list(csv.DictReader((tmp_path / "runs" / "table" / "runs.csv").read_text().splitlines()))
-    assert {row["scheduler"] for row in rows} == {"fifo", "allocator", "mine"}
+    assert {row["scheduler"] for row in rows} == {"fifo_backfill", "allocator", "mine"}
     assert all(float(row["mean_jct"]) > 0 for row in rows)
 
 

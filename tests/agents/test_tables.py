@@ -12,36 +12,42 @@ from hydra.core.global_hydra import GlobalHydra
 from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import (
+    EvaluationTask,
+    build_object,
+    check_tasks,
+    make_simulator,
+    run_task,
+)
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
 from ringyard_agents.evaluation.selection import supported_schedulers
 from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
 from ringyard_agents.report.comparison_table import (
-    best_line,
+    best_note,
     blocking_notes,
     interval_notes,
     table_rows,
     window_notes,
 )
-from ringyard_baselines.classic.start_only import fifo
-from ringyard_baselines.scheduler import Powers, run
+from ringyard_baselines.classic.start_only import fifo_backfill
+from ringyard_baselines.scheduler import Capabilities, run
 
 FIFO = {
-    "_target_": "ringyard_baselines.classic.start_only.fifo",
+    "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
     "placement": {"_target_": "ringyard.placement.pack"},
 }
 
 
 def world(*words):
     config = composed("compare", "workload.num_jobs=8", *words)
-    return {part: plain(config[part]) for part in WORLD}
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
 @pytest.fixture(scope="module")
 def one():
-    return evaluate(Task("fifo", FIFO, world(), 0, 0))
+    return run_task(EvaluationTask("fifo_backfill", FIFO, world(), 0, 0))
 
 
 def results(one, jct, blocked=None, **fields):
@@ -61,13 +67,17 @@ def results(one, jct, blocked=None, **fields):
 
 def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
     runs = runs_frame(
-        results(one, {"picky": [1.0, 1.1], "fifo": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
+        results(one, {"picky": [1.0, 1.1], "fifo_backfill": [9.0, 9.5], "sjf": [8.0, 8.7]}, {"picky": 0.25})
     )
     ranking = rank(runs)
-    assert (ranking.rows, ranking.stars, ranking.reference) == (["sjf", "fifo", "picky"], ["sjf"], "sjf")
+    assert (ranking.rows, ranking.stars, ranking.reference) == (
+        ["sjf", "fifo_backfill", "picky"],
+        ["sjf"],
+        "sjf",
+    )
     rows = {row["scheduler"]: row for row in table_rows(schedulers_frame(runs, ranking), ranking)}
     assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "/ bound")] == [""] * 4
-    assert "" not in (rows["fifo"]["/ bound"], rows["fifo"]["p (Holm)"])
+    assert "" not in (rows["fifo_backfill"]["/ bound"], rows["fifo_backfill"]["p (Holm)"])
     (note,) = blocking_notes(ranking)
     assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
     assert "adjusted for 1 row;" in "".join(interval_notes(ranking, 2))
@@ -81,55 +91,59 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
 
 
 def test_tables_are_numbers_that_read_back(one, tmp_path):
-    runs = runs_frame(results(one, {"fifo": [9.0, 9.5, 8.8], "sjf": [8.0, 8.7, 8.1]}))
+    runs = runs_frame(results(one, {"fifo_backfill": [9.0, 9.5, 8.8], "sjf": [8.0, 8.7, 8.1]}))
     frame = schedulers_frame(runs, rank(runs))
     write_frame(tmp_path / "table.csv", frame)
     read = pd.read_csv(tmp_path / "table.csv", index_col="scheduler")
-    fifo, mean = read.loc["fifo"], mean_interval(np.array([9.0, 9.5, 8.8]))
+    fifo_backfill, mean = read.loc["fifo_backfill"], mean_interval(np.array([9.0, 9.5, 8.8]))
     exactly = partial(pytest.approx, rel=1e-14)  # not every pandas reads the last bit
     names = ("mean_jct", "mean_jct_low", "mean_jct_high")
-    assert fifo[[*names]].tolist() == exactly([mean.value, mean.low, mean.high])
-    assert (fifo["workloads"], fifo["reference"], fifo["best"]) == (3, "sjf", False)
+    assert fifo_backfill[[*names]].tolist() == exactly([mean.value, mean.low, mean.high])
+    assert (fifo_backfill["workloads"], fifo_backfill["reference"], fifo_backfill["best"]) == (
+        3,
+        "sjf",
+        False,
+    )
     ratio = ratio_interval(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1]))
     names = ("ratio", "ratio_low", "ratio_high")
-    assert fifo[[*names]].tolist() == exactly([ratio.value, ratio.low, ratio.high])
-    assert fifo["p_holm"] == exactly(p_value(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1])))
+    assert fifo_backfill[[*names]].tolist() == exactly([ratio.value, ratio.low, ratio.high])
+    assert fifo_backfill["p_holm"] == exactly(p_value(np.array([9.0, 9.5, 8.8]), np.array([8.0, 8.7, 8.1])))
     assert read.loc["sjf", "ratio"] == 1
     assert np.isnan(read.loc["sjf", "p_holm"])
     assert table_rows(frame, rank(runs))[1]["vs sjf"].startswith(f"{100 * (ratio.value - 1):+.1f}% [")
     text = [name for name in read if not pd.api.types.is_numeric_dtype(read[name])]
-    assert text == ["may", "knows", "reference", "compared_by"]
+    assert text == ["capabilities", "observability", "reference", "compared_by"]
 
 
 def test_where_all_block_jobs_what_they_block_decides(one):
-    blocked = {"fifo": 0.9, "good": 0.1, "fair": 0.3}
-    found = results(one, {"fifo": [np.nan, np.nan], "fair": [1.0, 2.0], "good": [7.0, 9.0]}, blocked)
+    blocked = {"fifo_backfill": 0.9, "good": 0.1, "fair": 0.3}
+    found = results(one, {"fifo_backfill": [np.nan, np.nan], "fair": [1.0, 2.0], "good": [7.0, 9.0]}, blocked)
     found = [
         replace(r, metrics=replace(r.metrics, blocking_rate=r.metrics.blocking_rate * (1 + 0.1 * r.workload)))
         for r in found
     ]
     runs = runs_frame(found)
     ranking = rank(runs)
-    assert (ranking.rows, ranking.stars) == (["good", "fair", "fifo"], ["good"])
+    assert (ranking.rows, ranking.stars) == (["good", "fair", "fifo_backfill"], ["good"])
     rows = table_rows(schedulers_frame(runs, ranking), ranking)
     assert rows[1]["blocked vs good"].startswith("+200.0% [")
     assert rows[2]["mean JCT [95% CI] (s)"] == "-"
     assert not any("nan" in text for row in rows for text in row.values())
-    assert "good (start): 10.5% blocked" in best_line(rows)
+    assert "good (start): 10.5% blocked" in best_note(rows)
     assert "every row blocks jobs" in blocking_notes(ranking)[0]
 
 
 def test_ties_go_to_who_was_named_first_and_not_to_random(one):
-    same = {label: [5.0, 6.0] for label in ("random@pack", "sjf", "fifo")}
-    same["fifo"] = [value * (1 - 1e-14) for value in same["fifo"]]  # the order of a sum
-    assert rank(runs_frame(results(one, same))).order == ["sjf", "fifo", "random@pack"]
+    same = {label: [5.0, 6.0] for label in ("random@pack", "sjf", "fifo_backfill")}
+    same["fifo_backfill"] = [value * (1 - 1e-14) for value in same["fifo_backfill"]]  # the order of a sum
+    assert rank(runs_frame(results(one, same))).order == ["sjf", "fifo_backfill", "random@pack"]
 
 
 @pytest.mark.parametrize(
     ("workloads", "said"), [(1, "1 workload, which says"), (3, "gave each row the same")]
 )
 def test_equal_workloads_make_no_intervals(one, workloads, said):
-    runs = runs_frame(results(one, {"fifo": [9.0] * workloads, "sjf": [8.0] * workloads}))
+    runs = runs_frame(results(one, {"fifo_backfill": [9.0] * workloads, "sjf": [8.0] * workloads}))
     ranking = rank(runs)
     rows = table_rows(schedulers_frame(runs, ranking), ranking)
     assert rows[1]["vs sjf"] == "+12.5%"
@@ -155,27 +169,31 @@ def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text(TRACE)
     config = composed("compare", "workload=csv", f"workload.path={file}", "failures=frequent")
-    whole = {part: plain(config[part]) for part in WORLD}
+    whole = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
     for given, different in ((whole, 1), (parts, 3), (world(), 3)):
-        assert check([Task("fifo", FIFO, given, workload, 0) for workload in range(3)]) == different
+        assert (
+            check_tasks([EvaluationTask("fifo_backfill", FIFO, given, workload, 0) for workload in range(3)])
+            == different
+        )
 
 
-def boundless(placement, may):
+def boundless(placement, capabilities):
     """A scheduler that says it may do anything at all."""
-    scheduler = fifo(placement)
-    scheduler.may = may if may is None or may < 64 else Powers(may)
+    scheduler = fifo_backfill(placement)
+    valid = capabilities is not None and capabilities >= 64
+    scheduler.capabilities = Capabilities(capabilities) if valid else capabilities
     return scheduler
 
 
-@pytest.mark.parametrize("may", [None, 1, 64])
-def test_a_scheduler_that_may_do_what_there_is_not_is_refused(may):
-    config = {**FIFO, "_target_": "agents.test_tables.boundless", "may": may}
-    with pytest.raises(PluginError, match=r"fifo: may is .*; expected Powers\.STARTS"):
-        check([Task("mine", config, world(), 0, 0)])
-    scheduler = boundless(build(FIFO["placement"]), may)
-    with pytest.raises(PluginError, match=r"expected Powers\.STARTS"):
-        run(simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
+@pytest.mark.parametrize("capabilities", [None, 1, 64])
+def test_a_scheduler_that_may_do_what_there_is_not_is_refused(capabilities):
+    config = {**FIFO, "_target_": "agents.test_tables.boundless", "capabilities": capabilities}
+    with pytest.raises(PluginError, match=r"fifo_backfill: capabilities is .*; expected Capabilities\.START"):
+        check_tasks([EvaluationTask("mine", config, world(), 0, 0)])
+    scheduler = boundless(build_object(FIFO["placement"]), capabilities)
+    with pytest.raises(PluginError, match=r"expected Capabilities\.START"):
+        run(make_simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
 
 
 def test_who_is_left_out_goes_by_its_entry():
@@ -193,7 +211,10 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
 
     def command(*words):
         GlobalHydra.instance().clear()
-        assert main(["compare", "schedulers=[fifo,sjf]", "seeds=1", "workers=1", "name=mine", *words]) == 0
+        assert (
+            main(["compare", "schedulers=[fifo_backfill,sjf]", "seeds=1", "workers=1", "name=mine", *words])
+            == 0
+        )
         return capsys.readouterr().out
 
     few = ("workload.num_jobs=8", "tensorboard=false")
@@ -210,7 +231,7 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
     kept = {"config.yaml", "run.json", "measured.jsonl"}
     assert files() == table | kept | {"notes.png"}
     said = command("presets=[sharing]", "plots=false", "tensorboard=false", "overwrite=true")
-    assert "fifo@" in said  # as it was tuned for the preset
+    assert "fifo_backfill@" in said  # as it was tuned for the preset
     assert files() == kept | {"notes.png", "sharing"}
     assert files("runs/mine/sharing") == table
     command(*few, "plots=false", "overwrite=true")

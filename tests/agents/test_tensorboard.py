@@ -45,7 +45,10 @@ def text(found, name):
 
 
 def test_a_long_command_can_be_read_and_pasted(tmp_path):
-    words = ["schedulers=[fifo,{a: {scheduler: sjf}}]", *(f"workload.num_jobs={n}000" for n in range(9))]
+    words = [
+        "schedulers=[fifo_backfill,{a: {scheduler: sjf}}]",
+        *(f"workload.num_jobs={n}000" for n in range(9)),
+    ]
     record = {"command": "compare", "arguments": words, "commit": None}
     (tmp_path / "run.json").write_text(json.dumps(record))
     lines = [line[4:] for line in record_text(tmp_path).splitlines() if line.startswith("    ")]
@@ -58,9 +61,9 @@ def test_a_long_command_can_be_read_and_pasted(tmp_path):
 def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     name = "name=quickstart_comparison"
     world = ("workload.num_jobs=8", "cluster.num_servers=1")
-    command("compare", "schedulers=[fifo,srtf]", "seeds=2", "workers=1", name, *world)
+    command("compare", "schedulers=[fifo_backfill,srtf]", "seeds=2", "workers=1", name, *world)
     folder = tmp_path / "runs/quickstart_comparison/tensorboard"
-    assert {one.name for one in folder.iterdir()} == {"comparison", "fifo", "srtf"}
+    assert {one.name for one in folder.iterdir()} == {"comparison", "fifo_backfill", "srtf"}
     own, whole = events(folder / "srtf"), events(folder / "comparison")
     tags = own.Tags()["scalars"]
     assert {tag.partition("/")[0] for tag in tags} == {"simulated_seconds", "percentile_of_jobs"}
@@ -70,7 +73,7 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
         if tag.startswith("simulated"):
             assert all(point.wall_time == point.step for point in points)
     assert [point.step for point in own.Scalars("percentile_of_jobs/JCT")] == list(range(1, 100))
-    pictures = [events(folder / label).Images("schedule/gantt") for label in ("fifo", "srtf")]
+    pictures = [events(folder / label).Images("schedule/gantt") for label in ("fifo_backfill", "srtf")]
     assert [len(one) for one in pictures] == [1, 1]
     assert pictures[0][0].encoded_image_string != pictures[1][0].encoded_image_string
     assert all(1_000 < len(one[0].encoded_image_string) < 60_000 for one in pictures)
@@ -90,7 +93,7 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     cells = json.loads((ROOT / "examples/results.ipynb").read_text())["cells"]
     names = {}
     exec("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"), names)
-    assert list(names["by_workload"]) == ["fifo", "srtf"]
+    assert list(names["by_workload"]) == ["fifo_backfill", "srtf"]
     assert len(names["jobs"]) == 2 * 2 * 8
     pyplot.close("all")
     images = {tag.removeprefix("plots/") for tag in whole.Tags()["images"]}
@@ -109,13 +112,13 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
         assert [point.step for point in points] == [point.step for point in found.Scalars("eval/mean_jct")]
         assert [point.value for point in points] == pytest.approx([value] * len(points))
     rows = list(csv.DictReader((folder / "tensorboard/progress.csv").read_text().splitlines()))
-    assert float(rows[0]["baselines/fifo"]) == baselines["fifo"]
+    assert float(rows[0]["baselines/fifo_backfill"]) == baselines["fifo_backfill"]
     assert "debug=tiny_training" in text(found, "run")
     begun = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     settings = plugin_data_pb2.HParamsPluginData.FromString(begun).session_start_info.hparams
     assert settings["cluster.num_servers"].number_value == 4
     assert set(settings) == {"debug", "cluster.num_servers"}
-    assert "| fifo |" in text(found, "result")
+    assert "| fifo_backfill |" in text(found, "result")
     assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
     assert (folder / "learning_curves.png").is_file()
     command("train", "resume=runs/mine", "total_decisions=2500", "plots=false")

@@ -138,7 +138,7 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
         float([row for row in rows if row["eval/lagrange_multiplier"]][-1]["eval/lagrange_multiplier"])
         > multipliers[-1]
     )
-    assert cli.main([*KEEPING, "constraint.bound=fifo", "total_decisions=1", "overwrite=true"]) == 0
+    assert cli.main([*KEEPING, "constraint.bound=fifo_backfill", "total_decisions=1", "overwrite=true"]) == 0
     most = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]["bounds"]["own"]
     assert most > 0.01
     assert "x the bound on the evaluation workloads: constraint satisfied" in capsys.readouterr().out
@@ -185,7 +185,7 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.bound=themiss"], "constraint.bound has 'themiss'"),
         ([*KEEPING, "constraint.bound=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
         ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
-        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=fifo"], "whose blocking_rate is 0"),
+        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "whose blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.bound=9"], "expected one that scores jobs"),
         ([*KEEPING, "constraint.bound=9", "limit_seconds=60"], "limit_seconds is 60 (environment own)"),
     ],

@@ -11,9 +11,9 @@ import pytest
 from conftest import composed
 from ringyard.placement import consolidate
 from ringyard_agents.cli import main
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import played, simulator
-from ringyard_agents.evaluation.selection import SEED_OFFSET
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import make_simulator, run_to_end
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
 from ringyard_agents.watching.watch import page_of
 from ringyard_baselines.classic.preemptive import srtf
@@ -31,13 +31,18 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("watch")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert main(["watch", *SMALL, "schedulers=[fifo,srtf]", "seed=1", "out=new/page.html", "name=w"]) == 0
+        assert (
+            main(
+                ["watch", *SMALL, "schedulers=[fifo_backfill,srtf]", "seed=1", "out=new/page.html", "name=w"]
+            )
+            == 0
+        )
     return folder / "new" / "page.html"
 
 
 def test_the_page_has_every_job_of_every_schedule(page):
     data = data_of(page.read_text())
-    assert [one["label"] for one in data["schedules"]] == ["fifo", "srtf"]
+    assert [one["label"] for one in data["schedules"]] == ["fifo_backfill", "srtf"]
     jobs = data["jobs"]
     for schedule in data["schedules"]:
         assert len(schedule["jobs"]["jct"]) == len(jobs["id"]) == COUNT
@@ -59,8 +64,8 @@ def test_the_page_has_every_job_of_every_schedule(page):
 
 def test_its_workload_is_that_of_a_comparison(page):
     config = composed("compare", *SMALL)
-    world = {part: plain(config[part]) for part in WORLD}
-    sim = simulator(world, 0, 1 + SEED_OFFSET, None)
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    sim = make_simulator(world, 0, 1 + COMPARISON_SEED_OFFSET, None)
     assert data_of(page.read_text())["jobs"]["submit"] == pytest.approx(sim.jobs.submit_seconds, abs=0.01)
 
 
@@ -80,12 +85,12 @@ def test_users_texts_cannot_leave_the_data():
 
 def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
     config = composed("compare", *SMALL)
-    world = {part: plain(config[part]) for part in WORLD}
-    few, enough = (played(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
+    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    few, enough = (run_to_end(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
     written = int(enough.state.clusters["num_segments"][0])
     assert few.state.segments.shape == (1, written)
     assert few.state.segments[0].tolist() == enough.state.segments[0, :written].tolist()
-    assert played(srtf(consolidate()), world, 0, 1, segment_rows=0).state.segments.shape == (1, 0)
+    assert run_to_end(srtf(consolidate()), world, 0, 1, segment_rows=0).state.segments.shape == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ def test_bad_words_are_one_line(words, said, tmp_path, monkeypatch, capfd):
 
 def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo]"]
+    few = ["workload.num_jobs=6", "cluster.num_servers=2", "schedulers=[fifo_backfill]"]
     assert main(["watch", *few, "name=w"]) == 0
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()

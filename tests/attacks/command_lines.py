@@ -201,7 +201,7 @@ def a_file(draw: random.Random, command: str) -> list[str]:
 
 def entries(draw: random.Random, command: str) -> list[str]:
     if command != "compare":
-        return ["schedulers=[fifo]"]
+        return ["schedulers=[fifo_backfill]"]
     return draw.choice(
         [
             [f"schedulers={draw.choice(ENTRIES)}"],

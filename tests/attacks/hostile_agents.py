@@ -1,4 +1,4 @@
-"""Agents and run folders that try to run code when they are read: every way we could think of.
+"""Agents, run folders and tuned options that try to run code when they are read: every way we could think of.
 
 python tests/attacks/hostile_agents.py [AT_LEAST]
 """
@@ -17,9 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import yaml
+from hydra import initialize_config_dir
 
+from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
 from ringyard_agents.cli import main
+from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.resume import read_run_config
@@ -37,7 +40,7 @@ class Bomb:
         return Path.touch, (self.mark,)
 
 
-def calls(mark: Path) -> Iterator[dict]:
+def calls(mark: Path) -> Iterator[dict | str]:
     """Nodes of a config that would run something, or import what does."""
     pickled = mark.with_name("pickled")
     pickled.write_bytes(pickle.dumps(Bomb(mark)))
@@ -73,12 +76,19 @@ def calls(mark: Path) -> Iterator[dict]:
             "features_extractor_kwargs": {"env": f"{MODULE}:A-v0"},
         }
         yield {"_target_": name, "_partial_": True, "policy": "MlpPolicy", "policy_kwargs": options}
-    yield {"_target_": "ringyard_agents.cli.main", "arguments": ["simulate", f"output.jobs_csv={mark}"]}
+    yield {
+        "_target_": "ringyard_agents.cli.main",
+        "arguments": ["simulate", f"output.jobs_csv={mark}"],
+    }
     yield {"_target_": "ringyard_agents.learning.agent.load_agent", "checkpoint": str(pickled), "trust": True}
     yield {"_target_": ["pathlib.Path.touch"]}
     yield {"_target_": {"_target_": "pathlib.Path.touch", "self": str(mark)}}
     yield {"_target_": "${oc.decode:pathlib.Path.touch}", "self": str(mark)}
     yield {"value": "${oc.env:HOME}"}
+    for text in (f"${{oc.create:{{_target_:pathlib.Path.touch,self:{mark}}}}}", "${oc.env:HOME}", "a ${b} c"):
+        yield text
+        yield [text]
+        yield {text: 1}
 
 
 def places(config: dict) -> Iterator[list]:
@@ -154,6 +164,27 @@ def hostile_configs(config: Path, mark: Path) -> Iterator[Hostile]:
         yield config.name, text.encode
 
 
+def hostile_tuned(mark: Path) -> Iterator[Hostile]:
+    """What looks like a file of `ringyard tune`."""
+    best = {
+        "scheduler": "tiresias@pack",
+        "workloads": 1,
+        "mean": 1.0,
+        "options": {"within_queue": "submission"},
+    }
+    sound = {"tiresias": best}
+    for node in calls(mark):
+        for path in places(sound):
+            yield "tuned.yaml", lambda path=path, node=node: json.dumps(put(sound, path, node)).encode()
+
+
+def use_tuned(file: Path) -> None:
+    """Build the schedulers of a file of tuned options, as `ringyard compare best=FILE` does."""
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        for best in read_tuned(str(file)).values():
+            build_scheduler(best.entry)
+
+
 @contextmanager
 def trap(folder: Path) -> Iterator[Callable[[], bool]]:
     """Says whether something ran since it was last asked."""
@@ -190,6 +221,7 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
     readers = (
         (hostile_agents(agent, mark), lambda file: load_agent(str(file))),
         (hostile_configs(config, mark), lambda file: read_run_config(file, ())),
+        (hostile_tuned(mark), use_tuned),
     )
     (folder / "agent.yaml").write_text(json.dumps(Checkpoint.read(agent).metadata["parts"]))
     with trap(folder) as ran:
@@ -219,7 +251,17 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as home:
         run = train_small(Path(home))
         files = (run / "agent.safetensors", run / "config.yaml")
-        every = sum(1 for _ in (*hostile_agents(files[0], run), *hostile_configs(files[1], run))) // at_least
+        every = (
+            sum(
+                1
+                for _ in (
+                    *hostile_agents(files[0], run),
+                    *hostile_configs(files[1], run),
+                    *hostile_tuned(run),
+                )
+            )
+            // at_least
+        )
         result = attack(*files, Path(home), max(every, 1))
     print("agents and configs that ran code: {ran:,} of {tried:,}; refused: {refused:,}".format(**result))
     sys.exit(result["ran"] > 0 or result["refused"] < result["tried"])

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: a comparison of some seconds: two presets and their folders, plots, a scheduler that cannot serve them
 COMPARE = [
-    "compare", "schedulers=[fifo,sjf,tiresias,sjf_bco,themis]", "seeds=6", "presets=[contention,sharing]",
+    "compare", "schedulers=[fifo_backfill,sjf,tiresias,sjf_bco,themis]",
+    "seeds=6", "presets=[contention,sharing]",
     "name=killed", "workers=2", "tensorboard=false",
 ]  # fmt: skip
 

@@ -140,7 +140,7 @@ def single_clusters(vector: ClusterVectorEnv, agents: RingyardVecEnv) -> Iterato
 
 
 def simulators(setting) -> Iterator[Misuse]:
-    """What is asked without information, and told without allocations."""
+    """Calls of a simulator with wrong flags of observability and wrong allocations."""
     jobs = setting.workload.sample(setting.cluster, np.random.default_rng(0))
     sim = Simulator(setting.cluster, jobs, setting.performance)
     told = [None, 3, {0}, {}, object(), Allocation(0), iter([]), [None], [0], "a"]
@@ -154,10 +154,10 @@ def functions_of_others() -> Iterator[Misuse]:
         for mistake, reason in broken_plugins.RULES.items():
             said = rf"broken_plugins\.misplace {reason}"
             yield Misuse(way, [broken_plugins.misplacing(mistake)], PluginError, said)
-    for drive in (True, False):
+    for compiled in (True, False):
         yield Misuse(
-            lambda value, drive=drive: plugged.simulate(
-                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), drive=drive
+            lambda value, compiled=compiled: plugged.simulate(
+                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), compiled=compiled
             ),
             [np.nan, None],
             PluginError,

@@ -17,10 +17,10 @@ def decided(jobs, per_gpu):
     cluster = replace(Cluster.homogeneous(3, 4), jobs_per_gpu=per_gpu)
     sim = Simulator(cluster, jobs, ideal(), constant(1.0))
     scheduler = allocator(gamma=1.0, unknown_seconds=1.0, estimate="attained")
-    scheduler.reset(cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler.reset(cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     answers = []
     while sim.now <= 10.0 * (BATCHES - 1):
-        answers.append((sim.now, list(scheduler.decide(sim.view(scheduler.information)))))
+        answers.append((sim.now, list(scheduler.decide(sim.view(scheduler.observability)))))
         sim.apply(answers[-1][1])
         sim.advance()
     return answers

@@ -11,7 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic, ramp_blocks
 from worlds import arrived, elastic, perfect, simulated, times_of
 
@@ -67,7 +67,7 @@ def test_jobs_leave_when_their_acceptable_time_cannot_be_kept():
         JobTable.from_columns([0, 0, 5], [4, 4, 4], [10.0, 10.0, 10.0]),
         acceptable_jct=np.array([10.0, 15.0, 100.0]),
     )
-    sim = simulated(fifo(pack()), Cluster.homogeneous(1, 4), jobs)
+    sim = simulated(fifo_backfill(pack()), Cluster.homogeneous(1, 4), jobs)
     found = times_of(sim)
     # job 1 would end at 20 and leaves as it starts; job 2 takes its place
     assert found.end_seconds.tolist() == [10.0, 10.0, 20.0]

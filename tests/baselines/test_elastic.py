@@ -21,7 +21,7 @@ from ringyard_baselines.papers.ones.progress import BetaProgress
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
-from ringyard_baselines.scheduler import Information
+from ringyard_baselines.scheduler import Observability
 from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
 from ringyard_baselines.tools.targets import Target, apply_sizes
 from worlds import arrived, elastic, perfect, simulated, times_of
@@ -117,9 +117,13 @@ def test_afs_l_serves_the_short_job_then_gives_its_gpus_on():
 
 def test_e_tiresias_shrinks_running_jobs_for_a_crowd():
     jobs = elastic([4, 4, 4], [40.0, 40.0, 40.0])
-    crowded = simulated(ElasticTiresias(pack(), crowd=0), Cluster.homogeneous(1, 4), jobs, perfect())
+    crowded = simulated(
+        ElasticTiresias(pack(), max_waiting_jobs=0), Cluster.homogeneous(1, 4), jobs, perfect()
+    )
     assert times_of(crowded).start_seconds.tolist() == [0.0, 0.0, 0.0]
-    patient = simulated(ElasticTiresias(pack(), crowd=2), Cluster.homogeneous(1, 4), jobs, perfect())
+    patient = simulated(
+        ElasticTiresias(pack(), max_waiting_jobs=2), Cluster.homogeneous(1, 4), jobs, perfect()
+    )
     assert times_of(patient).start_seconds.tolist() == [0.0, 40.0, 80.0]
 
 
@@ -198,7 +202,7 @@ def test_aiturbo_predicts_from_loss_curves_what_the_workload_does_not():
     resized = {}
     for predictor in ("workload", "loss_curve"):
         scheduler = AITurbo(pack(), round_seconds=100.0, predictor=predictor)
-        assert (Information.PREDICTIONS in scheduler.knows) == (predictor == "workload")
+        assert (Observability.PREDICTIONS in scheduler.total_observability) == (predictor == "workload")
         sim = simulated(scheduler, *world)
         resized[predictor] = sim.state.jobs["num_resizes"][0, :2].tolist(), sim.metrics().mean_jct
     assert resized["workload"] == ([0, 0], pytest.approx(3000.0))

@@ -13,13 +13,13 @@ from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.records import Job
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
-from ringyard_baselines.scheduler import Information, run
+from ringyard_baselines.scheduler import Observability, run
 
 WATCHED = 2000.0  # seconds; no job ends before
-TRUTH = Information.DURATIONS | Information.TRAINING_CURVES | Information.DISTRIBUTION
+TRUTH = Observability.DURATIONS | Observability.TRAINING_CURVES | Observability.DISTRIBUTION
 
 
 def hidden(rng, never, durations=(4000.0, 9000.0)):
@@ -34,10 +34,10 @@ def decided(scheduler, jobs):
     """What is decided at each decision point until `WATCHED`."""
     cluster = Cluster.homogeneous(4, 4)
     sim = Simulator(cluster, jobs, ideal(), constant(5.0), scheduler.round_seconds, seed=1)
-    scheduler.reset(cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(1))
+    scheduler.reset(cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(1))
     decisions = []
     while sim.now <= WATCHED:
-        allocations = list(scheduler.decide(sim.view(scheduler.information)))
+        allocations = list(scheduler.decide(sim.view(scheduler.observability)))
         decisions.append((sim.now, allocations))
         sim.apply(allocations)
         sim.advance()
@@ -46,11 +46,14 @@ def decided(scheduler, jobs):
 
 def test_hidden_durations_decide_nothing():
     makers = {name: lambda name=name: leaf("scheduler", name) for name in names("scheduler")}
-    makers |= {f"fifo@{name}": lambda name=name: fifo(leaf("placement", name)) for name in names("placement")}
+    makers |= {
+        f"fifo_backfill@{name}": lambda name=name: fifo_backfill(leaf("placement", name))
+        for name in names("placement")
+    }
     watched = 0
     for name, make in makers.items():
         scheduler = make()
-        if Information.PREDICTIONS not in scheduler.information or scheduler.information & TRUTH:
+        if Observability.PREDICTIONS not in scheduler.observability or scheduler.observability & TRUTH:
             continue
         watched += 1
         for share in (0.5, 1.0):
@@ -77,19 +80,19 @@ def predicted_first(job: Job, now: float, parameters: FloatVector) -> float:
     return predicted_iterations(job, now)
 
 
-def mean_jct(key, jobs, drive=True):
-    scheduler = PreemptiveScheduler("mine", key, np.zeros(1), pack(), Information.PREDICTIONS)
+def mean_jct(key, jobs, compiled=True):
+    scheduler = PreemptiveScheduler("mine", key, np.zeros(1), pack(), Observability.PREDICTIONS)
     sim = Simulator(Cluster.homogeneous(4, 4), jobs, ideal(), constant(5.0), seed=1)
-    run(sim, scheduler, np.random.default_rng(0), drive)
+    run(sim, scheduler, np.random.default_rng(0), compiled)
     return sim.metrics().mean_jct
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_a_key_says_where_jobs_go_that_are_not_predictable(drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_key_says_where_jobs_go_that_are_not_predictable(compiled):
     rng = np.random.default_rng(0)
     known = hidden(rng, np.zeros(40, bool), (50.0, 3000.0))
     unknown = replace(known, predictable_from=np.full(40, np.inf))
-    assert mean_jct(predicted_left, known, drive) == mean_jct(predicted_first, known, drive)
-    assert mean_jct(predicted_first, unknown, drive) > mean_jct(predicted_first, known, drive)
+    assert mean_jct(predicted_left, known, compiled) == mean_jct(predicted_first, known, compiled)
+    assert mean_jct(predicted_first, unknown, compiled) > mean_jct(predicted_first, known, compiled)
     with pytest.raises(PluginError, match=r"key test_predictions\.predicted_left of job 0 is nan at 0 s"):
-        mean_jct(predicted_left, unknown, drive)
+        mean_jct(predicted_left, unknown, compiled)

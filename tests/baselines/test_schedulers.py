@@ -9,10 +9,10 @@ from ringyard.placement import consolidate, pack
 from ringyard.sim.metrics import job_times
 from ringyard_baselines.classic.easy import EasyBackfilling
 from ringyard_baselines.classic.preemptive import las, srsf, srtf
-from ringyard_baselines.classic.start_only import fifo, fifo_strict, sjf, smallest_work
+from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf, smallest_work
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
-from ringyard_baselines.scheduler import Information, Powers, run
+from ringyard_baselines.scheduler import Capabilities, Observability, run
 from worlds import nowhere
 
 
@@ -30,8 +30,8 @@ def schedule(scheduler, submit, gpus, durations, servers=1, size=4):
 
 def test_fifo_skips_and_fifo_strict_blocks():
     jobs = ([0, 1, 2], [3, 4, 1], [10, 10, 5])
-    assert schedule(fifo(pack()), *jobs)[0] == [0, 10, 2]
-    assert schedule(fifo_strict(pack()), *jobs)[0] == [0, 10, 20]
+    assert schedule(fifo_backfill(pack()), *jobs)[0] == [0, 10, 2]
+    assert schedule(fifo(pack()), *jobs)[0] == [0, 10, 20]
 
 
 def test_sjf_and_smallest_work_order_the_queue():
@@ -108,7 +108,7 @@ def test_sjf_bco_lowest_theta_balances_gpus():
     assert 20.0 <= scheduler.last_choice[0] < 21.0
 
 
-@pytest.mark.parametrize("scheduler", [fifo, srtf])
+@pytest.mark.parametrize("scheduler", [fifo_backfill, srtf])
 def test_a_rule_that_never_places_is_an_error_not_a_hang(scheduler):
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
     with pytest.raises(SchedulerError, match="split"):
@@ -117,7 +117,7 @@ def test_a_rule_that_never_places_is_an_error_not_a_hang(scheduler):
 
 def test_a_scheduler_that_never_starts_is_an_error():
     class Idle:
-        name, information, round_seconds = "idle", Information.NOTHING, None
+        name, observability, round_seconds = "idle", Observability.NOTHING, None
 
         def reset(self, cluster, jobs, rng):
             pass
@@ -126,21 +126,21 @@ def test_a_scheduler_that_never_starts_is_an_error():
             return []
 
     sim = Simulator(Cluster((4,)), JobTable.from_columns([0.0], [1], [5.0]), ideal())
-    with pytest.raises(PluginError, match=r"may is None; expected Powers\.STARTS"):
+    with pytest.raises(PluginError, match=r"capabilities is None; expected Capabilities\.START"):
         run(sim, Idle(), np.random.default_rng(0))
-    Idle.may = Powers.STARTS
+    Idle.capabilities = Capabilities.START
     with pytest.raises(SchedulerError, match="must start one"):
         run(sim, Idle(), np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_gpus_counted_for_a_job_without_a_place_stay_idle(drive, rng):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_gpus_counted_for_a_job_without_a_place_stay_idle(compiled, rng):
     # two servers of 3, two GPUs of each taken: job 2 finds no server with two free ones
     jobs = JobTable.from_columns([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1], [10.0, 20.0, 5.0, 5.0])
     starts = {}
     for counted in (False, True):
         sim = Simulator(Cluster.homogeneous(2, 3), jobs, ideal())
-        run(sim, fifo(consolidate(), counted), rng, drive)
+        run(sim, fifo_backfill(consolidate(), counted), rng, compiled)
         starts[counted] = sim.state.jobs["first_start_seconds"][0, :4].tolist()
     assert starts == {False: [0.0, 0.0, 10.0, 1.0], True: [0.0, 0.0, 10.0, 10.0]}
     with pytest.raises(ConfigurationError, match="strict and counted"):

@@ -26,10 +26,10 @@ def played(make, worlds, first=0):
         cluster, jobs, performance, failures = (everything, one_type)[seed % 2](rng)
         scheduler = make(RULES[seed % 3]())
         sim = Simulator(cluster, jobs, performance, None, scheduler.round_seconds, failures=failures)
-        scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), rng)
+        scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), rng)
         allocations = []
         while not sim.done:
-            allocations.append(list(scheduler.decide(sim.view(scheduler.information))))
+            allocations.append(list(scheduler.decide(sim.view(scheduler.observability))))
             sim.apply(allocations[-1])
             if not sim.done:
                 sim.advance()

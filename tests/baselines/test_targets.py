@@ -13,7 +13,7 @@ from ringyard.restart import constant
 from ringyard.sim.feasibility import HELD
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import ASKED, Powers
+from ringyard_baselines.scheduler import REQUESTED, Capabilities
 from ringyard_baselines.tools.targets import Target, apply_sizes, start_cpu_jobs, work_conserving
 from worlds import everything, random_allocation
 
@@ -23,8 +23,8 @@ def plain_shapes(view, target):
     wanted = (target.shape or Allocation(target.job)).at(tuple(range(target.num_gpus)))
     asked = {
         name: int(view.column(column)[target.job])
-        for name, (column, power) in ASKED.items()
-        if power is Powers.CORES and getattr(wanted, name) is not None
+        for name, (column, power) in REQUESTED.items()
+        if power is Capabilities.CORES and getattr(wanted, name) is not None
     }
     return [wanted, replace(wanted, **asked)]
 

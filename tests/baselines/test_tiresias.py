@@ -14,11 +14,11 @@ from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
 
-def schedule(scheduler, submit, gpus, durations, num_gpus=4, drive=True):
+def schedule(scheduler, submit, gpus, durations, num_gpus=4, compiled=True):
     """([first starts], [ends], preemptions) with free restarts on one server."""
     jobs = JobTable.from_columns(submit, gpus, durations)
     sim = Simulator(Cluster.homogeneous(1, num_gpus), jobs, ideal())
-    run(sim, scheduler, np.random.default_rng(0), drive)
+    run(sim, scheduler, np.random.default_rng(0), compiled)
     times = job_times(sim.state, 0, sim.jobs)
     return times.start_seconds.tolist(), times.end_seconds.tolist(), sim.metrics().preemptions
 
@@ -104,7 +104,7 @@ def test_the_public_simulators_rule_is_replayed_to_the_second(knob, rng):
         jobs = [column.tolist() for column in (submit, gpus, durations)]
         scheduler = tiresias(pack(), thresholds, knob, demotion="public_simulator")
         expected = published(*jobs, num_gpus, thresholds, knob)
-        assert schedule(scheduler, *jobs, num_gpus, drive=case % 4 > 0)[:2] == expected
+        assert schedule(scheduler, *jobs, num_gpus, compiled=case % 4 > 0)[:2] == expected
 
 
 def test_who_runs_stays_ahead_of_older_jobs_of_its_queue():

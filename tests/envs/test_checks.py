@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, Share, Weights, checked, require
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, Weights, checked, require
 from ringyard.errors import ConfigurationError
 
 INF, NAN = float("inf"), float("nan")
 Vector = Annotated[NDArray[np.float64], "one-dimensional"]
-Pair = Annotated[tuple[Share, Share], "ascending"]
+Pair = Annotated[tuple[Fraction, Fraction], "ascending"]
 Names = str | Sequence[str | Mapping[str, object]]
 
 
@@ -38,12 +38,12 @@ class Dog:
     ("value", "annotation"),
     [
         *[(value, Positive) for value in (1, 0.5, np.float32(2), np.float64(3), np.int64(4))],
-        *[(value, Count) for value in (1, np.int8(2), np.uint64(3))],
+        *[(value, PositiveInt) for value in (1, np.int8(2), np.uint64(3))],
         *[(value, bool) for value in (True, np.bool_(False))],
         *[(value, Sequence[int]) for value in ([1, 2], (1,), range(3), np.array([1, 2]), [])],
         *[(value, tuple[int, ...]) for value in ([1, 2], (1,))],
         *[(value, Pair) for value in ([0.1, 0.2], (0, 1), np.array([0.5, 0.5]))],
-        *[(value, Names) for value in ("fifo", ["fifo", {"mine": {"a": 1}}])],
+        *[(value, Names) for value in ("fifo_backfill", ["fifo_backfill", {"mine": {"a": 1}}])],
         (INF, Annotated[float, "(0, inf]"]),
         (None, Positive | None),
         ({"a": 1, "b": 0}, Weights),
@@ -65,7 +65,7 @@ def test_what_is_accepted(value, annotation):
         *[(value, Positive, "expected a number") for value in (NAN, INF, -INF, 0, True, "1", 1j, None)],
         *[(value, float, "expected a finite number") for value in (NAN, INF, np.bool_(True))],
         *[
-            (value, Count, "expected a whole number")
+            (value, PositiveInt, "expected a whole number")
             for value in (0, 1.0, np.float64(1), True, 2**31, 10**400)
         ],
         *[(value, bool, "expected true or false") for value in (1, "true", None)],
@@ -80,12 +80,12 @@ def test_what_is_accepted(value, annotation):
             (np.array(1), kind, rf"is array\(1\); expected a {said}")
             for kind, said in ((float, "finite number"), (int, "whole number"))
         ],
-        ("abc", Count | None, r"expected a whole number in \[1, 2147483647\], or none"),
+        ("abc", PositiveInt | None, r"expected a whole number in \[1, 2147483647\], or none"),
         (5, Names, " is 5; expected text, or a list"),
         (["a", 5], Names, r"\[1\] is 5; expected text, or a mapping"),
         ({"a": -1}, Weights, r"\['a'\] is -1; expected"),
         ({"a": 0}, Weights, "of positive sum"),
-        ({"a": 1}, Mapping[Count, Amount], "is 'a'; expected a whole number"),
+        ({"a": 1}, Mapping[PositiveInt, NonNegative], "is 'a'; expected a whole number"),
         ("gpu", Literal["auto", "cpu"], "'auto' or 'cpu'"),
         ("blue", Colour, "'red'"),
         (5, Callable[[str], int], "callable"),

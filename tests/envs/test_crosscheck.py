@@ -17,20 +17,20 @@ from ringyard.restart import growing
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Replay, UniformCosts, read_csv
 from ringyard_baselines.classic.preemptive import smallest_first, srtf
-from ringyard_baselines.classic.start_only import fifo, fifo_strict, sjf
+from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 
 #: {peer: (scheduler, what else its simulator does)}
 PEERS = {
-    "tiresias_fifo": (lambda: fifo_strict(pack()), {}),
-    "tiresias_fjf": (lambda: fifo(pack()), {}),
-    "pai_FIFO": (lambda: fifo(pack()), {}),
+    "tiresias_fifo": (lambda: fifo(pack()), {}),
+    "tiresias_fjf": (lambda: fifo_backfill(pack()), {}),
+    "pai_FIFO": (lambda: fifo_backfill(pack()), {}),
     "pai_SJF": (lambda: sjf(pack()), {}),
     "tiresias_shortest": (lambda: srtf(pack()), {}),
     "tiresias_sjf": (lambda: smallest_first(pack()), {}),
     "tiresias_dlas-gpu": (lambda: tiresias(pack(), demotion="public_simulator"), {}),
-    "helios_fifo": (lambda: fifo_strict(consolidate()), {}),
+    "helios_fifo": (lambda: fifo(consolidate()), {}),
     "helios_sjf": (lambda: sjf(consolidate(), strict=True), {}),
     "lucid_tiresias": (
         # demoted above 18,000 GPU seconds, not at it
@@ -58,17 +58,17 @@ def _simulator(trace, rng, extra_seconds=0.0, **options):
     return Simulator(cluster, replay.sample(cluster, rng), ideal(), **options)
 
 
-@pytest.mark.parametrize("drive", [True, False], ids=["compiled", "decide"])
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "decide"])
 @pytest.mark.parametrize(
     ("peer", "trace"), [pair for pair in itertools.product(PEERS, TRACES) if pair not in LEFT_OUT]
 )
-def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, drive, rng):
-    if not drive and trace != "tiresias60":
+def test_every_job_starts_and_ends_as_in_the_peer(peer, trace, compiled, rng):
+    if not compiled and trace != "tiresias60":
         pytest.skip("slow, and the compiled loop is held to the same")
     scheduler, options = PEERS[peer]
     expected = pd.read_csv(_file(trace)).sort_values("job_id")
     sim = _simulator(trace, rng, EXTRA_SECONDS.get(peer, 0.0), **options)
-    run(sim, scheduler(), rng, drive)
+    run(sim, scheduler(), rng, compiled)
     times = job_times(sim.state, 0, sim.jobs)
     order = np.argsort(times.job_id)
     assert times.start_seconds[order].tolist() == expected[f"{peer}_start"].tolist()

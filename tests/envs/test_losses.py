@@ -16,7 +16,7 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import LOSSES, job_times
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.classic.preemptive import srtf
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import run
 from worlds import arrived, rings, specs
@@ -155,7 +155,7 @@ def test_a_cancelled_job_worked_until_then_and_a_blocked_one_only_waited():
 
 
 @pytest.mark.parametrize(
-    "scheduler", [fifo(share()), srtf(share()), Pollux(pack())], ids=lambda one: one.name
+    "scheduler", [fifo_backfill(share()), srtf(share()), Pollux(pack())], ids=lambda one: one.name
 )
 def test_parts_add_up_with_everything_at_once(scheduler):
     setting = experiment("full")
@@ -177,7 +177,7 @@ def test_counting_changes_nothing_and_may_be_left():
     for losses in (False, True):
         jobs = replace(specs(*[(2, "vgg16_imagenet")] * 6), iterations=np.arange(100.0, 700.0, 100.0))
         sim = Simulator(Cluster((4, 4)), jobs, rings(), losses=losses)
-        run(sim, fifo(pack()), np.random.default_rng(0))
+        run(sim, fifo_backfill(pack()), np.random.default_rng(0))
         found.append(sim.metrics().as_dict())
     assert "mean_work" not in found[0]
     assert found[0].items() <= found[1].items()
@@ -186,7 +186,7 @@ def test_counting_changes_nothing_and_may_be_left():
 def test_only_the_jobs_of_the_window_are_measured():
     jobs = JobTable.from_columns(np.arange(10.0), [1] * 10, [4.0] * 10)
     sim = Simulator(Cluster((1,)), jobs, composed(1e9, 1e10), losses=True)
-    run(sim, fifo(pack()), np.random.default_rng(0))
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0))
     metrics = sim.metrics((0.2, 0.5))  # jobs 2 to 4: each waits 3 s longer than the last
     assert (metrics.num_finished, metrics.mean_jct, metrics.mean_queueing) == (3, 13.0, 9.0)
     assert metrics.mean_work == 4.0

@@ -24,7 +24,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import pack, spread
 from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
-from ringyard_agents.config.compose import plain
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation import selection
 from worlds import specs
 
@@ -64,7 +64,7 @@ def test_every_command_and_gymnasium_have_one_world(name):
         composed(command, f"experiment={PRESETS[name]}") for command in ("train", "compare", "simulate")
     ]
     groups = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
-    worlds = [{group: plain(config[group]) for group in groups} for config in configs]
+    worlds = [{group: to_plain(config[group]) for group in groups} for config in configs]
     assert worlds[0] == worlds[1] == worlds[2]
     views = []
     for env in (
@@ -102,7 +102,7 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
     assert registration.experiment_ids()["ringyard/Mine-v0"] == "mine"
-    assert "mine" in selection.benchmarks()
+    assert "mine" in selection.benchmark_experiments()
     mine, sharing = experiment("mine"), experiment("sharing")
     assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")
     assert mine.cluster == sharing.cluster

@@ -16,8 +16,8 @@ from ringyard.mdp.experiments import experiment
 from ringyard.rendering.chart import Chart, require_video, save_gantt, save_video
 from ringyard.rendering.history import bars_of, history_of, rings_of
 from ringyard.state.arrays import waiting_rows
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import make_simulator
 
 SIZE = (720, 1280, 3)
 
@@ -94,10 +94,10 @@ def test_an_earlier_moment_shows_who_waited_and_ran_then(shared):
 def full():
     """A simulation with everything in it: what was seen in the middle, who ran and waited then; its end."""
     config = composed("compare", "experiment=full")
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     scheduler = leaf("scheduler", "srtf")
-    sim = simulator(world, 0, 3, None, segment_rows=4096)
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    sim = make_simulator(world, 0, 3, None, segment_rows=4096)
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     play(sim, scheduler, 250)
     running = sim.state.running[0, : sim.state.clusters[0]["num_running"]].tolist()
     middle = history_of(sim.state, 0, sim.cluster), running, waiting_rows(sim.state, 0).tolist()
@@ -107,7 +107,7 @@ def full():
 
 def play(sim, scheduler, decisions):
     for _ in range(decisions):
-        sim.apply(scheduler.decide(sim.view(scheduler.information)))
+        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
         if sim.done:
             return
         sim.advance()

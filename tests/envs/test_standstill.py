@@ -11,12 +11,12 @@ from ringyard import Allocation, Cluster, ClusterEnv, EnvConfig, JobTable, Simul
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
-from ringyard.information import Information
 from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.observability import Observability
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.state.records import Job, JobStatus
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
 from ringyard_baselines.scheduler import Scheduler, run
@@ -43,7 +43,7 @@ def impatient():
     """A scheduler that has to be asked again at once, always."""
     parameters = np.zeros(1)
     return PreemptiveScheduler(
-        "impatient", _first_come, parameters, pack(), Information.NOTHING, wake=_at_once
+        "impatient", _first_come, parameters, pack(), Observability.NOTHING, wake=_at_once
     )
 
 
@@ -55,7 +55,7 @@ def _who_waits(job: Job, now: float, parameters: FloatVector) -> float:
 def by_turns(round_seconds):
     """A scheduler that stops who runs, every round, for who waits."""
     return PreemptiveScheduler(
-        "by_turns", _who_waits, np.zeros(1), pack(), Information.NOTHING, round_seconds=round_seconds
+        "by_turns", _who_waits, np.zeros(1), pack(), Observability.NOTHING, round_seconds=round_seconds
     )
 
 
@@ -75,7 +75,7 @@ class Endless(Sequence):
 class Answering(Scheduler):
     """Answers with these allocations."""
 
-    name, information, round_seconds = "answering", Information.NOTHING, None
+    name, observability, round_seconds = "answering", Observability.NOTHING, None
 
     def __init__(self, allocations):
         self.allocations = allocations
@@ -109,20 +109,20 @@ def test_a_scheduler_that_never_stops_answering(allocations, cause, begin):
         )
 
 
-@pytest.mark.parametrize("drive", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(
     ("scheduler", "options", "cause"),
     [
         (impatient, {}, "the scheduler asks to be woken at once"),
-        (lambda: fifo(pack()), {"failures": ALWAYS_FAILING}, "server 0 fails and returns"),
-        (lambda: fifo(pack()), {"round_seconds": 1e-300}, "rounds follow every 1e-300 s"),
+        (lambda: fifo_backfill(pack()), {"failures": ALWAYS_FAILING}, "server 0 fails and returns"),
+        (lambda: fifo_backfill(pack()), {"round_seconds": 1e-300}, "rounds follow every 1e-300 s"),
     ],
 )
 @pytest.mark.parametrize("begin", [0.0, 1e9])
-def test_loops_of_schedulers(scheduler, options, cause, drive, begin):
+def test_loops_of_schedulers(scheduler, options, cause, compiled, begin):
     sim = Simulator(Cluster((2,)), two_jobs(begin), ideal(), **options)
     with raises(cause):
-        run(sim, scheduler(), np.random.default_rng(0), drive)
+        run(sim, scheduler(), np.random.default_rng(0), compiled)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_scheduler_may_wait_for_a_repair_however_long_it_takes():
     sim = Simulator(
         Cluster((1,)), two_jobs(), ideal(), round_seconds=1.0, failures=Failures(5.0, 30_000.0, 1.0)
     )
-    run(sim, fifo(pack()), np.random.default_rng(0), drive=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.done
     assert sim.state.clusters["num_decisions"][0] > 5000  # nearly all of them while the server is down
 
@@ -180,7 +180,7 @@ def test_jobs_too_short_for_the_clock_end():
     count = 500
     jobs = JobTable.from_columns(np.full(count, 1e9), np.ones(count, np.int64), np.full(count, 1e-9))
     sim = Simulator(Cluster((1,)), jobs, ideal())
-    run(sim, fifo(pack()), np.random.default_rng(0), drive=False)
+    run(sim, fifo_backfill(pack()), np.random.default_rng(0), compiled=False)
     assert sim.now == 1e9
     assert sim.state.clusters["num_decisions"][0] > count
 
@@ -195,14 +195,14 @@ def test_the_guard_forgets_when_time_moves():
     assert sim.now == 2500.0
 
 
-@pytest.mark.parametrize("drive", [True, False])
-def test_jobs_that_are_stopped_before_their_restarts_are_over(drive):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_jobs_that_are_stopped_before_their_restarts_are_over(compiled):
     """Two jobs take turns in rounds as long as a restart: after their first turns neither works."""
     jobs = replace(two_jobs(), duration_seconds=np.full(2, 1e4))
 
     def simulate(restart_seconds):
         sim = Simulator(Cluster((1,)), jobs, ideal(), restart=constant(restart_seconds), round_seconds=300.0)
-        run(sim, by_turns(300.0), np.random.default_rng(0), drive=drive)
+        run(sim, by_turns(300.0), np.random.default_rng(0), compiled=compiled)
         return sim
 
     message = r"no progress at .* s: 10200 times jobs were stopped or resized.*longer than their restarts"

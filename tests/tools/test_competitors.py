@@ -5,14 +5,14 @@ from hydra import compose, initialize_config_dir
 
 from conftest import names
 from ringyard.config_folder import config_folder
-from ringyard_agents.config.compose import Entry
+from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.selection import ComparisonRequest
-from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
+from ringyard_agents.evaluation.tuned_configs import alternatives, read_tuned
 from tools.zoo.competitors import competitors
 from tools.zoo.judging import race_of
 from tools.zoo.recipes import World
 
-BLIND_STARTS = {"fifo", "fifo_strict", "random", "burst_sharing", "interference_aware"}
+BLIND_STARTS = {"fifo_backfill", "fifo", "random", "burst_sharing", "interference_aware"}
 BLIND = BLIND_STARTS | {
     "las", "tiresias", "e_tiresias", "gittins", "gandiva", "gavel", "drf", "coda", "smallest_first",
     "elastic_dp", "pollux", "optimus", "ones",
@@ -29,7 +29,9 @@ def composing():
 def found(rule, *words):
     return {
         one.name
-        for one in competitors(Entry.read(rule), ComparisonRequest.read(compose("compare", list(words))))
+        for one in competitors(
+            SchedulerEntry.read(rule), ComparisonRequest.read(compose("compare", list(words)))
+        )
     }
 
 
@@ -40,8 +42,8 @@ def test_who_does_not_know_durations_is_held_against_all_who_do_not():
 def test_who_only_starts_jobs_is_held_against_all_who_only_start():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
     config = ComparisonRequest.read(compose("compare", ["experiment=quickstart"]))
-    assert {one.name for one in competitors(Entry.read("smallest_work"), config)} == STARTS
-    assert {one.name for one in competitors(Entry.read(fewest), config)} == BLIND_STARTS
+    assert {one.name for one in competitors(SchedulerEntry.read("smallest_work"), config)} == STARTS
+    assert {one.name for one in competitors(SchedulerEntry.read(fewest), config)} == BLIND_STARTS
 
 
 def test_who_knows_and_may_everything_is_held_against_all_published():
@@ -74,7 +76,7 @@ def test_a_recipe_names_more_beside_all():
     assert labels[-1] == "fewest"
     assert {label.partition("@")[0] for label in labels} == BLIND_STARTS | {"fewest"}
     named = World(
-        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo", "all"], ["allocator_attained"], 2
+        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo_backfill", "all"], ["allocator_attained"], 2
     )
     labels = [label.partition("@")[0] for label in race_of(named, {}, 2).entries]
     by_attained_service = "synergy_tune"  # with order=las, which was tried beside its own order
@@ -98,5 +100,5 @@ def test_who_is_of_another_class_at_its_best_takes_the_best_with_which_it_is_not
 
 @pytest.mark.parametrize("name", names("tuned"))
 def test_what_is_kept_beside_the_best_is_what_may_compete(name):
-    for best in read_best(name).values():
+    for best in read_tuned(name).values():
         assert alternatives(best) == best.others

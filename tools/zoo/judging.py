@@ -13,9 +13,9 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
-from ringyard_agents.config.compose import Entry
-from ringyard_agents.evaluation.compare import Comparison, comparisons
-from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.config.compose import SchedulerEntry
+from ringyard_agents.evaluation.compare import Comparison, plan_comparisons
+from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import runs_frame
@@ -54,7 +54,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparis
     config.best, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
-    [race] = comparisons(ComparisonRequest.read(config)).values()
+    [race] = plan_comparisons(ComparisonRequest.read(config)).values()
     return race
 
 
@@ -63,10 +63,10 @@ def _references(world: World, config: DictConfig) -> list[str | Mapping[str, Any
     named = [one for one in world.references if one != "all"]
     if len(named) == len(world.references):
         return named
-    taken = {Entry.read(one).label for one in named}
+    taken = {SchedulerEntry.read(one).label for one in named}
     found = [
         one
-        for one in competitors(Entry.read(world.rules[0]), ComparisonRequest.read(config))
+        for one in competitors(SchedulerEntry.read(world.rules[0]), ComparisonRequest.read(config))
         if one.name not in taken
     ]
     return [
@@ -89,7 +89,7 @@ def require_judges(recipe: Recipe) -> None:
         except (RingyardError, HydraException, OmegaConfBaseException) as error:
             raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
         schedulers = {task.label: task.scheduler for task in tasks}
-        entries = [Entry.read(one) for one in (*world.references, *world.rules)]
+        entries = [SchedulerEntry.read(one) for one in (*world.references, *world.rules)]
         unfit = [one.label for one in entries if one.is_agent or _is_taken(one.label)]
         if unfit:
             raise ConfigurationError(
@@ -98,11 +98,11 @@ def require_judges(recipe: Recipe) -> None:
             )
         rule = _rule_label(world, list(schedulers))
         shown = "all" in world.references or world.rules[0] in world.references
-        if build(schedulers[rule]).published and not shown:
+        if build_object(schedulers[rule]).published and not shown:
             raise ConfigurationError(
                 f"{where}: rules has {rule}, which is published; expected it among references, too"
             )
-        if not any(build(one).published for one in schedulers.values()):
+        if not any(build_object(one).published for one in schedulers.values()):
             raise ConfigurationError(
                 f"{where}: references is {list(world.references)}; expected a published scheduler among them"
             )
@@ -185,8 +185,8 @@ def _record(world: World, runs: pd.DataFrame, shipped: str, others: Sequence[str
 
 def _rule_label(world: World, labels: Sequence[str]) -> str:
     """What a race calls the rule of an agent: as the recipe, or with the placement rule that suits it."""
-    label = Entry.read(world.rules[0]).label
-    named = {Entry.read(one).label for one in (*world.references, *world.rules)}
+    label = SchedulerEntry.read(world.rules[0]).label
+    named = {SchedulerEntry.read(one).label for one in (*world.references, *world.rules)}
     placed = [one for one in labels if one not in named and one.partition("@")[0] == label]
     return label if label in labels else placed[0]
 

@@ -21,7 +21,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard.threads import usable_cores
-from ringyard_agents.config.compose import plain
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE
 from ringyard_agents.learning.evaluation import agent_sort_key
@@ -62,7 +62,7 @@ def _config(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Of a training run, as `ringyard train` composes it."""
     config = hydra.compose("train", add_inherited_parts(recipe.words(seed)))
     check_settings("train", config)
-    composed: dict[str, Any] = plain(config)
+    composed: dict[str, Any] = to_plain(config)
     return composed
 
 

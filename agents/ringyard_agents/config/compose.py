@@ -11,15 +11,15 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.config.safe_load import Trust
+from ringyard_agents.config.safe_load import Trust, find_interpolation
 from ringyard_agents.shipped_agents import ZOO
 
 #: config groups that make up a simulated world
-WORLD = ("cluster", "workload", "performance", "restart", "failures")
+ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
 
 
 @dataclass(frozen=True)
-class Entry:
+class SchedulerEntry:
     """One of the schedulers that a command runs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Entry:
         return self.scheduler if self.scheduler.startswith(ZOO) else self.scheduler.partition(":")[2]
 
 
-def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
+def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:
     """The resolved config of a scheduler; Hydra must be initialised.
 
     Args:
@@ -95,7 +95,7 @@ def scheduler_config(entry: Entry, trust: Trust = ()) -> DictConfig:
             " @placement, or a trained agent: name:run_folder, for instance mine:runs/quickstart, or zoo:NAME"
         )
     if placement:
-        require_rule(entry.scheduler, placement)
+        require_placement(entry.scheduler, placement)
     config = hydra.compose("entry", [f"scheduler={name}"] + ([f"placement={placement}"] if placement else []))
     OmegaConf.resolve(config)
     if placement and config.scheduler.get("placement") != config.placement:
@@ -110,13 +110,15 @@ def _names_classes(options: Any) -> bool:
     return isinstance(options, list | tuple) and any(_names_classes(value) for value in options)
 
 
-def _with_options(entry: Entry, config: DictConfig, given: Mapping[str, Any] | None = None) -> DictConfig:
+def _with_options(
+    entry: SchedulerEntry, config: DictConfig, given: Mapping[str, Any] | None = None
+) -> DictConfig:
     """The config of a scheduler with its own options, which cannot change `given` or name what is called."""
     fixed = {"placement": None, **(given or {})}
     for name, value in (given or {}).items():
         config[name] = value
     try:
-        if fixed.keys() & entry.options or _names_classes(entry.options):
+        if fixed.keys() & entry.options or _names_classes(entry.options) or find_interpolation(entry.options):
             raise ValueError("an option that is not the entry's to say")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged
@@ -128,7 +130,7 @@ def _with_options(entry: Entry, config: DictConfig, given: Mapping[str, Any] | N
         ) from error
 
 
-def require_rule(where: str, rule: str) -> None:
+def require_placement(where: str, rule: str) -> None:
     """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has the rule.
 
     Args:
@@ -142,7 +144,7 @@ def require_rule(where: str, rule: str) -> None:
         )
 
 
-def takes_rule(name: str) -> bool:
+def accepts_placement(name: str) -> bool:
     """Whether a scheduler places by a rule of the user's choice; Hydra must be initialised."""
     config = hydra.compose("entry", [f"scheduler={name}", "placement=random"])
     OmegaConf.resolve(config)
@@ -154,6 +156,6 @@ def scheduler_names() -> list[str]:
     return list(config_files("scheduler"))
 
 
-def plain(config: Any) -> Any:
+def to_plain(config: Any) -> Any:
     """Resolved containers, to be pickled or saved."""
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

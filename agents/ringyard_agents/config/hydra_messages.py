@@ -6,12 +6,12 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue
 
-from ringyard_agents.config.target_validation import nearest
+from ringyard_agents.config.target_validation import suggest
 
-_ENTRY = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
+_LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
 
 #: what Hydra says, and what to say instead: {1} is its first group, {key} the setting in full
-_INSTEAD = {
+_EXPLANATIONS = {
     r"Could not find 'hydra/(sweeper/optuna|launcher/joblib|launcher/submitit_(?:local|slurm))'": (
         '{1} is of a plugin that is not installed: pip install "ringyard[sweeps]"'
     ),
@@ -23,7 +23,7 @@ _INSTEAD = {
         " scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder)"
     ),
     r"Error merging override schedulers=(.*)": (
-        f"schedulers is {{1}}; expected a list such as [fifo@consolidate, {_ENTRY}, ...]"
+        f"schedulers is {{1}}; expected a list such as [fifo@consolidate, {_LABELLED_SCHEDULER}, ...]"
     ),
     r"Could not override 'options'\.": (
         "options has {key}, which conf/tune.yaml has not; expected"
@@ -42,7 +42,7 @@ _INSTEAD = {
 }
 
 
-def said_of(error: Exception) -> str:
+def explain_error(error: Exception) -> str:
     """An error of Hydra or OmegaConf as one line that says what to write, or in Hydra's own words."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
@@ -52,28 +52,28 @@ def said_of(error: Exception) -> str:
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override!r} is no SETTING=VALUE; expected words such as seed=1; see --help"
     said, key = str(error).partition("Config search path:")[0], getattr(error.__cause__, "full_key", "")
-    for pattern, text in _INSTEAD.items():
+    for pattern, text in _EXPLANATIONS.items():
         if found := re.search(pattern, said):
             return text.format(*found.group(0, *range(1, len(found.groups()) + 1)), key=key.partition(".")[2])
     if found := re.search(r"Could not find '(.+)/(.+)'\s+Available options in '.+':([^']*)", said):
         group, choice, options = found.groups()
-        return f"{group} is {choice!r}; expected {nearest(choice, options.split())}; see --help {group}"
+        return f"{group} is {choice!r}; expected {suggest(choice, options.split())}; see --help {group}"
     if found := re.match("Could not override '([^']+)'", said):
-        return _no_such_setting(found[1], error.__cause__, key) or _in_a_line(said)
-    return _in_a_line(said)
+        return _explain_unknown_setting(found[1], error.__cause__, key) or _join_lines(said)
+    return _join_lines(said)
 
 
-def _in_a_line(said: str) -> str:
+def _join_lines(said: str) -> str:
     lines = (line.strip() for line in said.splitlines() if line.strip())
     return " ".join(line if line[-1] in ".:;,?!" else f"{line}." for line in lines).rstrip(".")
 
 
-def _no_such_setting(name: str, cause: BaseException | None, key: str) -> str | None:
+def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -> str | None:
     group = name.partition(".")[0]
     if group in ("scheduler", "placement") and key in ("", group):  # no option of one that there is
         return (
             f"this command has no {group}=, but several schedulers; name them, with rules and options:"
-            ' "schedulers=[fifo, sjf@pack, {mine: {scheduler: fifo, options: {counted: true}}}]"'
+            ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {counted: true}}}]"'
         )
     around = getattr(cause, "parent_node", None)
     if not isinstance(around, DictConfig):
@@ -81,4 +81,4 @@ def _no_such_setting(name: str, cause: BaseException | None, key: str) -> str | 
     place, _, last = key.rpartition(".")
     known = [str(one) for one in around if not str(one).startswith("_") and one != "hydra"]
     inside = f" in {place}" if place else ""
-    return f"{name}: there is no {last}{inside}; expected {nearest(last, known)}; +{name}=... adds it"
+    return f"{name}: there is no {last}{inside}; expected {suggest(last, known)}; +{name}=... adds it"

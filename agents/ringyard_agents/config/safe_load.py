@@ -4,7 +4,7 @@ Hydra's `_target_` would import and call anything. A config from a file may name
 names, in the same way, and what the user trusts on the command line.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,21 +27,21 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 
 #: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key of what is not called
 #: here: the arguments of a call are checked, those of a later call are not known)
-_Use = tuple[str, str, str]
+_TargetUse = tuple[str, str, str]
 
 
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """(key, node) of a config and all that is inside; what is in a list has the list's key."""
     yield key, config
-    if isinstance(config, dict):
+    if isinstance(config, Mapping):
         for name, one in config.items():
             yield from _nodes(one, str(name))
-    elif isinstance(config, list):
+    elif isinstance(config, list | tuple):
         for one in config:
             yield from _nodes(one, key)
 
 
-def _use(key: str, node: dict[str, Any]) -> _Use:
+def _use(key: str, node: dict[str, Any]) -> _TargetUse:
     target = str(node["_target_"])
     if target == _GET_CLASS and set(node) == {"_target_", "path"}:
         return str(node["path"]), "look up", key
@@ -49,16 +49,25 @@ def _use(key: str, node: dict[str, Any]) -> _Use:
 
 
 @cache
-def _shipped(groups: tuple[str, ...]) -> frozenset[_Use]:
+def _uses_in_conf(groups: tuple[str, ...]) -> frozenset[_TargetUse]:
     """What the leaves of some groups of conf/ do."""
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
     nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
     return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
 
 
-def groups_of_runs() -> list[str]:
+def training_groups() -> list[str]:
     """The groups of conf/ that the config of a training run may take classes from."""
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
+
+
+def find_interpolation(content: Any) -> str | None:
+    """The first text with `${...}`, which OmegaConf would resolve, in plain containers; None without one.
+
+    A resolver such as `oc.create` can make a text into a config that calls any function.
+    """
+    texts = (text for key, node in _nodes(content) for text in (key, node) if isinstance(text, str))
+    return next((text for text in texts if "${" in text), None)
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
@@ -76,14 +85,14 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
     if trust is True:
         return
     theirs = frozenset([trust] if isinstance(trust, str) else trust or ())
+    if text := find_interpolation(config):
+        raise CheckpointError(f"{where} has {text!r}; expected plain values, without interpolations")
     for key, node in _nodes(config):
-        if isinstance(node, str) and "${" in node:
-            raise CheckpointError(f"{where} has {node!r}; expected plain values, without interpolations")
         if not isinstance(node, dict) or "_target_" not in node:
             continue
         use = name, how, _ = _use(key, node)
         plain = how == "look up" and name in _LAYERS_AND_OPTIMISERS
-        known = plain or use in _shipped(tuple(groups)) or name in theirs
+        known = plain or use in _uses_in_conf(tuple(groups)) or name in theirs
         if not known or "_args_" in node:
             raise CheckpointError(
                 f"{where} would {how} {name} as Ringyard's own configs do nowhere; if you know and"

@@ -7,19 +7,19 @@ from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from ringyard.checks import Count, Positive, require
+from ringyard.checks import Positive, PositiveInt, require
 from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.sim.metrics import Window
-from ringyard_agents.config.target_validation import check_calls
+from ringyard_agents.config.target_validation import check_targets
 
 #: what every generator takes
 Seed = Annotated[int, "[0, 4294967295]"]
 #: may be written as 1e6
 Decisions = Annotated[float, "[1, 1e15]"]
 #: of a metric; prices stay numbers
-Bound = Annotated[float, "[1e-6, 1e12]"]
+MetricBound = Annotated[float, "[1e-6, 1e12]"]
 #: fields of Metrics of which less is better
-Minimised = Literal[
+MinimizedMetric = Literal[
     "mean_jct",
     "median_jct",
     "p95_jct",
@@ -31,26 +31,26 @@ Minimised = Literal[
     "worst_fairness",
     "blocking_rate",
 ]
-Trusted = bool | str | Sequence[str]
+TrustSetting = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
 #: groups that say what an agent sees, does and is told
-_OF_TRAINING = ("action", "observation", "reward")
+_AGENT_GROUPS = ("action", "observation", "reward")
 
 #: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
-_EVERY = {
+_COMMON_SETTINGS = {
     "seed": Seed,
     "overwrite": bool,
     "gym": str | None,
     "benchmark": bool,
     "limit_seconds": Positive | None,
     **dict.fromkeys(("cluster", "workload", "performance", "restart", "failures"), Group),
-    **dict.fromkeys(_OF_TRAINING, Group),
+    **dict.fromkeys(_AGENT_GROUPS, Group),
 }
 
 #: {command: {setting: annotation}}, as in conf/<command>.yaml
 SETTINGS: dict[str, dict[str, Any]] = {
-    "simulate": _EVERY
+    "simulate": _COMMON_SETTINGS
     | {
         "scheduler": Group,
         "placement": Group,
@@ -62,7 +62,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "output.video": str | None,
         "output.frames": Annotated[int, "[1, 100000]"],
     },
-    "compare": _EVERY
+    "compare": _COMMON_SETTINGS
     | {
         "schedulers": str | Sequence[str | Group],
         "presets": Sequence[str] | None,
@@ -72,18 +72,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "reference": str | None,
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
-        "trust": Trusted,
+        "trust": TrustSetting,
         "tensorboard": bool | None,
         "plots": bool | None,
     },
-    "watch": _EVERY
+    "watch": _COMMON_SETTINGS
     | {
         "schedulers": str | Sequence[str | Group],
         "workload_number": Annotated[int, "[0, 1000000]"],
         "out": str | None,
-        "trust": Trusted,
+        "trust": TrustSetting,
     },
-    "tune": _EVERY
+    "tune": _COMMON_SETTINGS
     | {
         "schedulers": str | Sequence[str],
         "rules": Annotated[Sequence[str], "not empty"],
@@ -92,45 +92,45 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "options": Mapping[str, Mapping[str, Sequence[object]]],
         "seeds": Annotated[int, "[1, 1000000]"],
         "first_seeds": Annotated[int, "[1, 1000000]"],
-        "kept": Count,
+        "kept": PositiveInt,
         "close": Annotated[float, "[0, 1]"],
         "quick": Sequence[str],
         "quick_seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
-        "metric": Minimised,
+        "metric": MinimizedMetric,
         "workers": Annotated[int, "[1, 10000]"] | None,
         "rerun": bool,
         "output": str | None,
     },
-    "fit-hazard": _EVERY
+    "fit-hazard": _COMMON_SETTINGS
     | {
         "loads": Annotated[Sequence[Positive], "not empty"] | None,
-        "windows": Count,
+        "windows": PositiveInt,
         "held_out": Annotated[float, "(0, 1)"],
         "source": str,
         "file": str | None,
     },
-    "train": _EVERY
+    "train": _COMMON_SETTINGS
     | {
         "agent": Group,
         "callbacks": Group,
         "total_decisions": Decisions,
-        "num_workloads": Count,
-        "num_threads": Count | None,
+        "num_workloads": PositiveInt,
+        "num_threads": PositiveInt | None,
         "device": Literal["auto", "cpu", "cuda"],
         "init": str | None,
         "resume": str | None,
         "save_minutes": Positive,
         "plots": bool,
-        "trust": Trusted,
+        "trust": TrustSetting,
         "environments": Sequence[str | Group],
-        "constraint.metric": Minimised | None,
-        "constraint.bound": Bound | str | Group | None,
+        "constraint.metric": MinimizedMetric | None,
+        "constraint.bound": MetricBound | str | Group | None,
         "constraint.multiplier_learning_rate": Annotated[float, "(0, 1000]"],
         "evaluate.every": Decisions,
-        "evaluate.workloads": Count,
+        "evaluate.workloads": PositiveInt,
         "evaluate.workload_seed": Seed,
-        "evaluate.patience": Count | None,
+        "evaluate.patience": PositiveInt | None,
         "evaluate.prune": Literal["median", "successive_halving"] | None,
         "evaluate.schedulers": Sequence[str | Group],
     },
@@ -161,10 +161,10 @@ def check_groups(command: str, config: DictConfig) -> None:
             several schedulers.
     """
     for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
-        check_calls(str(name), group)
+        check_targets(str(name), group)
     if "schedulers" not in SETTINGS[command]:
         return
-    for group, form in _OF_ENTRIES.items():
+    for group, form in _PER_SCHEDULER_FORMS.items():
         if group in config:
             raise ConfigurationError(
                 f"{group} is no setting of `ringyard {command}`, which runs several schedulers; give each its"
@@ -172,9 +172,9 @@ def check_groups(command: str, config: DictConfig) -> None:
             )
 
 
-def warn_of_unused(command: str, words: Sequence[str]) -> None:
+def warn_unused_settings(command: str, words: Sequence[str]) -> None:
     """Warn of overrides of action, observation and reward for a command that trains no agent."""
-    unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _OF_TRAINING]
+    unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _AGENT_GROUPS]
     if command != "train" and unused:
         warnings.warn(
             f"{' '.join(unused)} changes nothing here: schedulers decide in their own way, agents as"
@@ -185,7 +185,7 @@ def warn_of_unused(command: str, words: Sequence[str]) -> None:
 
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
-_OF_ENTRIES = {
-    "scheduler": '"schedulers=[fifo, {mine: {scheduler: fifo@pack, options: {counted: true}}}]"',
+_PER_SCHEDULER_FORMS = {
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {counted: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",
 }

@@ -10,11 +10,11 @@ from typing import Any
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError
 
-_HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
+_NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def check_calls(where: str, config: Any) -> None:
+def check_targets(where: str, config: Any) -> None:
     """Check the names of all arguments in a config, and of Ringyard's own functions the values as well.
 
     Args:
@@ -27,35 +27,35 @@ def check_calls(where: str, config: Any) -> None:
     """
     if isinstance(config, list):
         for position, one in enumerate(config):
-            check_calls(f"{where}[{position}]", one)
+            check_targets(f"{where}[{position}]", one)
     if isinstance(config, Mapping):
         if isinstance(config.get("_target_"), str):
-            _check_call(where, config["_target_"], config)
+            _check_target(where, config["_target_"], config)
         for name, one in config.items():
-            check_calls(f"{where}.{name}", one)
+            check_targets(f"{where}.{name}", one)
 
 
-def _check_call(where: str, target: str, config: Mapping[Any, Any]) -> None:
-    called = _called(where, target)
+def _check_target(where: str, target: str, config: Mapping[Any, Any]) -> None:
+    called = _resolve_target(where, target)
     try:
         known = inspect.signature(called).parameters.values()
     except (TypeError, ValueError):  # it is written in C and says itself what is wrong
         return
     given = {str(name): value for name, value in config.items() if not str(name).startswith("_")}
     if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
-        names = [one.name for one in known if one.kind in _BY_NAME]
+        names = [one.name for one in known if one.kind in _NAMED_KINDS]
         for name in given:
             if name not in names:
                 raise ConfigurationError(
                     f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}; expected"
-                    f" {nearest(name, names)}"
+                    f" {suggest(name, names)}"
                 )
-    if target.partition(".")[0] in _HOUSE:
+    if target.partition(".")[0] in _PACKAGES:
         _check_values(where, called, given)
     if config.get("_partial_") is True or "_args_" in config:
         return
     for one in known:
-        if one.kind in _BY_NAME and one.default is one.empty and one.name not in given:
+        if one.kind in _NAMED_KINDS and one.default is one.empty and one.name not in given:
             raise ConfigurationError(f"{where}.{one.name} is missing; give +{where}.{one.name}=...")
 
 
@@ -67,19 +67,19 @@ def _check_values(where: str, called: Any, given: Mapping[str, Any]) -> None:
     except (NameError, TypeError):
         return
     for name, value in given.items():
-        if name in hints and _is_written_out(value):
+        if name in hints and _is_literal(value):
             require(f"{where}.{name}", value, hints[name])
 
 
-def _is_written_out(value: Any) -> bool:
+def _is_literal(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return "_target_" not in value and all(map(_is_written_out, value.values()))
+        return "_target_" not in value and all(map(_is_literal, value.values()))
     if isinstance(value, list):
-        return all(map(_is_written_out, value))
+        return all(map(_is_literal, value))
     return not (isinstance(value, str) and ("${" in value or value == "???"))
 
 
-def _called(where: str, target: str) -> Any:
+def _resolve_target(where: str, target: str) -> Any:
     """The function or class that Hydra calls: of a function and a module of one name, the function."""
     try:
         path, *rest = target.split(".")
@@ -102,7 +102,7 @@ def _called(where: str, target: str) -> Any:
     return called
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """Names to try instead, the one that is most like it first."""
     names = list(known)
     alike = difflib.get_close_matches(name, names, n=1)

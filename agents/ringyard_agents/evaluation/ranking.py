@@ -20,7 +20,7 @@ class Ranking:
 
     Attributes:
         order: labels, the best first.
-        groups: {label: `Powers.group`}.
+        groups: {label: `Capabilities.group`}.
         metric: what rows are compared by: "mean_jct", of the rows that serve all jobs, or "blocking_rate"
             where every row blocks some.
         blocked: {label: share of the jobs that it blocks, mean over workloads}.
@@ -124,8 +124,8 @@ def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
             {
                 "scheduler": label,
                 "best": label in ranking.stars,
-                "may": own["may"].iloc[0],
-                "knows": own["information"].iloc[0],
+                "capabilities": own["capabilities"].iloc[0],
+                "observability": own["observability"].iloc[0],
                 "workloads": len(own),
                 "reference": ranking.reference,
                 "compared_by": metric,

@@ -46,8 +46,8 @@ class Results:
         runs: one row per scheduler and workload.
 
             * `scheduler`: label of the entry; `workload`: its number; `seed`: of the comparison
-            * `information`: what the scheduler may see; `may`: what it may do; `group`: equal for
-              schedulers that may do as much
+            * `observability`: what the scheduler may see; `capabilities`: what it may do; `group`:
+              equal for schedulers with equal capabilities
             * `published`: it is neither an agent nor one of Ringyard's own
             * each field of `ringyard.sim.metrics.Metrics`, with its unit
             * `bound_mean_jct`: lower bound on the mean JCT, seconds
@@ -94,9 +94,9 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
             "scheduler": one.label,
             "workload": one.workload,
             "seed": one.seed,
-            "information": one.information,
-            "may": str(one.may),
-            "group": one.may.group,
+            "observability": one.observability,
+            "capabilities": str(one.capabilities),
+            "group": one.capabilities.group,
             "published": one.published,
             **one.metrics.as_dict(),
             "bound_mean_jct": one.bounds.mean_jct,

@@ -11,38 +11,38 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.config_folder import config_files
-from ringyard.errors import ConfigurationError, InformationError, SchedulerError
-from ringyard.information import Information
+from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
+from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import own_seed
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_names
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
-from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.evaluation.tuned_configs import tuned_for
+from ringyard_agents.evaluation.evaluate import build_object, make_simulator
+from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.shipped_agents import agents_judged_in
 
-_LONGEST_LABEL = 60  # characters
+_MAX_LABEL_LENGTH = 60  # characters
 
 #: workloads of comparisons are drawn from seeds no training uses
-SEED_OFFSET = 2_000_000
+COMPARISON_SEED_OFFSET = 2_000_000
 
 
-def benchmarks() -> list[str]:
+def benchmark_experiments() -> list[str]:
     """Names of the experiments with `benchmark: true`."""
     files = config_files("experiment")
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def entries_of(schedulers: Any) -> dict[str, Entry]:
-    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
+def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
+    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
 
     Raises:
         ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
             the entry is not.
     """
-    given = _listed(schedulers)
+    given = _as_list(schedulers)
     names = scheduler_names()
-    entries = [Entry.read(name) for one in given for name in (names if one == "all" else [one])]
+    entries = [SchedulerEntry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
         renamed = entry.label != entry.scheduler
         if renamed and (entry.label in ("", "all") or entry.label.partition("@")[0] in names):
@@ -51,10 +51,10 @@ def entries_of(schedulers: Any) -> dict[str, Entry]:
                 " own, such as mine"
             )
         # a folder for its curves has that name
-        fits = len(entry.label) <= _LONGEST_LABEL and entry.label not in (".", "..")
+        fits = len(entry.label) <= _MAX_LABEL_LENGTH and entry.label not in (".", "..")
         if not fits or "/" in entry.label or not entry.label.isprintable():
             raise ConfigurationError(
-                f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
+                f"schedulers has {entry.label!r}; expected a name of at most {_MAX_LABEL_LENGTH} printable"
                 " characters without /, such as mine"
             )
     labels = {entry.label: entry for entry in entries}
@@ -63,18 +63,18 @@ def entries_of(schedulers: Any) -> dict[str, Entry]:
     return labels
 
 
-def _listed(schedulers: Any) -> list[Any]:
-    found = plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
+def _as_list(schedulers: Any) -> list[Any]:
+    found = to_plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, Entry], dict[str, str]]:
+def pretrained_agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
-    name = tuned_for(world)
+    name = tuned_name_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
-    return {agent: Entry.read(agent) for agent in agents}, {}
+    return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ class ComparisonRequest:
     @classmethod
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of `ringyard compare`."""
-        values = plain(config)
+        values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
-        own["schedulers"], own["measured_jobs"] = _listed(config.schedulers), tuple(config.measured_jobs)
-        return cls(world={part: values[part] for part in WORLD}, **own)
+        own["schedulers"], own["measured_jobs"] = _as_list(config.schedulers), tuple(config.measured_jobs)
+        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
 
     @property
     def wants_all(self) -> bool:
@@ -110,7 +110,7 @@ class ComparisonRequest:
         By default, for all schedulers and on presets, it is what ships for the environment of these configs.
         """
         if self.best is None and (self.wants_all or self.presets):
-            return tuned_for(world)
+            return tuned_name_for(world)
         return self.best
 
     def worlds(self) -> dict[str, Mapping[str, Any]]:
@@ -121,9 +121,9 @@ class ComparisonRequest:
         Raises:
             ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
         """
-        usual = _world(hydra.compose("compare"))
-        chosen = [part for part in WORLD if self.world[part] != usual[part]]
-        known = benchmarks()
+        usual = _environment_of(hydra.compose("compare"))
+        chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
+        known = benchmark_experiments()
         usually = known if self.wants_all and not chosen else []
         names = usually if self.presets is None else self.presets
         if not names:
@@ -136,14 +136,14 @@ class ComparisonRequest:
                 f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set"
                 " presets=[] for a table of what you have chosen"
             )
-        return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+        return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
 
-def _world(config: DictConfig) -> dict[str, Any]:
-    return {part: plain(config[part]) for part in WORLD}
+def _environment_of(config: DictConfig) -> dict[str, Any]:
+    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
-def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
+def workload_environment(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
     """Configs of one workload's environment: a cluster that is drawn at random is drawn anew for each.
 
     Args:
@@ -170,18 +170,18 @@ def supported_schedulers(
     Raises:
         RingyardError: bad input other than a scheduler that refuses the workload.
     """
-    sim = simulator(world, 0, seed, None)
+    sim = make_simulator(world, 0, seed, None)
     fit, refused = [], {}
     for label, config in schedulers.items():
         try:
-            scheduler = build(config)
-            if scheduler.information & Information.HISTORY and not len(sim.jobs.past.num_gpus):
+            scheduler = build_object(config)
+            if scheduler.observability & Observability.HISTORY and not len(sim.jobs.past.num_gpus):
                 refused[label] = "goes by jobs that have ended before these, and there are none"
                 continue
-            known = sim.jobs.as_known(scheduler.information)
+            known = sim.jobs.restricted_to(scheduler.observability)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
             fit.append(label)
-        except InformationError:
+        except ObservabilityError:
             raise
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()

@@ -11,8 +11,8 @@ from ringyard.bounds import bounds_of
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import played
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import run_to_end
 from ringyard_agents.evaluation.results_frame import jobs_frame
 from ringyard_agents.report.run_report import (
     draw_schedule,
@@ -20,7 +20,7 @@ from ringyard_agents.report.run_report import (
     require_drawings,
     write_jobs,
 )
-from ringyard_agents.report.tables import say
+from ringyard_agents.report.tables import print_line
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -43,7 +43,7 @@ def _require_rule_used(config: DictConfig) -> None:
     """Raise a ConfigurationError if a placement rule was chosen that the scheduler does not go by."""
     words = HydraConfig.get().overrides.task
     chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
-    if chosen and plain(config.scheduler).get("placement") != plain(config.placement):
+    if chosen and to_plain(config.scheduler).get("placement") != to_plain(config.placement):
         name = HydraConfig.get().runtime.choices["scheduler"]
         raise ConfigurationError(
             f"{chosen[0]}: scheduler={name} places jobs in its own way, by no rule; leave placement out"
@@ -53,12 +53,12 @@ def _require_rule_used(config: DictConfig) -> None:
 def _simulate(config: DictConfig, home: RunFolder) -> float:
     _require_rule_used(config)
     scheduler = instantiate(config.scheduler, _convert_="all")
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     files = {name: Path(file).expanduser() for name, file in config.output.items() if isinstance(file, str)}
     drawings = {name: files[name] for name in ("gantt", "video") if name in files}
     require_drawings(drawings)
     recorded = {} if drawings else {"segment_rows": 0}
-    sim = played(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
+    sim = run_to_end(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
     window = tuple(config.measured_jobs)
     metrics, bounds = sim.metrics(window), bounds_of(sim, window)
     jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
@@ -68,13 +68,15 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
         write_jobs(file, jobs)
     has_tenants = write_tenants(by_tenant, jobs)
     console = Console()
-    print_metrics(console, f"{scheduler.name} (knows: {scheduler.knows})", metrics, bounds)
+    print_metrics(
+        console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
+    )
     print_tenants(console, jobs)
-    say(console, f"jobs: {written}")
+    print_line(console, f"jobs: {written}")
     if drawings:
         draw_schedule(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
     for file in drawings.values():
-        say(console, f"drawn: {file}")
+        print_line(console, f"drawn: {file}")
     if has_tenants:
-        say(console, f"tenants: {by_tenant}")
+        print_line(console, f"tenants: {by_tenant}")
     return metrics.mean_jct

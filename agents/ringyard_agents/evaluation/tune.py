@@ -15,32 +15,32 @@ from rich.console import Console
 
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import (
-    WORLD,
-    Entry,
-    plain,
-    require_rule,
+    ENVIRONMENT_GROUPS,
+    SchedulerEntry,
+    accepts_placement,
+    require_placement,
     scheduler_config,
     scheduler_names,
-    takes_rule,
+    to_plain,
 )
-from ringyard_agents.evaluation.evaluate import Task, build, check
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks
 from ringyard_agents.evaluation.result_cache import CachedRuns
-from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
+from ringyard_agents.evaluation.selection import read_entries, supported_schedulers, workload_environment
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    TunedConfig,
+    AlternativeConfig,
+    TunedScheduler,
     alternatives,
     format_options,
-    write_best,
+    write_tuned,
 )
-from ringyard_agents.report.comparison_table import notes_of_equal_workloads
-from ringyard_agents.report.tables import pluralize, say
+from ringyard_agents.report.comparison_table import equal_workload_notes
+from ringyard_agents.report.tables import pluralize, print_line
 from ringyard_agents.report.tuning_report import report_tuning
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: tuning workloads are drawn from seeds that neither training nor comparisons use
-TUNING_SEED = 3_000_000
+TUNING_SEED_OFFSET = 3_000_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TuningRequest:
     @classmethod
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of the command; a ConfigurationError says what is unknown or makes no sense."""
-        values = plain(config)
+        values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
         if config.first_seeds > config.seeds:
             raise ConfigurationError(
@@ -80,10 +80,10 @@ class TuningRequest:
                     raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
         for setting in ("rules", "rules_for_sharing", "rules_for_types"):
             for rule in own[setting]:
-                require_rule(setting, rule)
+                require_placement(setting, rule)
         if config.output is not None:
             require_writable("output", Path(config.output).expanduser())
-        return cls(world={part: values[part] for part in WORLD}, **own)
+        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
 
     def first(self, name: str) -> int:
         """Number of workloads on which everything is tried of a scheduler."""
@@ -110,25 +110,29 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         for note in search.notes:
-            say(console, note)
+            print_line(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(request, console, folder.path, found, search)
 
 
 def _report(
-    request: TuningRequest, console: Console, folder: Path, found: Mapping[str, Best], search: "_Search"
+    request: TuningRequest,
+    console: Console,
+    folder: Path,
+    found: Mapping[str, TunedScheduler],
+    search: "_Search",
 ) -> None:
     """Print the best of each scheduler, write it and all that was tried."""
     if not found:
         label, reason = next(iter(search.failed.items()))
         raise SchedulerError(f"all that was tried failed: {len(search.failed)}, such as {label}: {reason}")
     most = pluralize(max(best.workloads for best in found.values()), "workload")
-    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED}"
+    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
     command = f"ringyard tune {' '.join(sys.argv[1:])}"
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
     for file in (folder / "best.yaml", *([Path(request.output).expanduser()] if request.output else [])):
-        write_best(file, needed, request.world, command, title)
-        say(console, f"best: {file}")
+        write_tuned(file, needed, request.world, command, title)
+        print_line(console, f"best: {file}")
     tried = pd.DataFrame(
         {
             "scheduler": name,
@@ -136,7 +140,7 @@ def _report(
             "options": format_options(one.entry),
             "workloads": one.workloads,
             "best": one is best,
-            "change": one.change if isinstance(one, TunedConfig) else 0.0,
+            "change": one.change if isinstance(one, AlternativeConfig) else 0.0,
         }
         for name, best in found.items()
         for one in (best, *best.others)
@@ -145,7 +149,7 @@ def _report(
     notes = search.blocking_notes()
     report_tuning(console, folder, tried, means, request.metric, title, search.notes, notes)
     for label, reason in search.failed.items():
-        say(console, f"failed: {label}: {reason}")
+        print_line(console, f"failed: {label}: {reason}")
 
 
 class _Search:
@@ -165,19 +169,19 @@ class _Search:
     def __init__(self, request: TuningRequest) -> None:
         self.failed: dict[str, str] = {}
         self._request = request
-        self._seed = request.seed + TUNING_SEED
+        self._seed = request.seed + TUNING_SEED_OFFSET
         self._values: dict[str, NDArray[np.float64]] = {}
         self._blocking: dict[str, None] = {}
-        cluster = build(request.world["cluster"])
+        cluster = build_object(request.world["cluster"])
         sharing = request.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
         types = request.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
         self._rules = [*request.rules, *sharing, *types]
         self._names = self._tunable()
         first = [entry for entries in self._first_round().values() for entry in entries]
-        more = [entry for name in self._names for entry in self._with_options(Entry(name, name))]
-        check(self._tasks([(entry, 1) for entry in (*first, *more)]))
+        more = [entry for name in self._names for entry in self._with_options(SchedulerEntry(name, name))]
+        check_tasks(self._tasks([(entry, 1) for entry in (*first, *more)]))
         most = max(request.seeds, *map(request.first, self._names))
-        self.notes = notes_of_equal_workloads(check(self._tasks([(first[0], most)])), most)
+        self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
             self.notes.append(
                 "comparisons play the same jobs: what is found here suits them, but perhaps no others"
@@ -185,13 +189,13 @@ class _Search:
 
     def _tunable(self) -> list[str]:
         """Schedulers that can serve the jobs, and for which there is something to choose."""
-        given = entries_of(self._request.schedulers)
+        given = read_entries(self._request.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
-        configs = {name: plain(scheduler_config(entry)) for name, entry in given.items()}
+        configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
         fit, refused = supported_schedulers(configs, self._request.world, self._seed)
         names = [name for name in fit if name in self._request.options or len(self._placed(name)) > 1]
         if not names:
@@ -203,7 +207,7 @@ class _Search:
             )
         return names
 
-    def run(self, runs: CachedRuns) -> dict[str, Best]:
+    def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:
         """{scheduler: its best}; the runs are kept."""
         request, tried = self._request, self._first_round()
         self._measure(runs, tried, "rules")
@@ -226,17 +230,19 @@ class _Search:
             " metric=blocking_rate finds what blocks fewest"
         ]
 
-    def _first_round(self) -> dict[str, list[Entry]]:
+    def _first_round(self) -> dict[str, list[SchedulerEntry]]:
         """{scheduler: it with each rule, or as it is}."""
-        return {name: [Entry(placed, placed) for placed in self._placed(name)] for name in self._names}
+        return {
+            name: [SchedulerEntry(placed, placed) for placed in self._placed(name)] for name in self._names
+        }
 
     def _placed(self, name: str) -> list[str]:
-        return [f"{name}@{rule}" for rule in self._rules] if takes_rule(name) else [name]
+        return [f"{name}@{rule}" for rule in self._rules] if accepts_placement(name) else [name]
 
-    def _with_options(self, entry: Entry) -> Iterator[Entry]:
+    def _with_options(self, entry: SchedulerEntry) -> Iterator[SchedulerEntry]:
         """The entry with every other choice of its scheduler's options."""
         options = self._request.options.get(entry.name, {})
-        usual = plain(scheduler_config(entry))
+        usual = to_plain(scheduler_config(entry))
         choices = [
             [None, *(one for one in values if one != usual.get(name))] for name, values in options.items()
         ]
@@ -246,15 +252,17 @@ class _Search:
                 made = replace(entry, options=given)
                 yield replace(made, label=f"{entry.label} {format_options(made)}")
 
-    def _tasks(self, wanted: Sequence[tuple[Entry, int]]) -> list[Task]:
+    def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
         """Tasks of entries, each with the number of its workloads."""
         request = self._request
-        configs = {entry.label: plain(scheduler_config(entry)) for entry, _ in wanted}
+        configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
-        worlds = [drawn_for(request.world, self._seed, workload) for workload in range(most)]
+        worlds = [workload_environment(request.world, self._seed, workload) for workload in range(most)]
         first, last = request.measured_jobs
         return [
-            Task(entry.label, configs[entry.label], worlds[workload], workload, self._seed, (first, last))
+            EvaluationTask(
+                entry.label, configs[entry.label], worlds[workload], workload, self._seed, (first, last)
+            )
             for workload in range(most)
             for entry, count in wanted
             if workload < count
@@ -263,7 +271,7 @@ class _Search:
     def _measure(
         self,
         runs: CachedRuns,
-        tried: Mapping[str, Sequence[Entry]],
+        tried: Mapping[str, Sequence[SchedulerEntry]],
         doing: str,
         workloads: int | None = None,
     ) -> None:
@@ -289,24 +297,24 @@ class _Search:
             if any(one.blocking_rate > 0 for one in own):
                 self._blocking[entry.name] = None
 
-    def _mean(self, entry: Entry, workloads: int | None = None) -> float:
+    def _mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
         return float(self._values[entry.label][:workloads].mean())
 
-    def _ranked(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _ranked(self, entries: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Entries that finished, the best on the first workloads first."""
         finished = [entry for entry in entries if entry.label not in self.failed]
         return sorted(finished, key=lambda one: self._mean(one, self._request.first(one.name)))
 
-    def _leading(self, ranked: Sequence[Entry]) -> list[Entry]:
+    def _leading(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """The best few entries, and all that are close to the best; equal results count once."""
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
             limit = self._mean(ranked[0]) * (1.0 + self._request.close)
             if len(found) < self._request.kept or self._mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 
-    def _best(self, ranked: Sequence[Entry]) -> Best:
+    def _best(self, ranked: Sequence[SchedulerEntry]) -> TunedScheduler:
         """The best of the entries that ran on most workloads, with the others compared with it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
         best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
@@ -317,6 +325,6 @@ class _Search:
             own, against = self._mean(entry), self._mean(best, ran[entry.label])
             nothing = 0.0 if own == 0.0 else float("inf")
             change = own / against - 1.0 if against else nothing
-            others.append(TunedConfig.of(entry, ran[entry.label], change=change))
+            others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
         others.sort(key=lambda one: one.change)
-        return Best.of(best, ran[best.label], mean=self._mean(best), others=others)
+        return TunedScheduler.of(best, ran[best.label], mean=self._mean(best), others=others)

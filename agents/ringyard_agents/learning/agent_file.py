@@ -9,8 +9,8 @@ from omegaconf import DictConfig
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
-from ringyard_agents.command_line import OF_AGENTS
-from ringyard_agents.config.compose import plain
+from ringyard_agents.command_line import AGENT_LIBRARIES
+from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
@@ -29,7 +29,7 @@ AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": 
 
 def agent_parts(config: DictConfig) -> dict[str, Any]:
     """Return {group of `AGENT_GROUPS`: plain config} of a training run's config."""
-    return {group: plain(config[group]) for group in AGENT_GROUPS}
+    return {group: to_plain(config[group]) for group in AGENT_GROUPS}
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
@@ -106,7 +106,7 @@ def _missing_library(error: BaseException | None) -> str | None:
     """Return the library of `ringyard[agents]` whose absence caused an error, or None."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and library in OF_AGENTS:
+        if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:
             return library
         error = error.__cause__
     return None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import ActionKind, Actions
 from ringyard_agents.learning.episodes import concatenate_rows, select_rows
@@ -97,9 +97,9 @@ class CloneTeacher:
     """
 
     policy: Callable[[Actions], Policy]
-    demonstration_steps: Count = 300
-    gradient_steps: Count = 300
-    batch_size: Count = 512
+    demonstration_steps: PositiveInt = 300
+    gradient_steps: PositiveInt = 300
+    batch_size: PositiveInt = 512
     learning_rate: Positive = 1e-3
 
     def recorder(self, actions: ActionKind) -> DemonstrationRecorder:

@@ -14,7 +14,7 @@ from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import build_env_config
-from ringyard_agents.config.compose import WORLD, plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.learning.learner import Learner, adapt_env_config
 
 #: label of the environment that the run's own settings describe
@@ -24,7 +24,7 @@ OWN = "own"
 _SHARED = ("observation", "action", "reward")
 
 #: groups and settings that the overrides of another environment may change
-_CHANGEABLE = (*WORLD, "limit_seconds", "experiment", "debug")
+_CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
 
 
 def compose_environments(
@@ -45,7 +45,7 @@ def compose_environments(
         ConfigurationError: an entry has another form, a label is used twice, or overrides do not exist or
             change observation, action or reward.
     """
-    simulated = {name: own[name] for name in (*WORLD, *_SHARED, "limit_seconds")}
+    simulated = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
     configs = {OWN: simulated}
     for entry in others:
         label, overrides = _parse_entry(entry)
@@ -95,7 +95,7 @@ def _parse_entry(entry: Any) -> tuple[str, list[str]]:
 
 
 def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
-    """Compose the simulated parts of another environment: the groups of `WORLD`, and `limit_seconds`."""
+    """Compose `ENVIRONMENT_GROUPS` and `limit_seconds` of another environment."""
     try:
         for word in overrides:
             override = OverridesParser.create().parse_override(word)
@@ -105,6 +105,7 @@ def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
                     f" {', '.join(_CHANGEABLE)}: all other settings are the same in every environment"
                 )
         other = hydra.compose("train", overrides)
-        return {"limit_seconds": other.limit_seconds, **{name: plain(other[name]) for name in WORLD}}
+        groups = {name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS}
+        return {"limit_seconds": other.limit_seconds, **groups}
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"environments: {label}: {' '.join(str(error).split())}") from error

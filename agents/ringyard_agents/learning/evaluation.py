@@ -11,9 +11,9 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.config.compose import WORLD, Entry, plain, scheduler_config
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import Trust
-from ringyard_agents.evaluation.evaluate import Task, check, run_all
+from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
 
@@ -192,7 +192,7 @@ class EvaluationWorkloads(NamedTuple):
     seed: int
     trust: Trust
 
-    def mean_metrics(self, entry: Entry, metric: str) -> dict[str, float]:
+    def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
         """Return {label of an environment: mean of a metric} of a scheduler.
 
         Args:
@@ -202,13 +202,15 @@ class EvaluationWorkloads(NamedTuple):
         Raises:
             RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
         """
-        scheduler = plain(scheduler_config(entry, self.trust))
+        scheduler = to_plain(scheduler_config(entry, self.trust))
         means = {}
         for label, environment in self.environments.items():
-            parts = {name: plain(environment[name]) for name in WORLD}
-            tasks = [Task(entry.label, scheduler, parts, i, self.seed) for i in range(self.num_workloads)]
-            check(tasks[:1])  # raises an error early if the scheduler does not support the jobs
-            means[label] = _mean((one.metrics for one in run_all(tasks, 1, lambda result: None)), metric)
+            parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
+            tasks = [
+                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.num_workloads)
+            ]
+            check_tasks(tasks[:1])  # raises an error early if the scheduler does not support the jobs
+            means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means
 
 
@@ -228,7 +230,7 @@ def measure_baselines(
     Raises:
         RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
     """
-    entries = [Entry.read(one, "evaluate.schedulers") for one in schedulers]
+    entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
     return {entry.label: _geometric_mean(workloads.mean_metrics(entry, metric).values()) for entry in entries}
 
 
@@ -278,7 +280,7 @@ def build_constraint(
     if isinstance(bound, int | float):
         bounds = dict.fromkeys(workloads.environments, float(bound))
         return Constraint(metric, bounds, multiplier_learning_rate)
-    entry = Entry.read(bound, "constraint.bound")
+    entry = SchedulerEntry.read(bound, "constraint.bound")
     bounds = workloads.mean_metrics(entry, metric)
     for label, value in bounds.items():
         if not value > 0:

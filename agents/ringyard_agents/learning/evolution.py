@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard_agents.learning.process_group import to_device
 from ringyard_agents.learning.score_learner import NoiseStd, ScoreLearner
 from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork
@@ -71,7 +71,7 @@ class EvolutionStrategies(ScoreLearner):
         noise_std: standard deviation of the perturbations of the weights.
     """
 
-    workloads_per_round: Count = 2
+    workloads_per_round: PositiveInt = 2
     group_size: Annotated[int, "[2, 4096]"] = 16
     learning_rate: Positive = 3e-2
     ema_decay: Annotated[float, "[0, 1)"] = 0.8

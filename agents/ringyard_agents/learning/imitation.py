@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, attained, predicted
-from ringyard.allocator.sizes import weigh
-from ringyard.checks import Count, Positive, checked, shown
+from ringyard.allocator.target_sizes import set_weights
+from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
@@ -32,7 +32,7 @@ _Decision = tuple[Floats, Floats, Floats]
 _CLUSTERS = 16
 
 #: options of an allocator that change the priorities of jobs
-_OPTIONS = ("gamma", "stay", "unknown_seconds")
+_OPTIONS = ("gamma", "running_factor", "unknown_seconds")
 
 #: estimates of remaining time that have the option `unknown_seconds`
 _ESTIMATES = {"predicted": predicted, "attained": attained}
@@ -49,9 +49,9 @@ class ImitateAllocator:
     share GPUs the imitation is not exact, because scores there also act on a job's speed next to others.
 
     Attributes:
-        options: {label of an environment: {gamma: ..., stay: ..., unknown_seconds: ...}}, arguments of
-            `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the run's
-            settings. Missing options are those of `action.allocator`.
+        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
+            of `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the
+            run's settings. Missing options are those of `action.allocator`.
         episodes: episodes of the teacher in each environment, rounded up to a multiple of 16.
         sample_fraction: fraction of their decisions to fit to.
         gradient_steps: gradient steps of the fit.
@@ -60,10 +60,10 @@ class ImitateAllocator:
     """
 
     options: Mapping[str, Mapping[str, float]] | None = None
-    episodes: Count = 48
+    episodes: PositiveInt = 48
     sample_fraction: Annotated[float, "(0, 1]"] = 0.15
-    gradient_steps: Count = 4000
-    batch_size: Count = 24
+    gradient_steps: PositiveInt = 4000
+    batch_size: PositiveInt = 24
     learning_rate: Positive = 3e-3
 
     def check(self, environments: Mapping[str, EnvConfig]) -> None:
@@ -80,7 +80,7 @@ class ImitateAllocator:
             except ConfigurationError as error:
                 raise ConfigurationError(f"agent.teacher.options, environment {label}: {error}") from None
             actions = config.actions
-            if isinstance(actions, Scores) and actions.allocator.starts is not None:
+            if isinstance(actions, Scores) and actions.allocator.start_only is not None:
                 raise ConfigurationError(
                     f"agent.teacher cannot be imitated in the environment {label}, where the allocator only"
                     " starts jobs (action=scores_start) and low scores make them wait; expected"
@@ -94,7 +94,7 @@ class ImitateAllocator:
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
                 f"agent.teacher.options.{label} is {shown(options)}; expected"
-                " {gamma: NUMBER, stay: NUMBER, unknown_seconds: NUMBER}"
+                " {gamma: NUMBER, running_factor: NUMBER, unknown_seconds: NUMBER}"
             )
         own = config.actions.allocator
         estimate = own.estimate
@@ -109,7 +109,7 @@ class ImitateAllocator:
         return replace(
             own,
             gamma=options.get("gamma", own.gamma),
-            stay=options.get("stay", own.stay),
+            running_factor=options.get("running_factor", own.running_factor),
             estimate=estimate,
         )
 
@@ -172,7 +172,7 @@ class ImitateAllocator:
                 plan.score[b] = 0.0
                 logarithms = []
                 for allocator in (actions.allocator, teacher):
-                    weigh(state, b, plan, allocator.rules)
+                    set_weights(state, b, plan, allocator.config)
                     logarithms.append(np.log(plan.weight[b, rows[i, :count]]))
                 targets = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
                 scores[i, :count] = np.clip(targets - targets.mean(), -1.0, 1.0)

@@ -12,7 +12,7 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
 from torch import Tensor
 
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -170,14 +170,14 @@ class GroupRelative(NetworkLearner):
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
-    num_envs: Count = 64
+    num_envs: PositiveInt = 64
     group_size: Annotated[int, "[2, 2147483647]"] = 8
     credit: Credit = "time_aligned"
     learning_rate: Positive = 3e-4
-    n_epochs: Count = 3
-    batch_size: Count = 4096
+    n_epochs: PositiveInt = 3
+    batch_size: PositiveInt = 4096
     clip_range: Positive = 0.2
-    ent_coef: Amount = 1e-3
+    ent_coef: NonNegative = 1e-3
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
     teacher: CloneTeacher | None = None
@@ -301,9 +301,10 @@ class GroupRelative(NetworkLearner):
         most = 4 * self._runner.config.workload.num_jobs + 8
         episodes = self._runner.continue_episodes(act, max_decisions=most)
         advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
-        columns = (concatenate_rows(column) for column in zip(*records, strict=True))
+        observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
         order = order_decisions(self.hardware.process_group, [episodes.valid])
-        return DecisionBatch(*columns, advantages), order, self._count(episodes)
+        decisions = DecisionBatch(observations, masks, actions, log_probs, advantages)
+        return decisions, order, self._count(episodes)
 
     @torch.inference_mode()
     def _sample(

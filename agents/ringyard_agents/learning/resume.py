@@ -27,8 +27,8 @@ from yaml import YAMLError
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import plain
-from ringyard_agents.config.safe_load import Trust, check_classes, groups_of_runs
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.safe_load import Trust, check_classes, training_groups
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import (
     AGENT_GROUPS,
@@ -38,7 +38,7 @@ from ringyard_agents.learning.agent_file import (
 )
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.stored_names import update_settings
-from ringyard_agents.runs.run_folder import leaves
+from ringyard_agents.runs.run_folder import flatten_config
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
@@ -83,7 +83,7 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     saved = update_settings(saved)
     if isinstance(saved.get("evaluate"), dict):  # runs of 0.2 have none
         saved = {**_LATER, **saved, "evaluate": {"patience": None, "prune": None, **saved["evaluate"]}}
-    check_classes(saved, groups_of_runs(), trust, str(file))
+    check_classes(saved, training_groups(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
     except ConfigurationError as error:
@@ -103,7 +103,7 @@ def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
     """
     file = Path(config.resume).expanduser() / "config.yaml"
     saved = read_run_config(file, config.trust)
-    asked, words = plain(config), HydraConfig.get().overrides.task
+    asked, words = to_plain(config), HydraConfig.get().overrides.task
     check_agreement(words, asked, saved, file)
     named = {_key(word).partition(".")[0] for word in words}
     changed = {key: asked[key] for key in _CHANGEABLE if key in named}
@@ -131,7 +131,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
         saved: plain config of the run.
         file: of the saved config.
     """
-    new, old = leaves(asked), leaves(saved)
+    new, old = flatten_config(asked), flatten_config(saved)
     for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
         key = _key(word)
         if key.partition(".")[0] in _OF_THE_COMMAND:

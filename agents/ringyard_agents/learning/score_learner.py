@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive
+from ringyard.checks import Positive, PositiveInt
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
@@ -53,7 +53,7 @@ class ScoreLearner(ABC):
     """
 
     network: Callable[..., ScoreNetwork]
-    workloads_per_round: Count = 4
+    workloads_per_round: PositiveInt = 4
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
     ema_decay: Annotated[float, "[0, 1)"] = 0.0
@@ -140,8 +140,9 @@ class ScoreLearner(ABC):
 
     def load(self, saved: Checkpoint) -> ScorePolicy:
         """Make the policy of saved `weights`."""
-        # Agents of earlier versions have no type_scores.
-        network = self._new_network(*saved.metadata["features"], saved.metadata.get("type_scores", 0))
+        job_features, cluster_features = saved.metadata["features"]
+        type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
+        network = self._new_network(job_features, cluster_features, type_scores)
         restore_network(network, saved)
         return ScorePolicy(network)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard_agents.learning.episodes import EpisodeBatch, ScoreEpisodeRunner, ScoreFunction
 from ringyard_agents.learning.policy_gradient import (
     Credit,
@@ -185,7 +185,7 @@ class _ScorePPO(ScoreLearner):
     """Base class of learners that explore with noisy scores in every environment and update by PPO."""
 
     noise_std: NoiseStd
-    batch_size: Count
+    batch_size: PositiveInt
     max_grad_norm: Positive = 0.5
 
     def _round(self) -> dict[str, float]:
@@ -260,8 +260,8 @@ class GroupNoise(_ScorePPO):
 
     noise_std: NoiseStd = 0.05
     credit: Credit = "time_aligned"
-    n_epochs: Count = 2
-    batch_size: Count = 32768
+    n_epochs: PositiveInt = 2
+    batch_size: PositiveInt = 32768
     clip_range: Positive = 0.2
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
@@ -308,13 +308,13 @@ class ForkAndCompare(_ScorePPO):
         max_grad_norm: maximum norm of the gradient.
     """
 
-    workloads_per_round: Count = 6
+    workloads_per_round: PositiveInt = 6
     learning_rate: Positive = 2e-3
     ema_decay: Annotated[float, "[0, 1)"] = 0.99
     noise_std: NoiseStd = 0.1
-    noisy_decisions: Count = 48
-    remaining_arrivals: Count = 400
-    batch_size: Count = 16384
+    noisy_decisions: PositiveInt = 48
+    remaining_arrivals: PositiveInt = 400
+    batch_size: PositiveInt = 16384
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
         exploit = deterministic(self._network)

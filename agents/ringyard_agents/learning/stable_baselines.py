@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
-from ringyard.checks import Amount, Count, Positive, Share, checked, require, require_memory
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require, require_memory
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -37,8 +37,8 @@ from ringyard_agents.learning.vec_env import RingyardVecEnv
 #: tags of Stable-Baselines3 that restart at 0 in a resumed run, or repeat the number of decisions
 _IGNORED_TAGS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
 
-#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return, episode
-#: start, value, log probability, advantage
+#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
+#: episode start, value, log probability, advantage
 _STORED_NUMBERS = 8
 
 
@@ -73,9 +73,9 @@ class _BetweenRollouts(BaseCallback, KVWriter):
 _Schedule = Callable[[float], float]
 #: allowed values of arguments of the algorithms, which check their other arguments themselves
 _ARGUMENTS = {
-    **dict.fromkeys(("n_steps", "n_epochs"), Count),
-    **dict.fromkeys(("ent_coef", "vf_coef"), Amount),
-    **dict.fromkeys(("gamma", "gae_lambda"), Share),
+    **dict.fromkeys(("n_steps", "n_epochs"), PositiveInt),
+    **dict.fromkeys(("ent_coef", "vf_coef"), NonNegative),
+    **dict.fromkeys(("gamma", "gae_lambda"), Fraction),
     **dict.fromkeys(("learning_rate", "clip_range"), Positive | _Schedule),
     "batch_size": Annotated[int, "[2, 2147483647]"],
     "clip_range_vf": Positive | _Schedule | None,
@@ -100,7 +100,7 @@ class StableBaselines(NetworkLearner):
 
     model: partial[OnPolicyAlgorithm]
     flat: bool
-    num_envs: Count = 64
+    num_envs: PositiveInt = 64
     teacher: CloneTeacher | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(init=False)
@@ -152,8 +152,9 @@ class StableBaselines(NetworkLearner):
         config = single_environment(environments)
         if self.hardware.process_group.size > 1:
             raise ConfigurationError(
-                f"algorithms of Stable-Baselines3 learn in one process, and there are"
-                f" {self.hardware.process_group.size}; expected agent=group_relative or one that scores jobs (agent=evolution), or no torchrun"
+                "algorithms of Stable-Baselines3 learn in one process, and there are"
+                f" {self.hardware.process_group.size}; expected agent=group_relative or one that scores jobs"
+                " (agent=evolution), or no torchrun"
             )
         torch.set_num_threads(1)
         self._require_memory(config)

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
-from ringyard_agents.config.compose import plain
-from ringyard_agents.config.safe_load import check_classes, groups_of_runs
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.environments import build_env_configs, compose_environments
@@ -31,7 +31,7 @@ from ringyard_agents.learning.evaluation import (
 from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
-from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
+from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
 
@@ -63,7 +63,7 @@ def train(config: DictConfig) -> float | None:
     if hardware.process_group.rank > 0:
         _train_other_process(hardware)
         return None
-    if in_sweep() and (folder / LAST_FILE).is_file():
+    if is_sweep_job() and (folder / LAST_FILE).is_file():
         config.resume = str(folder)
     with locked(folder):
         return _train_first_process(config, folder, hardware)
@@ -77,12 +77,12 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         saved, saved_evaluation = read_last(folder)
     elif not config.overwrite:
         RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT_FILE, LAST_FILE))
-    settings, parts = plain(config), agent_parts(config)
+    settings, parts = to_plain(config), agent_parts(config)
     seed, total, eval_settings = settings["seed"], settings["total_decisions"], settings["evaluate"]
     console = Console()
 
     check_trust = partial(
-        check_classes, groups=groups_of_runs(), trust=settings["trust"], where=str(folder / "config.yaml")
+        check_classes, groups=training_groups(), trust=settings["trust"], where=str(folder / "config.yaml")
     )
     environments = compose_environments(
         settings, settings["environments"], None if saved is None else check_trust
@@ -124,10 +124,11 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         folder, learner, evaluation, parts, settings["save_minutes"], saved is not None, callbacks
     )
     if hardware.process_group.size > 1:
-        plain_environments = {label: plain(one) for label, one in environments.items()}
+        plain_environments = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint
         hardware.process_group.broadcast((*known, learner.state()))
-    resumed_alone = saved is not None and not in_sweep()  # a job of an Optuna study, resumed outside of it
+    # A job of an Optuna study that is resumed by itself is not compared with the other jobs.
+    resumed_alone = saved is not None and not is_sweep_job()
     pruning = Pruning.of(None if resumed_alone else eval_settings["prune"])
 
     def should_end() -> bool:

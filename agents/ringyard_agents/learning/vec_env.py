@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from ringyard.checks import Count, Seed, require, shown
+from ringyard.checks import PositiveInt, Seed, require, shown
 from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
@@ -34,7 +34,7 @@ class RingyardVecEnv(VecEnv):
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int = 0) -> None:
         require("config", config, EnvConfig)
-        require("num_envs", num_envs, Count)
+        require("num_envs", num_envs, PositiveInt)
         self.batch = ClusterBatch(config, num_envs)  # raises an error if memory is too small
         space = config.observation.space(config.cluster, config.actions)
         self.render_mode = None

@@ -20,13 +20,13 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
-from ringyard_agents.config.compose import WORLD, plain
-from ringyard_agents.evaluation.evaluate import build, simulator
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.policies.least_estimated import LeastEstimated
-from ringyard_baselines.tools.hazards import CLIPPED, LOG_RATES, PARAMETERS, Hazards, constant_rates
+from ringyard_baselines.tools.survival import CLIPPED, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
     FEATURE_NAMES,
@@ -95,8 +95,8 @@ def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: 
 
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
-    sim = simulator(world, window, seed, None)
-    scheduler = LeastEstimated(consolidate(), Hazards(constant_rates(np.full(BINS, _EQUAL_RATES))))
+    sim = make_simulator(world, window, seed, None)
+    scheduler = LeastEstimated(consolidate(), SurvivalEstimate(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     rng = np.random.default_rng((seed, window, 1))
     seen = np.zeros(len(sim.jobs), np.bool_)
@@ -117,7 +117,7 @@ def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
 
 
 class _Network(nn.Module):
-    """The network of `ringyard_baselines.tools.hazards`, with gradients."""
+    """The network of `ringyard_baselines.tools.survival`, with gradients."""
 
     def __init__(self, lives: Lives, generator: torch.Generator) -> None:
         super().__init__()
@@ -236,14 +236,14 @@ def _worlds(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, An
     Raises:
         ConfigurationError: loads for a workload that has none to set.
     """
-    world = {name: plain(config[name]) for name in WORLD}
+    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     workload = world["workload"]
     if config.loads is not None and "load" not in workload:
         raise ConfigurationError(
-            f"loads is {plain(config.loads)}, but the workload has no load; set loads=null"
+            f"loads is {to_plain(config.loads)}, but the workload has no load; set loads=null"
         )
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-    for load in [None] if config.loads is None else plain(config.loads):
+    for load in [None] if config.loads is None else to_plain(config.loads):
         for worlds, later in zip(found, (False, True), strict=True):
             drawn = dict(workload) if load is None else {**workload, "load": load}
             if "part" in workload:
@@ -266,7 +266,7 @@ def fit_hazard(config: DictConfig) -> None:
     require_writable("file", file)
     first, second = _worlds(config)
     for world in (*first, *second):
-        build(world["workload"])
+        build_object(world["workload"])
     with folder.claim(config):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)

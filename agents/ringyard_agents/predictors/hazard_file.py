@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.allocator import Allocator, Gamma, SizePower, Stay
-from ringyard.checks import Amount, Positive, checked
+from ringyard.allocator import Allocator, Gamma, RunningFactor, SizePower
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
-from ringyard_baselines.tools.hazards import Hazards
+from ringyard_baselines.tools.survival import SurvivalEstimate
 
 #: fitted to the public cut of Microsoft's Philly trace; its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
@@ -28,7 +28,7 @@ def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts:
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
-def read_hazards(file: str | Path | None = None) -> Hazards:
+def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
     """Read a network as an estimate of remaining time.
 
     Args:
@@ -42,28 +42,36 @@ def read_hazards(file: str | Path | None = None) -> Hazards:
     saved = Checkpoint.read(path)
     if saved.metadata.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
-    return Hazards({name: array.astype(np.float64) for name, array in saved.arrays.items()})
+    return SurvivalEstimate({name: array.astype(np.float64) for name, array in saved.arrays.items()})
 
 
 def hazard(
     placement: PlacementRule,
     file: str | None = None,
-    stay: float = 0.2,
-    gpu_power: Amount = 1.0,
+    running_factor: float = 0.2,
+    gpu_power: NonNegative = 1.0,
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
     """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
-    return LeastEstimated(placement, read_hazards(file), "hazard", gpu_power, stay, round_seconds)
+    return LeastEstimated(
+        placement, read_survival_estimate(file), "hazard", gpu_power, running_factor, round_seconds
+    )
 
 
 @checked("scheduler")
 def allocator_hazard(
     file: str | None = None,
-    stay: Stay = 0.5,
+    running_factor: RunningFactor = 0.5,
     gamma: Gamma = 0.75,
     size_power: SizePower = 0.7,
-    stop_price: Amount = 0.0,
+    preemption_price: NonNegative = 0.0,
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
-    allocator = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=read_hazards(file))
+    allocator = Allocator(
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=read_survival_estimate(file),
+    )
     return AllocatingScheduler(allocator, "allocator_hazard")

@@ -62,8 +62,8 @@ def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, A
     metrics = sim.metrics().as_dict()
     return {
         "label": label,
-        "knows": str(scheduler.knows),
-        "may": str(scheduler.may),
+        "observability": str(scheduler.total_observability),
+        "capabilities": str(scheduler.capabilities),
         "end": _numbers([history.now])[0],
         "metrics": {name: _numbers([metrics[name]])[0] for name in _METRICS},
         "jobs": _jobs(sim),

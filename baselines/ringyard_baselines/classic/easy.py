@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard_baselines.scheduler import Scheduler
 
 
@@ -20,7 +28,7 @@ class EasyBackfilling(Scheduler):
     """
 
     name = "easy"
-    information = Information.SIZES | Information.DURATIONS
+    observability = Observability.SIZES | Observability.DURATIONS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule) -> None:

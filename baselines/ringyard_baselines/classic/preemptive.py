@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, JobTable, PlacementRule
+from ringyard import JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.compiled import FloatVector, fills
 from ringyard.state.progress import attained_service, remaining_iterations
@@ -48,7 +48,7 @@ def srtf(placement: PlacementRule) -> PreemptiveScheduler:
         remaining_seconds,
         np.zeros(1),
         placement,
-        Information.DURATIONS,
+        Observability.DURATIONS,
         key_changes=KeyChanges.WHILE_RUNNING,
     )
 
@@ -58,7 +58,7 @@ def srsf(placement: PlacementRule) -> PreemptiveScheduler:
 
     Source: `shortest-gpu` of Tiresias' public simulator (NSDI 2019).
     """
-    takes = Information.SIZES | Information.DURATIONS
+    takes = Observability.SIZES | Observability.DURATIONS
     return PreemptiveScheduler(
         "srsf", remaining_service, np.zeros(1), placement, takes, key_changes=KeyChanges.WHILE_RUNNING
     )
@@ -77,7 +77,7 @@ def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveSchedule
         service,
         np.zeros(1),
         placement,
-        Information.ATTAINED_SERVICE,
+        Observability.ATTAINED_SERVICE,
         round_seconds=round_seconds,
         key_changes=KeyChanges.WHILE_RUNNING,
     )
@@ -92,7 +92,7 @@ def smallest_first(
         placement: where a job goes.
         preemptive: a smaller arrival may stop a larger running job; False only starts jobs.
     """
-    takes = Information.SIZES
+    takes = Observability.SIZES
     if preemptive:
         return PreemptiveScheduler(
             "smallest_first", gpus_asked, np.zeros(1), placement, takes, key_changes=KeyChanges.AT_WAKES

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, JobTable, PlacementRule
+from ringyard import JobTable, Observability, PlacementRule
 from ringyard.checks import checked
 from ringyard_baselines.policies.ordered import OrderedScheduler
 
@@ -25,8 +25,8 @@ def _shuffled(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
     return rng.random(len(jobs))
 
 
-@checked("fifo")
-def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
+@checked("fifo_backfill")
+def fifo_backfill(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
     """By submit time; a job that does not fit is skipped.
 
     Args:
@@ -36,13 +36,13 @@ def fifo(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
     Raises:
         ConfigurationError: counted is neither true nor false.
     """
-    name = "fifo_counted" if counted else "fifo"
-    return OrderedScheduler(name, _by_submit_time, placement, False, Information.NOTHING, counted)
+    name = "fifo_backfill_counted" if counted else "fifo_backfill"
+    return OrderedScheduler(name, _by_submit_time, placement, False, Observability.NOTHING, counted)
 
 
-def fifo_strict(placement: PlacementRule) -> OrderedScheduler:
+def fifo(placement: PlacementRule) -> OrderedScheduler:
     """By submit time; nothing starts before a job that does not fit."""
-    return OrderedScheduler("fifo_strict", _by_submit_time, placement, True, Information.NOTHING)
+    return OrderedScheduler("fifo", _by_submit_time, placement, True, Observability.NOTHING)
 
 
 def sjf(placement: PlacementRule, strict: bool = False, counted: bool = False) -> OrderedScheduler:
@@ -54,15 +54,15 @@ def sjf(placement: PlacementRule, strict: bool = False, counted: bool = False) -
         counted: GPUs counted for a job that finds no place stay idle (`OrderedScheduler`).
     """
     name = "sjf_strict" if strict else "sjf_counted" if counted else "sjf"
-    return OrderedScheduler(name, by_duration, placement, strict, Information.DURATIONS, counted)
+    return OrderedScheduler(name, by_duration, placement, strict, Observability.DURATIONS, counted)
 
 
 def smallest_work(placement: PlacementRule) -> OrderedScheduler:
     """By isolated run time times GPUs (the order of Ada-SRSF's queue); a job that does not fit is skipped."""
-    takes = Information.SIZES | Information.DURATIONS
+    takes = Observability.SIZES | Observability.DURATIONS
     return OrderedScheduler("smallest_work", _by_gpu_seconds, placement, False, takes)
 
 
 def random_order(placement: PlacementRule) -> OrderedScheduler:
     """By a number drawn for each job: the floor any scheduler should beat; what does not fit is skipped."""
-    return OrderedScheduler("random", _shuffled, placement, False, Information.NOTHING)
+    return OrderedScheduler("random", _shuffled, placement, False, Observability.NOTHING)

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Information, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, checked
+from ringyard import Allocation, Observability, PlacementRule, SchedulingView
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
@@ -14,7 +14,7 @@ _UNREACHABLE = -1e4  # of the public implementation
 
 
 @kernel
-def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
+def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
     columns = value.shape[1]
@@ -46,7 +46,7 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))
     chosen = np.zeros((count + 1, gpus + 1), dtype=np.int64)
-    _solve(speedup, value, chosen)
+    _fill_table(speedup, value, chosen)
     k = int(np.argmax(value[count]))
     if count and value[count, k] <= 0:
         return None
@@ -81,12 +81,12 @@ class ElasticDP(SizingScheduler):
         self,
         placement: PlacementRule,
         round_seconds: Positive = 600.0,
-        max_gpus: Count = 10,
+        max_gpus: PositiveInt = 10,
         batch: BatchRule = BatchRule.THROUGHPUT,
     ) -> None:
         super().__init__(
             "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
-            Information.SIZES | Information.SPEEDS,
+            Observability.SIZES | Observability.SPEEDS,
             placement,
             BatchRule(batch),
             round_seconds,

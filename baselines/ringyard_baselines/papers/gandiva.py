@@ -6,9 +6,17 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Positive, checked
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
@@ -36,19 +44,19 @@ class Gandiva(Scheduler):
     """
 
     name = "gandiva"
-    information = Information.SIZES | Information.SPEEDS
-    may = Powers.STOPS
+    observability = Observability.SIZES | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(
         self,
         placement: PlacementRule,
         slice_seconds: Positive = 600.0,
-        threshold: Annotated[float, "[0, 2]"] = 1.0,
+        packing_threshold: Annotated[float, "[0, 2]"] = 1.0,
         migrate: bool = True,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = slice_seconds
-        self._threshold = threshold
+        self._packing_threshold = packing_threshold
         self._migrate = migrate
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -123,7 +131,7 @@ class Gandiva(Scheduler):
         bad = [
             guest
             for guest, host in self._partner.items()
-            if alone[guest] / now[guest] + alone[host] / now[host] < self._threshold
+            if alone[guest] / now[guest] + alone[host] / now[host] < self._packing_threshold
         ]
         self._failed |= {frozenset((guest, self._partner[guest])) for guest in bad}
         return bad

@@ -10,8 +10,8 @@ from scipy.sparse import csc_array
 from ringyard import (
     Allocation,
     Cluster,
-    Information,
     JobTable,
+    Observability,
     PlacementPlan,
     PlacementRule,
     SchedulingView,
@@ -19,12 +19,12 @@ from ringyard import (
 )
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 #: the solver leaves more than two of a program's variables where there are fewer jobs than about this
-_MANY = 24
+_MIN_JOBS_FOR_REDUCTION = 24
 
 _PACK = pack()
 
@@ -90,7 +90,7 @@ def _one_type_shares(
     if len(value) * least <= gpus:
         within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any for the least
         return least / value if within_tolerance.max() == least else None
-    if len(value) < _MANY:
+    if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
     # of the others each needs one GPU for each unit of the minimum
     matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])
@@ -119,8 +119,8 @@ class Gavel(Scheduler):
     """
 
     name = "gavel"
-    information = Information.SIZES | Information.SPEEDS
-    may = Powers.STOPS
+    observability = Observability.SIZES | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
         self.placement = placement

@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, checked
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -39,15 +39,15 @@ class Optimus(Scheduler):
     """
 
     name = "optimus"
-    information = Information.SIZES | Information.TRAINING_CURVES | Information.SPEEDS
-    may = Powers.STOPS | Powers.RESIZES | Powers.CORES
+    observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
     def __init__(
         self,
         placement: PlacementRule,
         round_seconds: Positive = 600.0,
         samples: Annotated[int, "[6, 100]"] = 8,
-        max_servers: Count = 10,
+        max_servers: PositiveInt = 10,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds

@@ -5,10 +5,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import Count, checked
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
+from ringyard.checks import PositiveInt, checked
 from ringyard.errors import SchedulerError
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -82,22 +90,22 @@ class PartitioningHeuristic(Scheduler):
         ConfigurationError: an argument out of its range.
     """
 
-    may = Powers.RESIZES
+    capabilities = Capabilities.RESIZE
     round_seconds: float | None = None
 
     def __init__(
         self,
         placement: PlacementRule,
         policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max",
-        most_workers: Annotated[int, "[1, 1000000]"] = 16,
-        ramp_shape: tuple[Count, Count, Count] | None = None,
+        max_degree: Annotated[int, "[1, 1000000]"] = 16,
+        ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
     ) -> None:
         self.name = policy
-        self.information = Information.SIZES
+        self.observability = Observability.SIZES
         if policy == "para_min":
-            self.information |= Information.DURATIONS
+            self.observability |= Observability.DURATIONS
         self.placement = placement
-        self._degrees = [1, *range(2, most_workers + 1, 2)]
+        self._degrees = [1, *range(2, max_degree + 1, 2)]
         self._ramp_shape = ramp_shape
         self._blocks: dict[int, list[tuple[int, ...]]] = {}
         if ramp_shape is not None:

@@ -5,8 +5,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
-from ringyard.checks import Count, Positive, Whole, checked
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
+from ringyard.checks import NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.sim.speeds import BatchRule, SpeedTable
@@ -16,7 +16,7 @@ from ringyard_baselines.tools.targets import Target, gpu_places
 
 
 @kernel
-def _weigh(
+def _size_values(
     speed: FloatMatrix,
     place: IntVector,
     held: IntVector,
@@ -91,16 +91,16 @@ class Pollux(SizingScheduler):
         placement: PlacementRule,
         round_seconds: Positive = 60.0,
         population: Annotated[int, "[2, 2147483647]"] = 100,
-        generations: Whole = 100,
+        generations: NonNegativeInt = 100,
         restart_penalty: Annotated[float, "(0, 1]"] = 0.9,
         power: Annotated[float, "[-100, 100]"] = -1.0,
-        max_gpus: Count = 64,
+        max_gpus: PositiveInt = 64,
     ) -> None:
         if power == 0:
             raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")
         super().__init__(
             "pollux",
-            Information.SIZES | Information.SPEEDS,
+            Observability.SIZES | Observability.SPEEDS,
             placement,
             BatchRule.GOODPUT,
             round_seconds,
@@ -146,7 +146,7 @@ class Pollux(SizingScheduler):
     ) -> NDArray[np.int64]:
         worth = np.zeros((len(jobs), table.sizes + 1))
         allowed = np.zeros(worth.shape, np.int32)
-        most = _weigh(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
+        most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
         choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._power)
         parents = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ringyard import Allocation, Information, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
@@ -31,7 +31,7 @@ def mean_jct_shared(
     return np.where(together_a >= together_b, other_first, new_first)
 
 
-def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
+def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
     """[...] mean completion time if the new job waits for the running one's end."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
@@ -56,7 +56,7 @@ class SjfBsbf(Scheduler):
         ConfigurationError: pair_test is neither true nor false.
     """
 
-    information = Information.SIZES | Information.PREDICTIONS | Information.SPEEDS
+    observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
     round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
@@ -120,7 +120,7 @@ class SjfBsbf(Scheduler):
         own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
         if self._pair_test:
-            mean = np.where(mean < mean_jct_in_turn(own, theirs), mean, np.inf)
+            mean = np.where(mean < mean_jct_in_sequence(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared
 

@@ -7,10 +7,18 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard import (
+    Allocation,
+    Cluster,
+    JobTable,
+    Observability,
+    PlacementPlan,
+    PlacementRule,
+    SchedulingView,
+)
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
@@ -33,11 +41,11 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
 
 
 #: {order: ([n] urgency of these jobs, ascending; what it takes)}
-ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Information]]
+ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
-    "srtf": (predicted_seconds, Information.PREDICTIONS),
-    "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Information.NOTHING),
-    "las": (lambda view, jobs: view.of(jobs).attained_service, Information.ATTAINED_SERVICE),
+    "srtf": (predicted_seconds, Observability.PREDICTIONS),
+    "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Observability.NOTHING),
+    "las": (lambda view, jobs: view.of(jobs).attained_service, Observability.ATTAINED_SERVICE),
 }
 
 
@@ -79,7 +87,7 @@ class SynergyTune(Scheduler):
     """
 
     name = "synergy_tune"
-    may = Powers.STOPS | Powers.CORES
+    capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class SynergyTune(Scheduler):
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
-        self.information = Information.SIZES | Information.SPEEDS | ORDERS[order][1]
+        self.observability = Observability.SIZES | Observability.SPEEDS | ORDERS[order][1]
         self._order = order
         self._saturation = saturation
 

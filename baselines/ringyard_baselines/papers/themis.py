@@ -6,9 +6,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import predicted_seconds
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import apply_sizes, feasible
@@ -51,8 +51,8 @@ class Themis(Scheduler):
     """
 
     name = "themis"
-    information = Information.SIZES | Information.PREDICTIONS
-    may = Powers.STOPS
+    observability = Observability.SIZES | Observability.PREDICTIONS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(
         self,

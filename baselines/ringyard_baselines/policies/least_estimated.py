@@ -6,11 +6,11 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Cluster, Information, JobTable, PlacementRule, Simulator
+from ringyard import Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.allocator import Estimate
-from ringyard.checks import Amount, Positive, checked
+from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import FloatVector, fills
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import FIRST_ESTIMATE, JobKey
@@ -34,7 +34,7 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: says how long jobs would still run.
         name: shown in tables.
         gpu_power: 1: least work first; 0: least time first.
-        stay: a running job counts as having so much of its seconds left: at 1, jobs that are alike take turns
+        running_factor: factor of a running job's seconds left. At 1, jobs that are alike take turns
             whenever one gets older, and pay for a restart each time.
         round_seconds: decide every this many seconds as well: estimates change while jobs run.
 
@@ -49,14 +49,19 @@ class LeastEstimated(PreemptiveScheduler):
         placement: PlacementRule,
         estimate: Estimate,
         name: str = "least_estimated",
-        gpu_power: Amount = 1.0,
-        stay: Annotated[float, "(0, 1]"] = 0.2,
+        gpu_power: NonNegative = 1.0,
+        running_factor: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
-        self._powers = [gpu_power, stay]  # as many as `FIRST_ESTIMATE`
-        takes = estimate.takes | Information.SIZES
+        self._powers = [gpu_power, running_factor]  # as many as `FIRST_ESTIMATE`
+        observability = estimate.observability | Observability.SIZES
         super().__init__(
-            name, _estimated_work, np.array([gpu_power, stay]), placement, takes, round_seconds=round_seconds
+            name,
+            _estimated_work,
+            np.array([gpu_power, running_factor]),
+            placement,
+            observability,
+            round_seconds=round_seconds,
         )
         self._ranking = replace(self._ranking, estimate=estimate)
 
@@ -69,7 +74,7 @@ class LeastEstimated(PreemptiveScheduler):
         """Forget the order, and what the estimate has seen."""
         super().reset(cluster, jobs, rng)
         estimate = self._ranking.estimate
-        check_reads(estimate.seconds, self.information, f"{self.name}'s estimate {estimate.name}")
+        check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         parameters = np.concatenate([self._powers, np.zeros(len(jobs))])
         self._ranking = replace(self._ranking, notes=estimate.memory_of(jobs), parameters=parameters)
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementPlan, SchedulingView, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan, SchedulingView, Simulator
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.performance.model import Physics
@@ -96,7 +96,7 @@ class OrderedScheduler(Scheduler):
         order: (jobs, rng) -> [jobs] priority, ascending; ties by row.
         placement: where a job goes.
         strict: stop at the first job that finds no place (head of line blocks); else skip it.
-        information: what `order` uses; `counted` adds sizes.
+        observability: what `order` uses; `counted` adds sizes.
         counted: subtract a job's GPUs from the free ones before its place is looked for, and leave them idle
             at this decision if there is none (as Lucid's simulator does); jobs that ask for more than is left
             are skipped. Not with `strict`.
@@ -113,7 +113,7 @@ class OrderedScheduler(Scheduler):
         order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
         placement: PlacementRule,
         strict: bool,
-        information: Information,
+        observability: Observability,
         counted: bool = False,
     ) -> None:
         if strict and counted:
@@ -126,7 +126,7 @@ class OrderedScheduler(Scheduler):
         self.order = order
         self.placement = placement
         self.strict = strict
-        self.information = information | Information.SIZES if counted else information
+        self.observability = observability | Observability.SIZES if counted else observability
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -164,7 +164,7 @@ class OrderedScheduler(Scheduler):
                     allocations.append(allocation)
         return allocations
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         sim.prioritise(self._priority)
         if not _run_in_order(sim.state, 0, self.placement, self.strict, self.counted, sim.physics):

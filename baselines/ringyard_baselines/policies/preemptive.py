@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, Simulator
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.compiled import kernel
-from ringyard.information import check_reads
+from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
@@ -23,7 +23,7 @@ from ringyard_baselines.policies.ranking import (
     Ranking,
     never,
 )
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @kernel
@@ -52,17 +52,17 @@ class PreemptiveScheduler(Scheduler):
         key: fills `JobKey`.
         parameters: [parameters] read by `key` and `wake`.
         placement: where a job goes.
-        information: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
+        observability: what `key` and `wake` read of a job's record; functions of `ringyard.state.progress`
             count as the column of their name.
         wake: fills `JobKey`: when a key needs another look; `never` if only events change the order.
         round_seconds: decide every this many seconds as well.
         key_changes: when keys change; unless at any time, a decision reads few of them.
 
     Raises:
-        InformationError: `key` or `wake` reads more than `information` names.
+        ObservabilityError: `key` or `wake` reads more than `observability` names.
     """
 
-    may = Powers.STOPS
+    capabilities = Capabilities.PREEMPT
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class PreemptiveScheduler(Scheduler):
         key: JobKey,
         parameters: NDArray[np.float64],
         placement: PlacementRule,
-        information: Information,
+        observability: Observability,
         wake: JobKey = never,
         round_seconds: float | None = None,
         key_changes: KeyChanges = KeyChanges.ANY_TIME,
     ) -> None:
         self.name = name
         self.placement = placement
-        self.information = information
+        self.observability = observability
         self.round_seconds = round_seconds
         self._ranking = Ranking(
             key, wake, parameters, wake is not never, int(key_changes), NO_ESTIMATE, np.zeros((0, 0))
@@ -86,8 +86,8 @@ class PreemptiveScheduler(Scheduler):
         self._order: KeyOrder | None = None
 
     def _check(self) -> None:
-        check_reads(self._ranking.key, self.information, f"{self.name}'s key")
-        check_reads(self._ranking.wake, self.information, f"{self.name}'s wake")
+        check_reads(self._ranking.key, self.observability, f"{self.name}'s key")
+        check_reads(self._ranking.wake, self.observability, f"{self.name}'s wake")
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
         """Give `key` and `wake` other parameters, before a simulation begins."""
@@ -122,7 +122,7 @@ class PreemptiveScheduler(Scheduler):
         started = order.starting[: totals["num_starting"]].tolist()
         return [Allocation(job) for job in stopped] + [current_allocation(after, b, job) for job in started]
 
-    def drive(self, sim: Simulator) -> None:
+    def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         self._drive(sim, 1 << 60)
 

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard import Information
-from ringyard.allocator import Estimate, EstimateLeft
+from ringyard import Observability
+from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
@@ -73,13 +73,13 @@ def place_in_queue(job: Job, queue: int) -> float:
     return (3 * queue + (job.status == JobStatus.WAITING)) * QUEUE_SPAN
 
 
-@fills(EstimateLeft)
+@fills(EstimateSecondsLeft)
 def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     """Write no estimate."""
 
 
 #: of rankings whose keys need no estimate
-NO_ESTIMATE = Estimate(_nothing, "none", Information.NOTHING)
+NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
 #: parameter in which the estimates of jobs begin, where there are any
 FIRST_ESTIMATE = 2
 

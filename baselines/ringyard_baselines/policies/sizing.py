@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, Information, JobTable, PlacementRule, SchedulingView
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
-from ringyard_baselines.scheduler import Powers, Scheduler
+from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, apply_sizes
 
@@ -17,7 +17,7 @@ class SizingScheduler(Scheduler, ABC):
 
     Args:
         name: shown in tables.
-        information: what it uses.
+        observability: what it uses.
         placement: where jobs go.
         batch: rule of the global batch on n GPUs.
         round_seconds: decide every this many seconds as well; None: events are enough.
@@ -25,12 +25,12 @@ class SizingScheduler(Scheduler, ABC):
         max_gpus: most GPUs profiled, unless a job asks for more; None: as many as any job may use.
     """
 
-    may = Powers.STOPS | Powers.RESIZES
+    capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     def __init__(
         self,
         name: str,
-        information: Information,
+        observability: Observability,
         placement: PlacementRule,
         batch: BatchRule,
         round_seconds: float | None = None,
@@ -38,7 +38,7 @@ class SizingScheduler(Scheduler, ABC):
         max_gpus: int | None = None,
     ) -> None:
         self.name = name
-        self.information = information
+        self.observability = observability
         self.placement = placement
         self.round_seconds = round_seconds
         self._batch = batch

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.sim.feasibility import HELD
 from ringyard.state.records import JobKind
-from ringyard_baselines.scheduler import ASKED, Powers
+from ringyard_baselines.scheduler import REQUESTED, Capabilities
 
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
-_BESIDE_GPUS = {name: column for name, (column, power) in ASKED.items() if power is Powers.CORES}
+_BESIDE_GPUS = {name: column for name, (column, power) in REQUESTED.items() if power is Capabilities.CORES}
 
 _named = attrgetter(*HELD)
 

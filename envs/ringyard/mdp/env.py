@@ -1,4 +1,4 @@
-"""`ClusterEnv`: one cluster behind Gymnasium's Env interface."""
+"""`ClusterEnv`: one simulated GPU cluster as a `gymnasium.Env`."""
 
 import importlib.util
 import inspect
@@ -21,36 +21,36 @@ from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.rendering.history import history_of
 from ringyard.state.arrays import State
 
-MODES = ("human", "rgb_array")
+#: intervals of the schedule that `render` can show
 MAX_SEGMENTS = 8192
 
-#: seconds that a window is left to draw itself
-_PAUSE = 1e-3
+#: seconds that the event loop of the window runs after each picture
+_WINDOW_SECONDS = 1e-3
 
-#: the one cluster of the batch
-_ONLY = np.zeros(1, np.int64)
+#: [1] index of the only cluster of the batch
+_FIRST = np.zeros(1, np.int64)
 
 
 def validate_seed(seed: Any) -> int | None:
-    """A seed as Gymnasium expects it, an integer of any size; None stays None.
+    """Return a seed of `reset` as a Python integer, and None as None.
 
     Raises:
-        ConfigurationError: not an integer of 0 or more.
+        ConfigurationError: the seed is not an integer of 0 or more.
     """
     require("seed", seed, Annotated[int, "[0, inf)"] | None)
     return None if seed is None else int(seed)
 
 
 def workload_option(options: Any, known: Collection[str], num_workloads: int) -> int | None:
-    """The job table that `options` of `reset` choose; None: one is drawn.
+    """Return the job table that the options of `reset` choose, or None if it is to be drawn.
 
     Args:
-        options: None, or a mapping with some of the keys `known`.
-        known: these keys.
-        num_workloads: number of job tables.
+        options: None, or a mapping with some of the keys in `known`.
+        known: keys that `reset` understands.
+        num_workloads: number of job tables of the environment.
 
     Raises:
-        ConfigurationError: not a mapping, an unknown key, or not the number of a table.
+        ConfigurationError: the options are no mapping, have an unknown key, or name no job table.
     """
     expected = ", ".join(map(repr, known))
     if not isinstance(options, Mapping | None):
@@ -64,7 +64,7 @@ def workload_option(options: Any, known: Collection[str], num_workloads: int) ->
 
 
 def _warn_in_sync_vector_env() -> None:
-    """Warn that a faster vector environment exists, if Gymnasium's `SyncVectorEnv` makes this one."""
+    """Warn that a faster vector environment exists if Gymnasium's `SyncVectorEnv` creates this one."""
     frame = inspect.currentframe()
     while frame is not None:
         maker = frame.f_locals.get("self")
@@ -79,17 +79,21 @@ def _warn_in_sync_vector_env() -> None:
         frame = frame.f_back
 
 
-def _same_generator(generator: np.random.Generator) -> np.random.Generator:
-    """A copy of a generator, in a third of the time of `copy.deepcopy`."""
+def _copy_generator(generator: np.random.Generator) -> np.random.Generator:
+    """Return a copy of a random generator, in a third of the time of `copy.deepcopy`."""
     bits = type(generator.bit_generator)(0)
     bits.state = generator.bit_generator.state
     return type(generator)(bits)
 
 
-class Screen:
-    """Draws an environment. The figure is made with the first picture.
+class Renderer:
+    """Draw the schedule of a cluster with matplotlib.
 
-    Copies and pickles make figures of their own.
+    The figure is created with the first picture. Copies and pickles create figures of their own.
+
+    Args:
+        mode: "rgb_array" or "human".
+        cluster: servers and GPUs to draw.
 
     Raises:
         ConfigurationError: matplotlib is not installed, or "human" finds no display.
@@ -101,7 +105,7 @@ class Screen:
                 f"render_mode={mode!r} needs matplotlib, which is not installed: pip install"
                 ' "ringyard[render]"'
             )
-        #: MPLBACKEND=agg asks for windows that are not seen, as tests do
+        #: False with MPLBACKEND=agg, which draws without a window
         self._shows = mode == "human" and os.environ.get("MPLBACKEND", "").lower() != "agg"
         if self._shows:
             _require_display()
@@ -110,7 +114,15 @@ class Screen:
         self._chart: Any = None
 
     def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
-        """[720, 1280, 3] of cluster b in "rgb_array" mode; "human" shows it and gives None."""
+        """Draw cluster b of a state.
+
+        Args:
+            state: simulation arrays, which keep segments.
+            b: index of the cluster.
+
+        Returns:
+            [720, 1280, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
+        """
         from ringyard.rendering.chart import Chart
 
         if self._chart is None:
@@ -121,7 +133,7 @@ class Screen:
         canvas = self._chart.figure.canvas
         canvas.draw()
         if self._shows:
-            canvas.start_event_loop(_PAUSE)
+            canvas.start_event_loop(_WINDOW_SECONDS)
         return None
 
     def close(self) -> None:
@@ -142,18 +154,17 @@ class Screen:
         return figure
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the figure."""
         return {**self.__dict__, "_chart": None}
 
 
 def _require_display() -> None:
-    """Raise a ConfigurationError if matplotlib can open no window here."""
+    """Raise a ConfigurationError if matplotlib cannot open a window."""
     import matplotlib
     from matplotlib import backends, pyplot
 
     registry: Any = vars(backends)["backend_registry"]
-    backend = matplotlib.get_backend()  # chooses one that works here, if none is chosen
-    why = f"matplotlib's backend is {backend}, which opens none"
+    backend = matplotlib.get_backend()  # without a choice of the user, the first that works
+    why = f"matplotlib's backend {backend} opens none"
     try:
         pyplot.switch_backend(backend)
         if registry.resolve_backend(backend)[1] is not None:
@@ -161,57 +172,66 @@ def _require_display() -> None:
     except ImportError as error:
         why = str(error)
     raise ConfigurationError(
-        f"render_mode='human' needs a window, but {why}; give render_mode='rgb_array', or use a display with"
-        " MPLBACKEND=tkagg (qtagg, ...), or set MPLBACKEND=agg to draw without a window"
+        f"render_mode='human' needs a window, but {why}; expected a display and MPLBACKEND=tkagg (qtagg ...),"
+        " or MPLBACKEND=agg to draw without a window, or render_mode='rgb_array'"
     )
 
 
 class ClusterEnv(gymnasium.Env[Any, Any]):
-    """Schedule deep-learning jobs on a cluster of multi-GPU servers.
+    """A multi-tenant GPU cluster on which the agent schedules deep-learning jobs.
 
     ## Action space
-    `Discrete(V x T + R x A + 1)` for V visible waiting jobs, T templates, R visible running jobs and A
-    adjustments of a running job (none by default). Action `i * T + t` starts visible job i as template t
-    says. Action `V * T + r * A + a` changes running slot r by adjustment a. With `preemptive`, adjustment 0
-    preempts the job. Others resize or migrate it, or change its batch, cores or memory bandwidth cap. The
-    last action waits for the next event. A start takes no time. Time passes by itself while there is nothing
-    to decide. `info["action_mask"]` marks the valid actions in int8, as `action_space.sample` expects it;
-    `action_masks()` gives the same in booleans, as sb3-contrib expects it.
+    With `Actions`, the default, it is `Discrete(V * T + R * A + 1)`. V is the number of visible waiting jobs,
+    T of start templates, R of visible running jobs and A of adjustments of a running job (0 by default).
 
-    With `Scores` it is `Box(-1, 1, (N,))`, a score for each live job. A compiled allocator turns the scores
-    into GPU assignments, and the mask marks the scores that have a job (`ringyard.mdp.actions.Scores`). With
-    `type_scores` there are N more scores for each GPU type named.
+    * Action `i * T + t` starts visible job i with template t. A start takes no simulated time.
+    * Action `V * T + r * A + a` applies adjustment a to running slot r. With `preemptive`, adjustment 0
+      preempts the job. Others migrate or resize it, or change its batch, cores or memory bandwidth cap.
+    * The last action waits for the next event.
+
+    While no start and no adjustment is valid, time passes without a step. Masked actions wait, or raise an
+    error with `on_invalid="raise"`.
+
+    With `Scores` it is `Box(-1, 1, (N,))`, one score for each job that waits or runs. A compiled allocator
+    turns the scores into GPU assignments. See `ringyard.mdp.actions.Scores`.
 
     ## Observation space
-    A Dict of float32 blocks with values in [-10, 10], most in [0, 1]; `flat=True` gives the same numbers as
-    one Box. A block has a row of features for each item; `env.metadata["blocks"]` has the shapes and the
-    names of the features. Unused slots are 0 and have a 0 in the block's mask. Running slots are in heap
-    order of ends, or by row if any end is uncertain. `s(x, c)` is x / (x + c). This is the default,
-    `queue_and_cluster`; docs/observations.md has the others.
-    `ringyard.ActionMaskObservation` puts the action mask into it.
+    A Dict of float32 blocks with values in [-10, 10], most of them in [0, 1]. `flat=True` gives the same
+    numbers as one Box. A block has a row of features for each item. Rows without an item are 0, and 0 in the
+    block's mask. `env.metadata["blocks"]` has the shape and the feature names of each block. Running jobs are
+    in the heap order of their ends, or in the order of the job table if an end is uncertain. `s(x, c)` stands
+    for x / (x + c). The table shows the default, `queue_and_cluster`. docs/observations.md has the others.
 
     FEATURE TABLE
 
     ## Rewards
     By default (`job_completion_time`) minus the integral of the number of jobs in the system since the last
-    step, divided by the jobs' total isolated run time. The undiscounted return is minus (mean JCT / mean run
-    time). Others: `ringyard.mdp.rewards`.
+    step, divided by the jobs' total isolated run time. The undiscounted return is minus (mean JCT / mean
+    isolated run time). `ringyard.mdp.rewards` has the others.
 
     ## Starting state
-    An empty cluster at the first arrival of a job table, drawn from `num_workloads` tables
-    (`reset(options={"workload": k})` chooses table k).
+    An empty cluster at the first arrival of a job table. `reset` draws one of `num_workloads`, or takes
+    table k with `reset(options={"workload": k})`.
 
     ## Episode end
-    Terminated when every job has finished; truncated at `limit_seconds`. The last `info` then holds
-    `episode_jct` (mean JCT in seconds of the finished jobs), `workload` and `num_finished`.
+    Terminated when every job has ended. Truncated at `limit_seconds`.
+
+    ## Observability
+    * `action_mask`: int8 [actions], 1 where an action is valid, or where a score has a job. It is what
+      `action_space.sample(mask)` takes. `action_masks()` returns it in booleans, for sb3-contrib, and
+      `ringyard.ActionMaskObservation` adds it to the observation.
+    * `invalid_action`: True if a masked action was replaced in this step.
+    * `workload`: number of the job table, after `reset` and in the last step.
+    * `episode_jct`: mean job completion time in seconds, without blocked jobs. In the last step.
+    * `num_finished`: number of jobs that ended. In the last step.
 
     ## Experiments
-    Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one
-    `conf/experiment/*.yaml` each. `ringyard.experiment("sharing")` returns the `EnvConfig` alone.
+    Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one yaml of
+    `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`.
 
     ## Arguments
     Args:
-        config: configuration; see `ringyard.mdp.env_config.EnvConfig`.
+        config: configuration of the environment. None: `EnvConfig()`.
         render_mode: None, "rgb_array" (`render()` returns pictures of 1280 x 720 pixels: GPUs by server over
             time, waiting jobs, shared links), or "human" (the same in a window, after each step).
 
@@ -223,13 +243,12 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         ClosedError: from `step` and `reset`, after `close`.
 
     ## Copies
-    `fork()`, `copy.deepcopy` and `pickle` give an independent environment at the same moment, which continues
-    as this one would, byte for byte. Forks are for tree search. They take microseconds, because they share
-    what never changes. With wrappers, call `env.unwrapped.fork()`. `copy.copy` gives a second name for the
-    same episode.
+    `fork()`, `copy.deepcopy` and `pickle` return an independent environment at the same moment. It continues
+    exactly as this one would. A fork takes microseconds, because both share what never changes. It is meant
+    for tree search. With wrappers, call `env.unwrapped.fork()`. `copy.copy` shares the episode.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": 10}
+    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 10}
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = None) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
@@ -237,7 +256,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         _warn_in_sync_vector_env()
         self.config = EnvConfig() if config is None else config
         self.render_mode = render_mode
-        self._screen = Screen(render_mode, self.config.cluster) if render_mode else None
+        self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
         self.batch = ClusterBatch(self.config, 1, MAX_SEGMENTS if render_mode else 0)
         self.observation_space = self.config.observation.space(self.config.cluster, self.config.actions)
         self.action_space = self.config.actions.space
@@ -245,14 +264,27 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self.metadata = type(self).metadata | {"blocks": blocks}
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """[actions] True where an action is valid (as sb3-contrib expects)."""
+        """Return [actions] booleans, True where an action is valid, as sb3-contrib expects them."""
         self.batch.require_episode()
         return self.batch.masks[0].copy()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; `options={"workload": k}` chooses job table k."""
+        """Begin an episode.
+
+        Args:
+            seed: of the generator that draws the job tables of this and later episodes. None keeps it.
+            options: `{"workload": k}` takes job table k instead of a drawn one.
+
+        Returns:
+            Observation and `info`, with the keys `action_mask` and `workload`.
+
+        Raises:
+            ConfigurationError: the seed or an option has another type or value.
+            WorkloadError: a job of the table does not fit the cluster.
+            ClosedError: after `close`.
+        """
         seed = validate_seed(seed)
         chosen = workload_option(options, ("workload",), self.config.num_workloads)
         super().reset(seed=seed)
@@ -261,23 +293,37 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         workload_cache = self.batch.workload_cache
         if seed is None and entry not in workload_cache and workload_cache.prefetch_size:
             workload_cache.prefetch(self._next_drawn(workload_cache.prefetch_size))
-        self.batch.reset(_ONLY, np.array([entry]))
-        self._show()
-        observation, info = self._observed()
+        self.batch.reset(_FIRST, np.array([entry]))
+        self._update_window()
+        observation, info = self._observation_and_info()
         return observation, info | {"workload": entry}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out one action, and let time pass to the next decision; see the class."""
+        """Carry out one action and let time pass to the next decision.
+
+        Args:
+            action: an element of `action_space`.
+
+        Returns:
+            Observation, reward, whether every job has ended, whether `limit_seconds` is reached, and `info`.
+            The class describes them.
+
+        Raises:
+            ActionError: an action outside of the space, or a masked one with `on_invalid="raise"`.
+            ResetNeededError: before `reset`, or after the end of an episode.
+            ClosedError: after `close`.
+            SchedulerError: no job runs or arrives and no action template can start a waiting job.
+        """
         try:
             actions = self.batch.action_array([action])
         except ActionError:
             expected = self.batch.expected_action.rstrip(",")
             raise ActionError(f"action is {shown(action)}; expected {expected}") from None
-        masked = self.batch.replace_invalid(actions, _ONLY)
+        masked = self.batch.replace_invalid(actions, _FIRST)
         self.batch.step(actions)
-        self._show()
+        self._update_window()
         done, truncated = self.batch.ending(0)
-        observation, info = self._observed()
+        observation, info = self._observation_and_info()
         if masked[0]:
             info["invalid_action"] = True
         if done or truncated:
@@ -285,41 +331,42 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         return observation, float(self.batch.rewards[0]), done, truncated, info
 
     def fork(self) -> Self:
-        """An independent copy at the same moment, for look-ahead. Spaces and configuration are shared."""
+        """Return an independent copy at the same moment, for look-ahead."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.batch = self.batch.fork()
         if self._np_random is not None:
-            copy._np_random = _same_generator(self._np_random)
+            copy._np_random = _copy_generator(self._np_random)
         return copy
 
     def render(self) -> NDArray[np.uint8] | None:
-        """[720, 1280, 3] picture in "rgb_array" mode; None in "human" mode, which draws the window again.
+        """Draw the schedule so far: the last 8,192 intervals in which a job held GPUs of a server.
 
-        The picture shows the last 8,192 intervals in which a job held GPUs of a server.
+        Returns:
+            [720, 1280, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
         """
-        if self._screen is None:
+        if self._renderer is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human'")
             return None
         self.batch.require_episode()
-        return self._screen.draw(self.batch.state, 0)
+        return self._renderer.draw(self.batch.state, 0)
 
     def close(self) -> None:
-        """Refuse steps and resets from now on; close the window."""
+        """Close the window, and let later calls of `step` and `reset` raise a `ClosedError`."""
         self.batch.close()
-        if self._screen is not None:
-            self._screen.close()
+        if self._renderer is not None:
+            self._renderer.close()
 
     def _next_drawn(self, count: int) -> NDArray[np.int64]:
-        """[count] job tables of the next resets, if the generator is not used until then."""
-        generator = _same_generator(self.np_random)
+        """Return the job tables [count] of the next resets, if the generator is not used until then."""
+        generator = _copy_generator(self.np_random)
         return np.array([generator.integers(self.config.num_workloads) for _ in range(count)])
 
-    def _show(self) -> None:
-        if self._screen is not None and self.render_mode == "human":
-            self._screen.draw(self.batch.state, 0)
+    def _update_window(self) -> None:
+        if self._renderer is not None and self.render_mode == "human":
+            self._renderer.draw(self.batch.state, 0)
 
-    def _observed(self) -> tuple[Any, dict[str, Any]]:
+    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
         mask = self.batch.masks[0].copy()
         return self.batch.split(self.batch.observations[0].copy()), {"action_mask": mask.view(np.int8)}
 

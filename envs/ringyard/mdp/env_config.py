@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ringyard.checks import Count, Positive, Seed, checked
+from ringyard.checks import Positive, PositiveInt, Seed, checked
 from ringyard.cluster import Cluster
 from ringyard.fabric import interconnect, network
 from ringyard.failures import Failures, no_failures
@@ -67,7 +67,7 @@ class EnvConfig:
     actions: ActionKind = field(default_factory=Actions)
     reward: Reward = field(default_factory=job_completion_time)
     limit_seconds: Positive | None = None
-    num_workloads: Count = 1024
+    num_workloads: PositiveInt = 1024
     workload_seed: Seed = 0
 
     @property

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, require, shown
+from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv, validate_seed, workload_option
@@ -67,8 +67,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         render_mode: str | None = None,
         num_threads: int | None = None,
     ) -> None:
-        require("num_envs", num_envs, Count)
-        require("num_threads", num_threads, Count | None)
+        require("num_envs", num_envs, PositiveInt)
+        require("num_threads", num_threads, PositiveInt | None)
         require("config", config, EnvConfig | None)
         require("copy", copy, bool)
         try:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import (
@@ -96,9 +96,9 @@ def composed(
     network: Fabric | Bandwidth,
     interconnect: Fabric | Bandwidth,
     reduction_bytes_per_second: Bandwidth = float("inf"),
-    alpha: Amount = 0.0,
+    alpha: NonNegative = 0.0,
     xi_1: Transmitting = 1.0,
-    overhead_seconds_per_server: Amount = 0.0,
+    overhead_seconds_per_server: NonNegative = 0.0,
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None,
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,

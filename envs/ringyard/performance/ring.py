@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.fabric import Bandwidth
 from ringyard.performance.model import IterationSeconds, PerformanceModel
@@ -91,10 +91,10 @@ def ring_contention(
     inter_server_bytes_per_second: Bandwidth,
     intra_server_bytes_per_second: Bandwidth,
     reduction_bytes_per_second: Bandwidth,
-    alpha: Amount,
+    alpha: NonNegative,
     xi_1: Transmitting,
-    overhead_seconds_per_server: Amount,
-    slot_seconds: Amount = 0.0,
+    overhead_seconds_per_server: NonNegative,
+    slot_seconds: NonNegative = 0.0,
 ) -> PerformanceModel:
     """Rings that share links: the constants of SJF-BCO eq. 6-8.
 

@@ -7,7 +7,7 @@ here at every server that has room, so that nothing is left for a solver.
 
 import numpy as np
 
-from ringyard.checks import Amount, checked
+from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.placement.room import room, take_free
 from ringyard.placement.rule import FindGpus, PlacementRule
@@ -65,7 +65,7 @@ def _least_fragmenting(
 
 @checked("placement")
 def least_fragmenting(
-    fragments: Amount = 1.0, imbalance: Amount = 0.3, next_fits: Amount = 0.5
+    fragments: NonNegative = 1.0, imbalance: NonNegative = 0.3, next_fits: NonNegative = 0.5
 ) -> PlacementRule:
     """The server that leaves the least of RLTune's objective; larger jobs as by `consolidate`.
 

@@ -17,7 +17,7 @@ from ringyard.compiled import (
     linked_kernel,
     slot,
 )
-from ringyard.information import Information, check_reads
+from ringyard.observability import Observability, check_reads
 from ringyard.placement.room import cpu_server, dealt, held_by, sort_ascending
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
@@ -144,20 +144,20 @@ class PlacementRule:
         name: shown in tables.
         parameters: [parameters] float64, whatever the function reads.
         shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
-        takes: what it goes by, besides sizes and speeds.
+        observability: what it goes by, besides sizes and speeds.
 
     Raises:
-        InformationError: `find` reads more of jobs than that.
+        ObservabilityError: `find` reads more of jobs than that.
     """
 
     find: FindGpus
     name: str
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     shares: bool = False
-    takes: Information = Information.NOTHING
+    observability: Observability = Observability.NOTHING
 
     def __post_init__(self) -> None:
-        knows = self.takes | Information.SIZES | Information.SPEEDS
+        knows = self.observability | Observability.SIZES | Observability.SPEEDS
         check_reads(self.find, knows, f"placement rule {self.name}")
 
 

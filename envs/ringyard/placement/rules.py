@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ringyard.checks import Whole, checked
+from ringyard.checks import NonNegativeInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.placement.room import idle_room, room, take_free, takes_any_free
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
@@ -348,7 +348,7 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
 
 
 @checked("placement")
-def lwf(kappa: Whole) -> PlacementRule:
+def lwf(kappa: NonNegativeInt) -> PlacementRule:
     """LWF-kappa (Ada-SRSF): jobs of at most kappa GPUs fill the lowest free GPUs, larger ones servers.
 
     Larger jobs fill whole servers in ascending order of mean predicted work left per GPU. A free exclusive
@@ -357,7 +357,9 @@ def lwf(kappa: Whole) -> PlacementRule:
     Raises:
         ConfigurationError: kappa below 0.
     """
-    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]), takes=Information.PREDICTIONS)
+    return PlacementRule(
+        _lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=Observability.PREDICTIONS
+    )
 
 
 @fills(FindGpus)

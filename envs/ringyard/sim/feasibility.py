@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Bytes, Positive, Whole, require, shown
+from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
@@ -129,17 +129,17 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
 
 
 #: {what an allocation may leave open: what it may be}
-_OPEN = {name: Positive if kind is float else Whole | None for name, kind in HELD.items()}
-_OPEN |= {"server": Whole | None, "ram_per_worker": Bytes}
+_OPEN = {name: Positive if kind is float else NonNegativeInt | None for name, kind in HELD.items()}
+_OPEN |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
 
 
 def _check_numbers(allocation: Allocation) -> None:
     """Raise PlacementError for what is no number, or none that records could hold."""
     if not isinstance(allocation, Allocation):
         raise PlacementError(f"an allocation is {shown(allocation)}; expected an Allocation")
-    _require(allocation, "job", allocation.job, Whole)
+    _require(allocation, "job", allocation.job, NonNegativeInt)
     for gpu in allocation.gpu_ids:
-        _require(allocation, "gpu_ids", gpu, Whole)
+        _require(allocation, "gpu_ids", gpu, NonNegativeInt)
     for name, annotation in _OPEN.items():
         value = getattr(allocation, name)
         if value is not None:

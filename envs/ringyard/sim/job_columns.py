@@ -23,7 +23,7 @@ class DerivedColumns:
         raise NotImplementedError
 
     def check(self, name: str) -> None:
-        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
         raise NotImplementedError
 
     def _column(self, name: str) -> NDArray[Any]:
@@ -34,7 +34,7 @@ class DerivedColumns:
         """[n] a column of `ringyard.state.records.Job`, read-only.
 
         Raises:
-            InformationError: the reader did not declare to know it.
+            ObservabilityError: the reader did not declare to know it.
         """
         self.check(name)
         return self._column(name)
@@ -141,7 +141,7 @@ class JobColumns(DerivedColumns):
         state: the running simulation.
         b: which cluster of the batch.
         rows: [n] of the job table.
-        check: raises an InformationError for a column that the reader may not see.
+        check: raises an ObservabilityError for a column that the reader may not see.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class JobColumns(DerivedColumns):
         return self._chosen
 
     def check(self, name: str) -> None:
-        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
         self._check(name)
 
     def _column(self, name: str) -> NDArray[Any]:

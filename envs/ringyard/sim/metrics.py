@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Share, require
+from ringyard.checks import Fraction, require
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
@@ -26,7 +26,7 @@ LOSSES = (
 )
 
 #: shares of the jobs, in order of arrival, between which a job's times count
-Window = Annotated[tuple[Share, Share], "strictly ascending"]
+Window = Annotated[tuple[Fraction, Fraction], "strictly ascending"]
 
 
 @dataclass(frozen=True)

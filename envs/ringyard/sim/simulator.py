@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from ringyard.checks import Positive, Seed, Whole, checked, shown
+from ringyard.checks import NonNegativeInt, Positive, Seed, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
-from ringyard.information import Information
 from ringyard.jobs import JobTable
+from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
@@ -75,7 +75,7 @@ class Simulator:
         restart: RestartCost | None = None,
         round_seconds: Positive | None = None,
         seed: Seed = 0,
-        segment_rows: Whole = 0,
+        segment_rows: NonNegativeInt = 0,
         failures: Failures | None = None,
         rounds_only: bool = False,
         losses: bool = False,
@@ -119,18 +119,22 @@ class Simulator:
         """Whether every job has finished."""
         return bool(self.state.clusters["num_done"][0] == len(self.jobs))
 
-    def view(self, knows: Information = Information.EVERYTHING) -> SchedulingView:
+    def view(self, observability: Observability = Observability.EVERYTHING) -> SchedulingView:
         """What a scheduler sees now.
 
         Args:
-            knows: what it declared; everything, for people at a prompt.
+            observability: flags of what the view may show. Everything by default, for interactive use.
 
         Raises:
-            ConfigurationError: no `Information`.
+            ConfigurationError: no `Observability`.
         """
-        if not isinstance(knows, Information):
-            raise ConfigurationError(f"knows is {shown(knows)}; expected flags of Information")
-        return SchedulingView(self.state, 0, self.cluster, self.jobs, self.performance, knows, self._scratch)
+        if not isinstance(observability, Observability):
+            raise ConfigurationError(
+                f"observability is {shown(observability)}; expected flags of Observability"
+            )
+        return SchedulingView(
+            self.state, 0, self.cluster, self.jobs, self.performance, observability, self._scratch
+        )
 
     def prioritise(self, priority: Any) -> None:
         """Order the waiting list by `priority` ascending, ties by row; before the first `advance`.

@@ -40,7 +40,7 @@ class IsolatedJobs(NamedTuple):
         """The jobs of a running simulation.
 
         Raises:
-            InformationError: the view's reader did not declare to know speeds.
+            ObservabilityError: the view's reader did not declare to know speeds.
         """
         view.check("isolated_speeds")
         state, b, physics, _ = live(view)
@@ -111,7 +111,7 @@ def isolated_iteration_seconds(
         storage_readers: workers that read from storage on each of its servers; None: its own.
 
     Raises:
-        InformationError: the view's reader did not declare to know speeds.
+        ObservabilityError: the view's reader did not declare to know speeds.
     """
     jobs, cluster, slowness, physics = (
         asked if isinstance(asked, IsolatedJobs) else IsolatedJobs.of_view(asked)

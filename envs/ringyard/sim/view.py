@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import PlacementError
-from ringyard.information import COLUMNS, Information, check_known
 from ringyard.jobs import JobTable
 from ringyard.learning_curves import EPOCHS, loss_history
+from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
@@ -67,8 +67,8 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
     windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
-    scheduler's to ignore. Whatever `ringyard.information.COLUMNS` takes more for than the reader declared
-    raises an InformationError. This guards against mistakes, not against intent: names that begin with an
+    scheduler's to ignore. Whatever `ringyard.observability.COLUMNS` takes more for than the reader declared
+    raises an ObservabilityError. This guards against mistakes, not against intent: names that begin with an
     underscore and bases of columns reach everything.
 
     Args:
@@ -77,7 +77,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         cluster: its servers.
         jobs: what was submitted.
         performance: how fast jobs run.
-        knows: what the reader declared.
+        observability: what the reader declared.
     """
 
     def __init__(
@@ -87,35 +87,35 @@ class SchedulingView(DerivedColumns, Occupancy):
         cluster: Cluster,
         jobs: JobTable,
         performance: PerformanceModel,
-        knows: Information = Information.EVERYTHING,
+        observability: Observability = Observability.EVERYTHING,
         scratch: ScratchState | None = None,
     ) -> None:
         self.cluster = cluster
         self._table = jobs
-        self._knows = knows
+        self._observability = observability
         self._state = state
         self._b = b
         self._scratch = ScratchState() if scratch is None else scratch
         self._performance = performance
         self._physics = performance.physics
         self._num_jobs = int(state.clusters["num_jobs"][b])
-        self._bits = knows.value
+        self._bits = observability.value
         self._columns: dict[str, NDArray[Any]] = {}
 
     @property
-    def knows(self) -> Information:
+    def observability(self) -> Observability:
         """What the reader declared."""
-        return self._knows
+        return self._observability
 
     @property
     def _rows(self) -> NDArray[np.integer[Any]]:
         return np.arange(self._num_jobs)
 
     def check(self, name: str) -> None:
-        """Raise InformationError unless the reader may see this key of `ringyard.information.COLUMNS`."""
+        """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
         takes = _TAKES.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
-            check_known(name, self._knows)
+            check_column(name, self._observability)
 
     def _column(self, name: str) -> NDArray[Any]:
         column = self._columns.get(name)
@@ -154,7 +154,7 @@ class SchedulingView(DerivedColumns, Occupancy):
             gpu_types: [...] positions in `Cluster.distinct_gpu_types`; 0 where the cluster has none.
 
         Raises:
-            InformationError: the reader did not declare to know speeds.
+            ObservabilityError: the reader did not declare to know speeds.
         """
         self.check("interference")
         given = np.broadcast_arrays(*own, *other, np.asarray(gpu_types, dtype=np.int64))
@@ -281,7 +281,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         """What a running job holds, with nothing left open; () GPUs and no server if it does not run.
 
         Raises:
-            InformationError: the reader did not declare to know sizes.
+            ObservabilityError: the reader did not declare to know sizes.
         """
         self.check("batch_size")
         return current_allocation(self._state, self._b, job)
@@ -291,7 +291,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
         Raises:
             PlacementError: the cluster could not hold it, or it has no places.
-            InformationError: the reader did not declare to know speeds.
+            ObservabilityError: the reader did not declare to know speeds.
         """
         self.check("what_if")
         wanted = validate_allocation(self._state, self._b, self.cluster, allocation)

@@ -11,7 +11,16 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Bytes, Count, Positive, Share, Weights, Whole, checked
+from ringyard.checks import (
+    Bytes,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Weights,
+    checked,
+)
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -83,7 +92,7 @@ class Elastic(Extension):
         ConfigurationError: a share outside [0, 1], least above 1 or most below 1.
     """
 
-    share: Share = 1.0
+    share: Fraction = 1.0
     least: Annotated[float, "(0, 1]"] = 0.25
     most: Annotated[float, "[1, 1e6]"] = 4.0
 
@@ -125,7 +134,7 @@ class PerWorker(Extension):
     """
 
     column: str
-    weights: Annotated[Mapping[Bytes, Amount], "of positive sum"]
+    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]
 
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
@@ -204,11 +213,11 @@ class ParameterServers(Extension):
         elastic: each may have 1 to `max_gpus` GPUs, with its batch; else as many as it asks for.
     """
 
-    share: Share
+    share: Fraction
     models: Weights
-    servers: Annotated[Sequence[Count], "not empty"] = (1, 2)
-    cores: Whole = 5
-    max_gpus: Count = 4
+    servers: Annotated[Sequence[PositiveInt], "not empty"] = (1, 2)
+    cores: NonNegativeInt = 5
+    max_gpus: PositiveInt = 4
     elastic: bool = False
 
     def __post_init__(self) -> None:
@@ -256,10 +265,10 @@ class CpuJobs(Extension):
         arrivals: the arrival process.
     """
 
-    num_jobs: Whole
+    num_jobs: NonNegativeInt
     durations: Durations
-    cores: Annotated[Sequence[Count], "not empty"]
-    bandwidth_per_core: Annotated[tuple[Amount, Amount], "ascending"]
+    cores: Annotated[Sequence[PositiveInt], "not empty"]
+    bandwidth_per_core: Annotated[tuple[NonNegative, NonNegative], "ascending"]
     arrivals: Arrivals = field(default_factory=Arrivals)
 
     @property
@@ -294,9 +303,9 @@ class Predictability(Extension):
         error: standard deviation of the natural log of predicted / true remaining time.
     """
 
-    share: Share
+    share: Fraction
     from_share: Annotated[tuple[_BelowOne, _BelowOne], "ascending"] = (0.0, 0.0)
-    error: Amount = 0.0
+    error: NonNegative = 0.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the share of its life after which each job is predictable, and its error."""
@@ -321,9 +330,9 @@ class Cancellations(Extension):
         failed: share of the others that end as failed.
     """
 
-    cancelled: Share
+    cancelled: Fraction
     after: Annotated[tuple[Positive, Positive], "ascending"]
-    failed: Share = 0.0
+    failed: Fraction = 0.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Add cancellations and outcomes.

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -32,8 +32,8 @@ class PublishedMix:
         models: costs per iteration.
     """
 
-    iterations: Annotated[tuple[Count, Count], "ascending"]
-    arrival_seconds: Amount
+    iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
+    arrival_seconds: NonNegative
     models: Assignment
     num_jobs: int = field(default=sum(count for count, _ in _MIX), init=False)
 
@@ -104,10 +104,10 @@ class PartitionedJobs:
         most_workers: largest degree of partitioning.
     """
 
-    num_jobs: Count = 1001
+    num_jobs: PositiveInt = 1001
     gap_seconds: Positive = 1000.0
     skew: float | None = None
-    most_workers: Count = 16
+    most_workers: PositiveInt = 16
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a table; models are drawn without replacement until all have come, then anew."""
@@ -143,11 +143,11 @@ class GadgetJobs:
         workers: most that a job may have, and asks for: 1 to this many.
     """
 
-    num_jobs: Count = 100
-    slots: Count = 200
+    num_jobs: PositiveInt = 100
+    slots: PositiveInt = 200
     slot_seconds: Positive = 300.0
-    worker_slots: Annotated[tuple[Count, Count], "ascending"] = (1000, 6000)
-    workers: Count = 10
+    worker_slots: Annotated[tuple[PositiveInt, PositiveInt], "ascending"] = (1000, 6000)
+    workers: PositiveInt = 10
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw one episode's jobs; the first arrives at 0."""
@@ -233,8 +233,8 @@ class OnesJobs:
         longest_gap: seconds between two submissions at most.
     """
 
-    num_jobs: Count = 50
-    longest_gap: Count = 60
+    num_jobs: PositiveInt = 50
+    longest_gap: PositiveInt = 60
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw jobs that fit the cluster."""
@@ -305,8 +305,8 @@ class AITurboJobs:
         error: standard deviation of ln(predicted / true remaining time).
     """
 
-    num_jobs: Count = 60
-    error: Amount = 0.05
+    num_jobs: PositiveInt = 60
+    error: NonNegative = 0.05
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a list."""

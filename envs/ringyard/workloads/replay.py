@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, Share, checked
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import HistoricalJobs, JobTable
@@ -44,13 +44,13 @@ class Replay:
 
     jobs: JobTable
     models: Assignment
-    window_jobs: Count | None = None
+    window_jobs: PositiveInt | None = None
     window_seconds: Positive | None = None
-    start_seconds: Amount | None = None
+    start_seconds: NonNegative | None = None
     load: Positive | None = None
-    max_gpus: Count | None = None
-    extra_seconds: Amount = 0.0
-    part: Annotated[tuple[Share, Share], "ascending"] = (0.0, 1.0)
+    max_gpus: PositiveInt | None = None
+    extra_seconds: NonNegative = 0.0
+    part: Annotated[tuple[Fraction, Fraction], "ascending"] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         self.jobs.check()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, Share, checked
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -86,7 +86,7 @@ class Sizes:
         fractions: {GPUs: share of the jobs}; scaled to sum 1.
     """
 
-    fractions: Annotated[Mapping[Count, Amount], "of positive sum"]
+    fractions: Annotated[Mapping[PositiveInt, NonNegative], "of positive sum"]
 
     def draw(self, count: int, max_gpus: int, rng: Draws) -> NDArray[np.int64]:
         """Draw sizes [count] of at most `max_gpus`; shares of larger ones go to the others."""
@@ -124,7 +124,7 @@ class LogNormalDurations:
 
     by_job = True
     mu: float
-    sigma: Amount
+    sigma: NonNegative
     min_seconds: Positive = 1.0
     max_seconds: Annotated[float, "(0, inf]"] = float("inf")
 
@@ -153,8 +153,8 @@ class QuantileDurations:
     """
 
     by_job = True
-    probabilities: Annotated[Sequence[Share], "ascending"]
-    seconds_from_gpus: Mapping[Count, Annotated[Sequence[Positive], "not empty"]]
+    probabilities: Annotated[Sequence[Fraction], "ascending"]
+    seconds_from_gpus: Mapping[PositiveInt, Annotated[Sequence[Positive], "not empty"]]
 
     def __post_init__(self) -> None:
         if 1 not in self.seconds_from_gpus:
@@ -191,13 +191,13 @@ class Synthetic:
         max_gpus: leave out larger jobs; None: what the cluster holds.
     """
 
-    num_jobs: Count
+    num_jobs: PositiveInt
     sizes: Sizes
     durations: Durations
     arrivals: Arrivals | None
     models: Assignment
     load: Positive = 1.0
-    max_gpus: Count | None = None
+    max_gpus: PositiveInt | None = None
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw one episode's jobs."""

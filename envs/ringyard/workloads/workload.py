@@ -7,7 +7,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Amount, Count, Positive, Weights, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, Weights, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -122,7 +122,7 @@ class ModelMix:
     """
 
     by_job = True
-    by_gpus: Mapping[Count, Weights] = field(default_factory=lambda: {1: _FOUR})
+    by_gpus: Mapping[PositiveInt, Weights] = field(default_factory=lambda: {1: _FOUR})
 
     def __post_init__(self) -> None:
         if 1 not in self.by_gpus:
@@ -157,7 +157,7 @@ class UniformCosts:
 
     by_job = True
     compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
-    gradient_bytes: Annotated[tuple[Amount, Amount], "ascending"]
+    gradient_bytes: Annotated[tuple[NonNegative, NonNegative], "ascending"]
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """Return the same jobs, each with its own costs."""

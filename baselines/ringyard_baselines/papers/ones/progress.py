@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Count, Positive, checked
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, kernel
 from ringyard.learning_curves import DEFAULT_HALF, hyperbola
 from ringyard.profiles import catalogue, model_id
@@ -139,9 +139,9 @@ class BetaProgress:
 
     def __init__(
         self,
-        rows: Count = 2000,
-        epochs: Count = 60,
-        batch_size: Count = 64,
+        rows: PositiveInt = 2000,
+        epochs: PositiveInt = 60,
+        batch_size: PositiveInt = 64,
         learning_rate: Positive = 1e-3,
         weight_decay: Positive = 1e-4,
     ) -> None:
@@ -195,7 +195,7 @@ class BetaProgress:
         return (features - self._mean) / self._scale
 
 
-class History:
+class ProgressHistory:
     """Feature rows of each job, and those of finished jobs with the progress they turned out to be.
 
     Args:
@@ -226,8 +226,8 @@ class History:
             self.rows.append(np.append(row, min(row[2] / max(epochs, 1e-9), 1.0)))
 
 
-def earlier_rows() -> NDArray[np.float64]:
-    """[590, 6] one row for each epoch but the last of the artifact's earlier jobs, as `History` keeps them.
+def earlier_job_rows() -> NDArray[np.float64]:
+    """[590, 6] one row per epoch but the last of the artifact's earlier jobs, as kept by `ProgressHistory`.
 
     FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles that our jobs of
     these kinds follow, without scatter.

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from gymnasium import spaces
 
-from ringyard.allocator import Allocator, Rates, rates_of
-from ringyard.checks import Count, Positive, checked, shown
+from ringyard.allocator import Allocator, JobUtilities, job_utilities
+from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
-from ringyard.information import Information
 from ringyard.mdp.actions.space import ActionKind
+from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
@@ -43,7 +43,7 @@ class Scores(ActionKind):
         ConfigurationError: an argument out of its range, or what is no GPU type of ours.
     """
 
-    num_jobs: Count = 128
+    num_jobs: PositiveInt = 128
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
     type_scores: tuple[str, ...] = ()
@@ -68,15 +68,15 @@ class Scores(ActionKind):
         return {"N": (self.num_jobs,)}
 
     @property
-    def takes(self) -> Information:
+    def observability(self) -> Observability:
         """What the allocator goes by."""
-        return self.allocator.takes
+        return self.allocator.observability
 
     @property
     def mask_size(self) -> int:
         """One entry for each job that gets a score."""
         return self.num_jobs
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
+    def utilities(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> JobUtilities:
         """What the allocator goes by."""
-        return rates_of(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)
+        return job_utilities(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)

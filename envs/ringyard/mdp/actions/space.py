@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from gymnasium import spaces
 
-from ringyard.allocator import Rates
-from ringyard.checks import Count, checked
+from ringyard.allocator import JobUtilities
+from ringyard.checks import PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information
+from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
 from ringyard.state.records import Job
@@ -51,7 +51,7 @@ class ActionKind(ABC):
 
     @property
     @abstractmethod
-    def takes(self) -> Information:
+    def observability(self) -> Observability:
         """What carrying out actions reads of jobs, besides sizes and speeds."""
 
     @property
@@ -63,7 +63,9 @@ class ActionKind(ABC):
         """A copy in which masked actions are errors (True) or replaced (False), if there are any."""
         return self
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates | None:
+    def utilities(
+        self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel
+    ) -> JobUtilities | None:
         """Speeds of prepared jobs by number of GPUs, made once for a job table; None if they are not used."""
         return None
 
@@ -156,8 +158,8 @@ class Actions(ActionKind):
             that are not predictable when they are submitted come last.
     """
 
-    num_waiting: Count = 16
-    num_running: Count = 16
+    num_waiting: PositiveInt = 16
+    num_running: PositiveInt = 16
     templates: Annotated[Sequence[PlacementRule | Template], "not empty"] = field(
         default_factory=lambda: (pack(), least_contended())
     )
@@ -172,11 +174,11 @@ class Actions(ActionKind):
         return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
 
     @property
-    def takes(self) -> Information:
+    def observability(self) -> Observability:
         """What its placement rules read of jobs, besides sizes and speeds."""
         options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
         rules = (option.placement for option in options)
-        return reduce(or_, (rule.takes for rule in rules if rule is not None), Information.NOTHING)
+        return reduce(or_, (rule.observability for rule in rules if rule is not None), Observability.NOTHING)
 
     @property
     def num_starts(self) -> int:

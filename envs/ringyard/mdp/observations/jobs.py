@@ -16,7 +16,6 @@ from ringyard.compiled import (
     take_rows,
     whole,
 )
-from ringyard.information import Information
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import (
     Block,
@@ -28,6 +27,7 @@ from ringyard.mdp.observations.observation import (
     mark_present,
     squash,
 )
+from ringyard.observability import Observability
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
@@ -79,7 +79,7 @@ _BLOCKS = (
     Block("jobs_mask", ItemAxis.LIVE, Present),
     Block("cluster", ItemAxis.CLUSTER, JobTotals),
 )
-_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.SPEEDS
+_OBSERVABILITY = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
 
 _MINUTE = 60.0
 _LARGEST = 10.0
@@ -120,7 +120,7 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out.run_time = _log_minutes(run_seconds(job, now))
     out.attained_service = _log_minutes(attained_service(job, now))
     out.age = _log_minutes(now - job.submit_seconds)
-    out.speedup = np.log(episode.plan.most_speed[b, j])
+    out.speedup = np.log(episode.plan.max_speed[b, j])
     out.communication = static.communication
     out.restart = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
     out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
@@ -222,5 +222,5 @@ def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:
         predictions: False: for agents that do not know how long jobs run; no job is predictable then.
     """
     if predictions:
-        return Observation(_live_jobs, _BLOCKS, flat, _KNOWS | Information.PREDICTIONS)
-    return Observation(_live_jobs_without_predictions, _BLOCKS, flat, _KNOWS)
+        return Observation(_live_jobs, _BLOCKS, flat, _OBSERVABILITY | Observability.PREDICTIONS)
+    return Observation(_live_jobs_without_predictions, _BLOCKS, flat, _OBSERVABILITY)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, kernel, slot
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information, check_reads
 from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
+from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State
 
 
@@ -137,17 +137,17 @@ class Observation:
         parameters: [parameters] numbers that `write` reads.
 
     Raises:
-        InformationError: `write` reads more of jobs than `knows` names.
+        ObservabilityError: `write` reads more of jobs than `knows` names.
     """
 
     write: Observe
     blocks: tuple[Block, ...]
     flat: bool
-    knows: Information
+    observability: Observability
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def __post_init__(self) -> None:
-        check_reads(self.write, self.knows, "the observation")
+        check_reads(self.write, self.observability, "the observation")
 
     def size(self, cluster: Cluster, actions: ActionKind) -> int:
         """Length of the row."""

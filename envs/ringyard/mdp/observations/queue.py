@@ -5,7 +5,6 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
-from ringyard.information import Information
 from ringyard.mdp.episode import Episode, next_running
 from ringyard.mdp.observations.observation import (
     Block,
@@ -17,6 +16,7 @@ from ringyard.mdp.observations.observation import (
     mark_present,
     squash,
 )
+from ringyard.observability import Observability
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import (
@@ -177,7 +177,9 @@ _RESOURCE_BLOCKS = (
     Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
 #: what all blocks show; durations are predicted, and blank where they cannot be
-_KNOWS = Information.SIZES | Information.ATTAINED_SERVICE | Information.PREDICTIONS | Information.SPEEDS
+_OBSERVABILITY = (
+    Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS | Observability.SPEEDS
+)
 
 _GIGABYTES = 16e9
 _HOUR = 3600.0
@@ -415,7 +417,7 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, BLOCKS, flat, _KNOWS)
+    return Observation(_queue_and_cluster, BLOCKS, flat, _OBSERVABILITY)
 
 
 def queue_cluster_and_resources(flat: bool = False) -> Observation:
@@ -427,4 +429,4 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _KNOWS)
+    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY)

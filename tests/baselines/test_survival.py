@@ -9,15 +9,15 @@ from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.allocator import Allocator
 from ringyard.compiled import FloatMatrix, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.information import Information, check_reads
 from ringyard.jobs import HistoricalJobs
+from ringyard.observability import Observability, check_reads
 from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.tools import hazards
-from ringyard_baselines.tools.hazards import PARAMETERS, Hazards, constant_rates
+from ringyard_baselines.tools import survival
+from ringyard_baselines.tools.survival import PARAMETERS, SurvivalEstimate, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
     EDGES,
@@ -88,8 +88,8 @@ def slow_features(ended, live, own):
 def watched(jobs, network, cluster=None):
     """(simulation, scheduler) before its first decision."""
     sim = Simulator(cluster or Cluster.homogeneous(4, 4), jobs, ideal(), constant(3.0))
-    scheduler = LeastEstimated(consolidate(), Hazards(network))
-    scheduler.reset(sim.cluster, sim.jobs.as_known(scheduler.information), np.random.default_rng(0))
+    scheduler = LeastEstimated(consolidate(), SurvivalEstimate(network))
+    scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     return sim, scheduler
 
 
@@ -154,7 +154,7 @@ def test_seconds_left_are_the_inverse_of_the_gittins_index(rng):
 
 @kernel
 def _left(memory: FloatMatrix, j: int, age: float) -> float:
-    return hazards._left(memory, j, age)
+    return survival._left(memory, j, age)
 
 
 def test_a_known_end_leaves_the_time_until_then():
@@ -188,9 +188,9 @@ def test_nothing_of_the_future_is_known(rng):
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
     assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
-    knows = Hazards(drawn_network(1)).takes
-    assert knows == Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
-    check_reads(hazards._by_hazard, knows, "the estimate")
+    knows = SurvivalEstimate(drawn_network(1)).observability
+    assert knows == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
+    check_reads(survival._by_hazard, knows, "the estimate")
 
 
 def test_the_past_counts_as_if_it_had_just_ended(rng):
@@ -205,8 +205,8 @@ def test_the_past_counts_as_if_it_had_just_ended(rng):
     network["first"][mean, 0] = network["second"][0, 0] = 1.0
     network["output"][0] = -2.0  # longer before: fewer ends
     for scheduler in (
-        LeastEstimated(consolidate(), Hazards(network)),
-        AllocatingScheduler(Allocator(estimate=Hazards(network))),
+        LeastEstimated(consolidate(), SurvivalEstimate(network)),
+        AllocatingScheduler(Allocator(estimate=SurvivalEstimate(network))),
     ):
         starts = []
         for table in (jobs, replace(jobs, past=past)):
@@ -225,20 +225,20 @@ def test_tenants_that_nobody_names_are_not_learnt_of():
 def test_networks_of_other_shapes_are_refused():
     network = drawn_network(0)
     with pytest.raises(ConfigurationError, match=r"the hazard network has .*'mean': \(3,\).*; expected"):
-        Hazards({**network, "mean": np.zeros(3)})
-    with pytest.raises(ConfigurationError, match=r"stay is 0.*; expected"):
-        LeastEstimated(consolidate(), Hazards(network), stay=0)
+        SurvivalEstimate({**network, "mean": np.zeros(3)})
+    with pytest.raises(ConfigurationError, match=r"running_factor is 0.*; expected"):
+        LeastEstimated(consolidate(), SurvivalEstimate(network), running_factor=0)
     with pytest.raises(ConfigurationError, match="no finite numbers"):
-        Hazards({**network, "mean": np.full(FEATURES, np.nan)})
+        SurvivalEstimate({**network, "mean": np.full(FEATURES, np.nan)})
 
 
 def test_the_memory_is_one_row_a_job_and_kernels_stay_inside(rng):
     """The smallest table: tenants, lists and scratch have room in as many rows as there are jobs."""
     one = drawn_jobs(rng, 1)
-    memory = Hazards(drawn_network(0)).memory_of(one)
+    memory = SurvivalEstimate(drawn_network(0)).memory_of(one)
     guarded = np.full((3, *memory.shape), 7.0)
     guarded[1] = memory
     sim, scheduler = watched(one, drawn_network(0))
     scheduler._ranking = replace(scheduler._ranking, notes=guarded[1])
-    scheduler.drive(sim)
+    scheduler.compiled(sim)
     assert (guarded[[0, 2]] == 7.0).all()

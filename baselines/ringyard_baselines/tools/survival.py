@@ -18,8 +18,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import Information, JobTable
-from ringyard.allocator import Estimate, EstimateLeft
+from ringyard import JobTable, Observability
+from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
@@ -136,7 +136,7 @@ def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -
             _judge(memory, j, parameters)
 
 
-@fills(EstimateLeft)
+@fills(EstimateSecondsLeft)
 def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _learn(state, b, parameters, memory)
     now = state.clusters[b].now
@@ -146,7 +146,7 @@ def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatri
         out[j] = _left(memory, j, run_seconds(job, now))
 
 
-class Hazards(Estimate):
+class SurvivalEstimate(Estimate):
     """Seconds left by learnt hazards: what the module says.
 
     Args:
@@ -166,7 +166,7 @@ class Hazards(Estimate):
             raise ConfigurationError(
                 "the hazard network has parameters that are no finite numbers; fit it anew"
             )
-        takes = Information.SIZES | Information.ATTAINED_SERVICE | Information.HISTORY
+        takes = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
         super().__init__(_by_hazard, "hazard", takes, parameters, _MEMORY)
 
     def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:

@@ -11,13 +11,13 @@ import pytest
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal, ring_contention
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.errors import InformationError
-from ringyard.information import COLUMNS, Information, check_reads
+from ringyard.errors import ObservabilityError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_cluster_and_resources
 from ringyard.mdp.workload_cache import queue_priority
+from ringyard.observability import COLUMNS, Observability, check_reads
 from ringyard.performance import composed
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
@@ -30,11 +30,11 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
-from ringyard_baselines.classic.start_only import fifo
+from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey
 
-SINGLE = list(Information.EVERYTHING)
+SINGLE = list(Observability.EVERYTHING)
 
 
 def running_sim():
@@ -50,10 +50,10 @@ def test_every_column_says_what_it_takes():
 
 
 def test_texts():
-    assert str(Information.NOTHING) == "nothing"
-    assert str(Information.EVERYTHING) == "everything"
-    assert str(Information.SPEEDS | Information.PREDICTIONS) == "predicted durations, speeds"
-    assert f"{Information.ATTAINED_SERVICE}" == "attained service"
+    assert str(Observability.NOTHING) == "nothing"
+    assert str(Observability.EVERYTHING) == "everything"
+    assert str(Observability.SPEEDS | Observability.PREDICTIONS) == "predicted durations, speeds"
+    assert f"{Observability.ATTAINED_SERVICE}" == "attained service"
 
 
 @pytest.mark.parametrize("name", Job.dtype.names)
@@ -65,7 +65,7 @@ def test_columns_of_views_are_seen_with_any_of_their_flags_and_else_refused(name
             assert len(column) == 2
             assert not column.flags.writeable
         else:
-            with pytest.raises(InformationError, match=f"{name} is hidden: .* {flag}; expected"):
+            with pytest.raises(ObservabilityError, match=f"{name} is hidden: .* {flag}; expected"):
                 sim.view(flag).column(name)
     assert len(sim.view().column(name)) == 2
 
@@ -74,33 +74,33 @@ def test_columns_of_views_are_seen_with_any_of_their_flags_and_else_refused(name
 def test_columns_of_job_tables_are_refused_the_same_way(name):
     jobs = running_sim().jobs
     for flag in SINGLE:
-        known = jobs.as_known(flag)
+        known = jobs.restricted_to(flag)
         assert len(known) == 2
         if not COLUMNS[name] or flag in COLUMNS[name]:
             assert getattr(known, name) is getattr(jobs, name)
         else:
-            with pytest.raises(InformationError, match=f"{name} is hidden.*Information"):
+            with pytest.raises(ObservabilityError, match=f"{name} is hidden.*Observability"):
                 getattr(known, name)
 
 
 QUESTIONS = {
-    "num_gpus": (lambda view: view.num_gpus, Information.SIZES),
-    "attained_service": (lambda view: view.attained_service, Information.ATTAINED_SERVICE),
-    "predicted_seconds": (lambda view: view.predicted_seconds, Information.PREDICTIONS),
-    "predicted_iterations": (lambda view: view.predicted_iterations, Information.PREDICTIONS),
-    "completed_iterations": (lambda view: view.completed_iterations, Information.TRAINING_CURVES),
-    "training_loss": (lambda view: view.training_loss, Information.TRAINING_CURVES),
-    "validation_metric": (lambda view: view.validation_metric, Information.TRAINING_CURVES),
-    "loss_log": (lambda view: view.loss_log(0), Information.TRAINING_CURVES),
+    "num_gpus": (lambda view: view.num_gpus, Observability.SIZES),
+    "attained_service": (lambda view: view.attained_service, Observability.ATTAINED_SERVICE),
+    "predicted_seconds": (lambda view: view.predicted_seconds, Observability.PREDICTIONS),
+    "predicted_iterations": (lambda view: view.predicted_iterations, Observability.PREDICTIONS),
+    "completed_iterations": (lambda view: view.completed_iterations, Observability.TRAINING_CURVES),
+    "training_loss": (lambda view: view.training_loss, Observability.TRAINING_CURVES),
+    "validation_metric": (lambda view: view.validation_metric, Observability.TRAINING_CURVES),
+    "loss_log": (lambda view: view.loss_log(0), Observability.TRAINING_CURVES),
     "interference": (
         lambda view: view.interference(view.workers(0), view.workers([0, 1]), 0),
-        Information.SPEEDS,
+        Observability.SPEEDS,
     ),
-    "physics": (lambda view: view.physics, Information.SPEEDS),
-    "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Information.SPEEDS),
+    "physics": (lambda view: view.physics, Observability.SPEEDS),
+    "what_if": (lambda view: view.iteration_seconds(Allocation(1, (1, 2))), Observability.SPEEDS),
     "isolated_speeds": (
         lambda view: isolated_iteration_seconds(view, np.array([1])),
-        Information.SPEEDS,
+        Observability.SPEEDS,
     ),
 }
 
@@ -141,12 +141,12 @@ def running_sim_in_all_states():
 @pytest.mark.parametrize("name", OF_JOBS)
 def test_columns_of_some_jobs_take_what_the_whole_ones_take(name):
     sim = running_sim()
-    with pytest.raises(InformationError, match=rf"{name} is hidden") if COLUMNS[name] else nullcontext():
-        getattr(sim.view(Information.NOTHING).of([0]), name)
-    with pytest.raises(InformationError, match="loss_log is hidden"):
-        sim.view(Information.NOTHING).of([0]).epochs_logged  # noqa: B018
-    with pytest.raises(InformationError, match="remaining_iterations is hidden"):
-        sim.view(Information.NOTHING).of([0]).column("remaining_iterations")
+    with pytest.raises(ObservabilityError, match=rf"{name} is hidden") if COLUMNS[name] else nullcontext():
+        getattr(sim.view(Observability.NOTHING).of([0]), name)
+    with pytest.raises(ObservabilityError, match="loss_log is hidden"):
+        sim.view(Observability.NOTHING).of([0]).epochs_logged  # noqa: B018
+    with pytest.raises(ObservabilityError, match="remaining_iterations is hidden"):
+        sim.view(Observability.NOTHING).of([0]).column("remaining_iterations")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -154,12 +154,12 @@ def test_questions_take_what_their_answers_show(name):
     ask, takes = QUESTIONS[name]
     sim = running_sim()
     ask(sim.view(takes))
-    with pytest.raises(InformationError, match=rf"{name} is hidden.*Information\.{takes.name}"):
-        ask(sim.view(Information.EVERYTHING & ~COLUMNS[name]))
+    with pytest.raises(ObservabilityError, match=rf"{name} is hidden.*Observability\.{takes.name}"):
+        ask(sim.view(Observability.EVERYTHING & ~COLUMNS[name]))
 
 
 def test_the_present_is_for_anybody():
-    view = running_sim().view(Information.NOTHING)
+    view = running_sim().view(Observability.NOTHING)
     public = [name for name in dir(SchedulingView) if isinstance(getattr(SchedulingView, name), property)]
     hidden = {"num_gpus", "attained_service", "predicted_seconds", "predicted_iterations", "physics"}
     hidden |= {"completed_iterations", "validation_metric", "training_loss", "epochs_logged"}
@@ -169,26 +169,26 @@ def test_the_present_is_for_anybody():
         getattr(view, name)
     assert view.gpu_activity.tolist() == [1.0, 0.0]
     assert view.gpus_of(0) == (0,)
-    with pytest.raises(InformationError, match="batch_size"):
+    with pytest.raises(ObservabilityError, match="batch_size"):
         view.allocation_of(0)
 
 
 def test_an_unknown_column_is_named():
-    with pytest.raises(InformationError, match=r"no column 'duration'; expected one of .*submit_seconds"):
+    with pytest.raises(ObservabilityError, match=r"no column 'duration'; expected one of .*submit_seconds"):
         running_sim().view().column("duration")
 
 
 def test_planners_get_records_with_hidden_fields_blank():
-    records = running_sim().view(Information.SIZES).records(np.array([1]))
+    records = running_sim().view(Observability.SIZES).records(np.array([1]))
     assert records["num_gpus"].tolist() == [2]
     assert np.isnan(records["remaining_iterations"]).all()
     assert records["outcome"].tolist() == [-1]
 
 
 def test_the_distribution_does_not_say_whose_durations_are_whose():
-    known = running_sim().jobs.as_known(Information.DISTRIBUTION)
+    known = running_sim().jobs.restricted_to(Observability.DISTRIBUTION)
     assert known.gpu_seconds_distribution.tolist() == [100.0, 100.0]
-    with pytest.raises(InformationError, match="duration_seconds"):
+    with pytest.raises(ObservabilityError, match="duration_seconds"):
         known.duration_seconds  # noqa: B018
 
 
@@ -238,17 +238,17 @@ def _asks(job: Job, now: float, parameters: FloatVector) -> float:
 
 
 def test_compiled_keys_are_checked_before_they_run():
-    with pytest.raises(InformationError, match=r"mine's key: cancel_seconds .*Information\.FUTURE"):
-        PreemptiveScheduler("mine", _peeks, np.zeros(1), pack(), Information.DURATIONS)
+    with pytest.raises(ObservabilityError, match=r"mine's key: cancel_seconds .*Observability\.FUTURE"):
+        PreemptiveScheduler("mine", _peeks, np.zeros(1), pack(), Observability.DURATIONS)
     for peeks in (_peeks_by_text, _peeks_inside, _peeks_through_a_table):
-        with pytest.raises(InformationError, match=r"mine's key: cancel_seconds"):
-            PreemptiveScheduler("mine", peeks, np.zeros(1), pack(), Information.DURATIONS)
-    with pytest.raises(InformationError, match=r"mine's key: remaining_iterations"):
-        PreemptiveScheduler("mine", _peeks_elsewhere, np.zeros(1), pack(), Information.SIZES)
-    with pytest.raises(InformationError, match=r"key: remaining_iterations .*Information\.DURATIONS"):
-        PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), Information.ATTAINED_SERVICE)
-    both = Information.ATTAINED_SERVICE | Information.DURATIONS
-    assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).information == both
+        with pytest.raises(ObservabilityError, match=r"mine's key: cancel_seconds"):
+            PreemptiveScheduler("mine", peeks, np.zeros(1), pack(), Observability.DURATIONS)
+    with pytest.raises(ObservabilityError, match=r"mine's key: remaining_iterations"):
+        PreemptiveScheduler("mine", _peeks_elsewhere, np.zeros(1), pack(), Observability.SIZES)
+    with pytest.raises(ObservabilityError, match=r"key: remaining_iterations .*Observability\.DURATIONS"):
+        PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), Observability.ATTAINED_SERVICE)
+    both = Observability.ATTAINED_SERVICE | Observability.DURATIONS
+    assert PreemptiveScheduler("mine", _asks, np.zeros(1), pack(), both).observability == both
 
 
 @kernel
@@ -312,7 +312,7 @@ def _find_by_a_helper(
 
 
 def test_a_field_counts_where_it_may_be_a_jobs():
-    check_reads(_find_by_servers, Information.NOTHING, "mine")
+    check_reads(_find_by_servers, Observability.NOTHING, "mine")
     for peeks in (
         _find_by_size,
         _find_by_one_name_for_both,
@@ -320,21 +320,21 @@ def test_a_field_counts_where_it_may_be_a_jobs():
         _find_by_a_wrong_annotation,
         _find_by_a_helper,
     ):
-        with pytest.raises(InformationError, match=r"mine: num_gpus is hidden.*Information\.SIZES"):
-            check_reads(peeks, Information.NOTHING, "mine")
+        with pytest.raises(ObservabilityError, match=r"mine: num_gpus is hidden.*Observability\.SIZES"):
+            check_reads(peeks, Observability.NOTHING, "mine")
 
 
 def test_observations_are_checked_before_they_run():
-    with pytest.raises(InformationError, match=r"the observation: attained_service .*ATTAINED_SERVICE"):
-        replace(queue_cluster_and_resources(), knows=Information.SIZES | Information.SPEEDS)
+    with pytest.raises(ObservabilityError, match=r"the observation: attained_service .*ATTAINED_SERVICE"):
+        replace(queue_cluster_and_resources(), observability=Observability.SIZES | Observability.SPEEDS)
 
 
 def test_placement_rules_say_what_they_take():
-    with pytest.raises(InformationError, match=r"placement rule true: remaining_iterations"):
+    with pytest.raises(ObservabilityError, match=r"placement rule true: remaining_iterations"):
         PlacementRule(_find_by_truth, "true")
-    assert fifo(pack()).knows == Information.NOTHING
-    assert fifo(lwf(1)).knows == Information.PREDICTIONS
-    assert Actions(templates=(pack(), lwf(1))).takes == Information.PREDICTIONS
+    assert fifo_backfill(pack()).total_observability == Observability.NOTHING
+    assert fifo_backfill(lwf(1)).total_observability == Observability.PREDICTIONS
+    assert Actions(templates=(pack(), lwf(1))).observability == Observability.PREDICTIONS
 
 
 def test_only_families_and_the_loop_reach_behind_the_view():
@@ -407,9 +407,9 @@ def test_unpredictable_jobs_queue_behind_the_predictable_by_submission(order):
 
 def test_whoever_knows_speeds_can_ask_every_performance_model():
     """A planner's copy of a record (`view.records`) hides nothing that a performance model reads."""
-    knows = Information.SIZES | Information.SPEEDS
+    observability = Observability.SIZES | Observability.SPEEDS
     for function in (
         composed(1e9, 4e10).iteration_seconds,
         ring_contention(1e9, 4e10, 1e11, 0.0, 1.0, 0.0).iteration_seconds,
     ):
-        check_reads(function, knows, "a performance model")
+        check_reads(function, observability, "a performance model")
