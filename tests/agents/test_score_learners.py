@@ -293,7 +293,7 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     for other in (GroupNoise(network=ScoreNetwork), ForkAndCompare(network=ScoreNetwork)):
         with pytest.raises(
             ConfigurationError,
-            match=r"action\.type_scores names 2 GPU types; .* expected none, or agent=evolution",
+            match=r"action\.type_scores names 2 GPU types.* expected none, or agent=evolution",
         ):
             other.setup({"": world}, 0)
 
