@@ -10,7 +10,7 @@ from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, 
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
-from ringyard.performance import composed, sensitivity_pressure
+from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import figures as figures_of_profiles
 from ringyard.profiles import model_id, profile
@@ -133,7 +133,7 @@ def everything(rng, count=12):
         uplink_oversubscription=float(rng.uniform(1.0, 5.0)),
         jobs_per_gpu=int(rng.integers(1, 4)),
     )
-    performance = composed(
+    performance = composite(
         Fabric({2: 1.0e9, 3: 1.6e9}, 2e-4),
         Fabric({2: 40e9, 4: 70e9}, 5e-5),
         alpha=float(rng.choice([0.0, 0.27])),

@@ -61,13 +61,13 @@ class ModelProfile:
         sources: where each other figure comes from, "assumed: ..." where it was not measured; {field: text}.
         task: what it is trained for.
         parameters: number of weights.
-        overlap_exponent: how its training overlaps transfers with computing (`ring.overlapped`); None:
-            as the performance model says.
+        overlap_exponent: how its training overlaps transfers with computing (`ring.overlapped_seconds`);
+            None: as the performance model says.
         min_batch: smallest global batch an elastic job may use, samples.
         max_batch: largest.
         noise_scale: phi, gradient noise scale, samples (mean over a training).
         samples_per_core_second: what one CPU core prepares; None: no measured limit.
-        loading_serial_share: s of `ringyard.performance.host.useful_cores`.
+        loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
         sample_bytes: of one sample on storage; None: it reads nothing there worth counting.
         dataset_bytes: of all its samples.
         bandwidth_per_core: bytes per second of main memory that each core of its input pipeline moves.

@@ -35,7 +35,7 @@ from ringyard_agents.evaluation.tuned_configs import (
     with_tuned_options,
     write_tuned,
 )
-from ringyard_agents.learning.agent import action_capabilities
+from ringyard_agents.learning.agent import agent_capabilities
 from ringyard_agents.report.comparison_table import equal_schedule_notes
 from ringyard_baselines.scheduler import Capabilities
 
@@ -69,7 +69,7 @@ def entries(schedulers):
     ],
 )
 def test_what_an_agent_may_do_follows_from_its_actions(action, capabilities):
-    assert action_capabilities(leaf("action", action)) == capabilities
+    assert agent_capabilities(leaf("action", action)) == capabilities
 
 
 def test_entries_have_labels_rules_and_options():

@@ -28,7 +28,7 @@ from ringyard.state.random_numbers import own_seed
 from ringyard_agents.learning.agent import (
     AgentScheduler,
     _with_preemption_price,
-    action_capabilities,
+    agent_capabilities,
     load_agent,
 )
 from ringyard_agents.learning.checkpoint import Checkpoint
@@ -198,12 +198,12 @@ def test_who_chooses_among_actions_cannot_score(name):
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
-    assert action_capabilities(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
+    assert agent_capabilities(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
     assert agent.observability == live_jobs().observability | unknowing.observability
     assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
     starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
-    assert action_capabilities(starting) == Capabilities.START
+    assert agent_capabilities(starting) == Capabilities.START
     assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 

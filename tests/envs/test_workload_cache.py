@@ -19,7 +19,7 @@ from ringyard.mdp.workload_cache import WorkloadCache
 from ringyard.sim.engine.prepare import Preparation, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import in_parts
-from ringyard.workloads.workload import draw_together
+from ringyard.workloads.workload import draw_tables
 
 PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 
@@ -88,7 +88,7 @@ def play(env, rng, steps):
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
-    drawn, lengths = draw_together(setting.workload, setting.cluster, [rng(k) for k in range(5)])
+    drawn, lengths = draw_tables(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
     begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
     Preparation(*parts).write(drawn, lengths, together, begins)
@@ -134,16 +134,16 @@ def test_a_part_that_looks_at_the_whole_table_is_asked_for_one_at_a_time(part):
     own = getattr(setting.workload, part)
     alone = type(part, (), {"__getattr__": lambda self, name: lent(own, name)})()
     workload = replace(setting.workload, **{part: alone})
-    assert workload.sample_together(setting.cluster, [rng(0)]) is None
-    drawn, _ = draw_together(workload, setting.cluster, [rng(0), rng(1)])
-    same, _ = draw_together(setting.workload, setting.cluster, [rng(0), rng(1)])
+    assert workload.sample_batch(setting.cluster, [rng(0)]) is None
+    drawn, _ = draw_tables(workload, setting.cluster, [rng(0), rng(1)])
+    same, _ = draw_tables(setting.workload, setting.cluster, [rng(0), rng(1)])
     assert np.array_equal(drawn.submit_seconds, same.submit_seconds)
     assert np.array_equal(drawn.model_ids, same.model_ids)
 
 
 def lent(own, name):
     """What a part has, but for what says that many tables may be drawn as one."""
-    if name == "by_job":
+    if name == "draws_per_job":
         raise AttributeError(name)
     return getattr(own, name)
 

@@ -34,10 +34,10 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 _MAX_SCORED_JOBS = 4096
 
 
-def action_capabilities(actions: ActionKind) -> Capabilities:
+def agent_capabilities(actions: ActionKind) -> Capabilities:
     """Return the capabilities of an agent with these actions. With `Scores`, those of the allocator."""
     if isinstance(actions, Scores):
-        return allocating.capabilities_of(actions.allocator)
+        return allocating.allocator_capabilities(actions.allocator)
     assert isinstance(actions, Actions)
     capabilities = Capabilities.START
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
@@ -89,10 +89,10 @@ class AgentScheduler(Scheduler):
         self.observability = (
             observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
         )
-        self.capabilities = action_capabilities(actions)
+        self.capabilities = agent_capabilities(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
-        self.actions = actions.refusing(False)
+        self.actions = actions.with_raise_on_invalid(False)
         self.round_seconds = actions.round_seconds
         self._episode_actions = self.actions
         self._cluster = Cluster((1,))

@@ -156,7 +156,7 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
     return replace(
         config,
         observation=replace(config.observation, flat=learner.flat),
-        actions=config.actions.refusing(learner.masked),
+        actions=config.actions.with_raise_on_invalid(learner.masked),
     )
 
 

@@ -16,6 +16,7 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
         "starts": "start_only",
     },
     "ringyard.allocator.StartOnly": {"hold": "min_score"},
+    "ringyard.placement.share": {"most_harm": "max_interference"},
     "ringyard_agents.learning.evolution.EvolutionStrategies": {
         "averaging": "ema_decay",
         "spread": "noise_std",

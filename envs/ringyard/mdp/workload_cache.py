@@ -20,7 +20,7 @@ from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.observability import Observability
 from ringyard.sim.engine.prepare import Preparation
 from ringyard.state.records import INTEGRALS, Job
-from ringyard.workloads.workload import draw_together
+from ringyard.workloads.workload import draw_tables
 
 #: job tables made ready together: more of them cost little less each
 _TOGETHER = 128
@@ -181,7 +181,7 @@ class WorkloadCache:
     def prefetch_size(self) -> int:
         """How many more entries to prepare with one, because each then costs less; 0 for large tables."""
         workload = self.config.workload
-        return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_together") else 0
+        return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_batch") else 0
 
     def prefetch(self, entries: NDArray[np.int64]) -> None:
         """Prepare these entries too when the next ones are prepared. Many together cost less each."""
@@ -225,7 +225,7 @@ class WorkloadCache:
         generators, self.rows.seeds[rows] = zip(
             *(_drawn_from(config, entry) for entry in entries), strict=True
         )
-        tables, lengths = draw_together(config.workload, config.cluster, generators)
+        tables, lengths = draw_tables(config.workload, config.cluster, generators)
         records: Any = self.rows.records
         begins = [row * records.shape[1] for row in rows]
         jobs = self._preparation.write(tables, lengths, records.reshape(-1), begins)

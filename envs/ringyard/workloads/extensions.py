@@ -46,7 +46,7 @@ class Extension(Protocol):
         ...
 
 
-def _drawn(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
+def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
     """[count] keys, drawn by weight."""
     shares = np.array(list(weights.values()), dtype=np.float64)
     return rng.choice(np.array(list(weights)), count, p=shares / shares.sum())
@@ -93,8 +93,8 @@ class Elastic(Extension):
     """
 
     share: Fraction = 1.0
-    least: Annotated[float, "(0, 1]"] = 0.25
-    most: Annotated[float, "[1, 1e6]"] = 4.0
+    min_ratio: Annotated[float, "(0, 1]"] = 0.25
+    max_ratio: Annotated[float, "[1, 1e6]"] = 4.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Add ranges of GPUs and batch.
@@ -109,8 +109,10 @@ class Elastic(Extension):
                 catalogue()[position].need(name)
         low, high = figures("min_batch")[jobs.model_ids], figures("max_batch")[jobs.model_ids]
         gpus = jobs.num_gpus
-        least = np.maximum(np.ceil(gpus * self.least), 1).astype(np.int64)
-        most = np.maximum(np.minimum(np.floor(gpus * self.most), cluster.num_gpus), gpus).astype(np.int64)
+        least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
+        most = np.maximum(np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus), gpus).astype(
+            np.int64
+        )
         return replace(
             jobs,
             min_gpus=np.where(chosen, least, jobs.min_gpus),
@@ -145,7 +147,7 @@ class PerWorker(Extension):
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the column; CPU-only jobs keep theirs."""
-        drawn = _drawn(dict(sorted(self.weights.items())), len(jobs), rng)
+        drawn = _draw_keys(dict(sorted(self.weights.items())), len(jobs), rng)
         (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
         per_server = getattr(cluster, resource.capacity)
         if per_server:
@@ -196,7 +198,7 @@ class Groups(Extension):
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a group for each job, by weight."""
-        return replace(jobs, vc=_drawn(self.weights, len(jobs), rng))
+        return replace(jobs, vc=_draw_keys(self.weights, len(jobs), rng))
 
 
 @checked("workload.parameter_servers")
@@ -229,7 +231,7 @@ class ParameterServers(Extension):
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
         chosen &= jobs.kind == JobKind.RING
         weights = {model_id(name): weight for name, weight in self.models.items()}
-        drawn = _drawn(weights, len(jobs), rng)
+        drawn = _draw_keys(weights, len(jobs), rng)
         servers = rng.choice(np.asarray(self.servers, dtype=np.int64), len(jobs))
         dressed = jobs.with_models(np.where(chosen, drawn, -1))
         batch = np.where(chosen, figures("batch_size")[drawn], jobs.batch_size)
