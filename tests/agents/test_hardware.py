@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.learning.process_group import on, select_device
+from ringyard_agents.learning.process_group import select_device, to_device
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_arrays_go_to_a_gpu_from_pinned_memory_without_waiting(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
     monkeypatch.setattr(torch.Tensor, "to", to)
     array = np.arange(3.0)
-    np.testing.assert_array_equal(on(torch.device("cuda", 1), array).numpy(), array)
+    np.testing.assert_array_equal(to_device(torch.device("cuda", 1), array).numpy(), array)
     assert went == ["pinned", (torch.device("cuda", 1), True)]
 
 
 def test_on_the_processor_a_tensor_is_a_window_on_the_array():
     array = np.zeros(2)
-    on(torch.device("cpu"), array)[0] = 1.0
+    to_device(torch.device("cpu"), array)[0] = 1.0
     assert array[0] == 1.0
