@@ -12,8 +12,8 @@ from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
-from ringyard.profiles import figures as figures_of_profiles
 from ringyard.profiles import model_id, profile
+from ringyard.profiles import profile_values as figures_of_profiles
 from ringyard.sim.metrics import job_times
 from ringyard.sim.view import live
 from ringyard.state.arrays import State
@@ -98,7 +98,7 @@ def random_decision(view, rng, stop_probability=0.2):
 
 @contextmanager
 def figures(gpus):
-    """Profiles as they would be with other figures by GPU type: {model: {GPU type: GpuFigures}}."""
+    """Profiles as they would be with other figures by GPU type: {model: {GPU type: GpuProfile}}."""
     kept = {name: profile(name).gpus for name in gpus}
     try:
         for name, by_type in gpus.items():

@@ -134,7 +134,7 @@ def test_slow_gpu_types_and_more_gpus_than_asked():
     sim.apply([Allocation(0, (0,)), Allocation(1, (1, 2))])
     times = finish(sim)
     model = profile(name)
-    slow = model.slowness("t4")
+    slow = model.relative_seconds("t4")
     fixed = model.fixed_seconds / (model.fixed_seconds + model.sample_seconds * model.batch_size)
     slower = fixed * slow[0] + (1 - fixed) * slow[1]
     work = 100 * model.compute_seconds

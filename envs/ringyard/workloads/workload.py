@@ -77,7 +77,7 @@ def draw_tables(
     if whole is not None:
         return whole, [workload.num_jobs] * len(generators)
     tables = [workload.sample(cluster, one) for one in generators]
-    return JobTable.one_after_the_other(tables), [len(table) for table in tables]
+    return JobTable.concatenate(tables), [len(table) for table in tables]
 
 
 @checked("workload")
