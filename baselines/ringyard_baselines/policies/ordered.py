@@ -52,8 +52,8 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
     """Start the waiting jobs of cluster `b` of `state` in list order; GPUs of unplaced jobs stay idle.
 
-    """Start the waiting jobs of cluster `b` of `state` in list order and reserve GPUs of unplaced jobs.
-    how fast jobs run.
+    Each job that fits takes its GPUs out of the budget, whether `rule` finds a place for it or not. `physics`
+    says how fast jobs run.
     """
     cluster = state.clusters[b]
     left = cluster.free_gpus
