@@ -99,7 +99,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
                 task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
-                assert len(make_simulator(task.world, 0, 0, None).jobs) > 0
+                assert len(make_simulator(task.environment, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
@@ -176,7 +176,7 @@ def test_reproduce_refuses_nonsense(capsys, words, said):
 def selected(*overrides):
     config = composed("compare", *overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return read_entries(config.schedulers), ComparisonRequest.read(config).worlds()
+        return read_entries(config.schedulers), ComparisonRequest.read(config).environments()
 
 
 def test_all_schedulers_on_every_benchmark():
@@ -192,17 +192,17 @@ def test_all_schedulers_on_every_benchmark():
     assert "partitioning" not in worlds
     own = composed("compare", "experiment=sharing")
     assert worlds["sharing"] == {part: to_plain(own[part]) for part in ENVIRONMENT_GROUPS}  # its jobs as well
-    for chosen in (["presets=[]"], ["experiment=full"], ["workload.num_jobs=50"]):
+    for chosen in (["experiments=[]"], ["experiment=full"], ["workload.num_jobs=50"]):
         assert list(selected("schedulers=all", *chosen)[1]) == [""]
     with pytest.raises(ConfigurationError, match="nothing_like_it"):
-        selected("presets=[nothing_like_it]")
-    with pytest.raises(ConfigurationError, match=r"workload is not the usual one.*presets=\[\]"):
-        selected("presets=[sharing]", "workload=sjf_bco")
+        selected("experiments=[nothing_like_it]")
+    with pytest.raises(ConfigurationError, match=r"workload was chosen.*experiments=\[\]"):
+        selected("experiments=[sharing]", "workload=sjf_bco")
 
 
 def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
-    _, worlds = selected("presets=[full]")
+    _, worlds = selected("experiments=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         configs = {
             name: to_plain(scheduler_config(SchedulerEntry.read(name)))
