@@ -110,8 +110,8 @@ def test_options_of_an_entry_say_only_what_differs():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         ones, _ = scheduler_tasks(case, 1, "pack")
-    told = {name: ones.scheduler[name] for name in ("clock", "generations", "epochs", "deploy")}
-    assert told == {"clock": "own", "generations": 1, "epochs": "data_set", "deploy": "whole"}
+    told = {name: ones.scheduler[name] for name in ("redeploy_clock", "generations", "epoch_unit", "deploy")}
+    assert told == {"redeploy_clock": "own", "generations": 1, "epoch_unit": "data_set", "deploy": "whole"}
 
 
 def test_a_sweep_has_a_row_for_each_case():

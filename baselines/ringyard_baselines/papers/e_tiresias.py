@@ -10,11 +10,11 @@ from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 
 @kernel
-def _hand_out(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
+def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
     """GPUs left over, one step at a time, to the largest marginal speed-up per GPU, into `sizes`.
 
     Args:
@@ -63,7 +63,7 @@ class ElasticTiresias(SizingScheduler):
         self,
         placement: PlacementRule,
         threshold_gpu_seconds: Positive = 3600.0,
-        crowd: NonNegativeInt = 10,
+        max_waiting_jobs: NonNegativeInt = 10,
         round_seconds: Positive = 300.0,
     ) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class ElasticTiresias(SizingScheduler):
             round_seconds,
         )
         self._threshold = threshold_gpu_seconds
-        self._crowd = crowd
+        self._max_waiting_jobs = max_waiting_jobs
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
@@ -91,7 +91,7 @@ class ElasticTiresias(SizingScheduler):
         rows = np.array(jobs, dtype=np.int64)
         asked = dict(zip(jobs, view.column("asked_gpus")[rows].tolist(), strict=True))
         least = dict(zip(jobs, fewest_gpus(view, rows).tolist(), strict=True))
-        left = gpu_places(view, self.placement)
+        left = num_gpu_slots(view, self.placement)
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
@@ -100,7 +100,7 @@ class ElasticTiresias(SizingScheduler):
                 left -= sizes[job]
             else:
                 waiting.append(job)
-        while len(waiting) > self._crowd:
+        while len(waiting) > self._max_waiting_jobs:
             job = waiting[0]
             spare = {other: sizes[other] - least[other] for other in sizes}
             need = least[job] - left
@@ -120,8 +120,8 @@ class ElasticTiresias(SizingScheduler):
 
     def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = gpu_places(view, self.placement) - sum(sizes.values())
+        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
         if left > 0:
             jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _hand_out(table.of(jobs), table.least_of(jobs), held, left)
+            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
             sizes.update(zip(sizes, held.tolist(), strict=True))

@@ -8,13 +8,13 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 _UNREACHABLE = -1e4  # of the public implementation
 
 
 @kernel
-def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
+def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
     columns = value.shape[1]
@@ -46,7 +46,7 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))
     chosen = np.zeros((count + 1, gpus + 1), dtype=np.int64)
-    _solve(speedup, value, chosen)
+    _fill_table(speedup, value, chosen)
     k = int(np.argmax(value[count]))
     if count and value[count, k] <= 0:
         return None
@@ -97,7 +97,7 @@ class ElasticDP(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The sizes of the optimum."""
-        gpus = gpu_places(view, self.placement)
+        gpus = num_gpu_slots(view, self.placement)
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0

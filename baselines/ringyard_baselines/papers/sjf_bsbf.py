@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.predictions import predicted_seconds
+from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -31,7 +31,7 @@ def mean_jct_shared(
     return np.where(together_a >= together_b, other_first, new_first)
 
 
-def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
+def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
     """[...] mean completion time if the new job waits for the running one's end."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
@@ -70,7 +70,7 @@ class SjfBsbf(Scheduler):
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
         left = np.empty(len(view.column("status")))  # [jobs] seconds, of these jobs
-        left[jobs] = predicted_seconds(view, jobs)
+        left[jobs] = expected_seconds_left(view, jobs)
         waiting = np.intersect1d(jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
             found = draft.place(self.placement, job)
@@ -120,7 +120,7 @@ class SjfBsbf(Scheduler):
         own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
         if self._pair_test:
-            mean = np.where(mean < mean_jct_in_turn(own, theirs), mean, np.inf)
+            mean = np.where(mean < mean_jct_in_sequence(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared
 
