@@ -268,7 +268,7 @@ TUNE = (
         "workload.num_jobs=30",
         "workload.load=20",
         "seeds=2",
-        *("screening_seeds=1", "num_finalists=2"),
+        *("screening_seeds=1", "finalists=2"),
     ),
     *(
         "schedulers=[fifo_backfill,srtf,las,sjf_bco]",
@@ -308,7 +308,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
-        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "tuned=runs/tuned/best.yaml"),
+        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "tuning=runs/tuned/best.yaml"),
         *("reference=srtf",),
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
@@ -363,7 +363,7 @@ def test_what_ships_is_taken_where_it_was_found():
             (("schedulers=[fifo_backfill]", "experiments=[sharing]"), "sharing"),
             (("schedulers=all",), "sharing"),
             (("schedulers=[fifo_backfill]",), None),
-            (("schedulers=all", "tuned=full"), "full"),
+            (("schedulers=all", "tuning=full"), "full"),
         ):
             assert ComparisonRequest.read(compose("compare", list(words))).tuned_name(sharing) == name
 

@@ -65,7 +65,7 @@ def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
         "smallest_first: {scheduler: smallest_first@pack, options: {preemptive: false}, workloads: 1,"
         " mean: 1.0}"
     )
-    words = ["experiment=quickstart", f"tuned={file}"]
+    words = ["experiment=quickstart", f"tuning={file}"]
     assert found("smallest_work", *words) == STARTS | {"smallest_first"}
 
 

@@ -37,7 +37,7 @@ _COMMAND_ONLY = (
         "name",
         "overwrite",
         "experiments",
-        "tuned",
+        "tuning",
     ),
     *("rerun", "trust", "tensorboard", "plots"),
 )

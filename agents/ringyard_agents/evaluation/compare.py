@@ -132,7 +132,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, Tun
         return []
     return [
         f"not tuned for this environment: {', '.join(labels)}; their placement rules and options are those"
-        " given or the defaults (`ringyard tune` searches for better ones, and tuned=FILE uses them)"
+        " given or the defaults (`ringyard tune` searches for better ones, and tuning=FILE uses them)"
     ]
 
 

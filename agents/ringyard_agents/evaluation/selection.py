@@ -101,7 +101,7 @@ class ComparisonRequest:
     schedulers: Sequence[Any]
     environment: Mapping[str, Any]
     experiments: Sequence[str] | None
-    tuned: str | None
+    tuning: str | None
     reference: str | None
     seed: int
     seeds: int
@@ -134,9 +134,9 @@ class ComparisonRequest:
         Returns:
             None if schedulers run with their default rules and options.
         """
-        if self.tuned is None and (self.wants_all or self.experiments):
+        if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
-        return self.tuned
+        return self.tuning
 
     def environments(self) -> dict[str, Mapping[str, Any]]:
         """Return {name: configs} of the environments to compare in.

@@ -55,8 +55,8 @@ class TuningRequest:
     rules_for_types: Sequence[str]
     options: Mapping[str, Mapping[str, Sequence[Any]]]
     screening_seeds: int
-    num_finalists: int
-    finalist_margin: float
+    finalists: int
+    tolerance: float
     seeds: int
     fast_schedulers: Sequence[str]
     fast_seeds: int
@@ -333,8 +333,8 @@ class _Search:
         """Return the best few entries and all that are close to the best. Equal results count once."""
         found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
-            limit = self._mean(ranked[0]) * (1.0 + self._request.finalist_margin)
-            if len(found) < self._request.num_finalists or self._mean(entry) <= limit:
+            limit = self._mean(ranked[0]) * (1.0 + self._request.tolerance)
+            if len(found) < self._request.finalists or self._mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 

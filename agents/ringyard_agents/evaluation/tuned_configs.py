@@ -128,7 +128,7 @@ def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> lis
     record = _read_file(name)[0]
     if record is None or record.environment == _environment_digest(environment):
         return []
-    return [f"tuned={name} was tuned in another environment ({record.command})"]
+    return [f"tuning={name} was tuned in another environment ({record.command})"]
 
 
 def tuned_name_for(environment: Mapping[str, Any]) -> str | None:
@@ -154,7 +154,7 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
     file = shipped[name] if name in shipped else Path(name).expanduser()
     if not file.is_file():
         raise ConfigurationError(
-            f"tuned is {name!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
+            f"tuning is {name!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
@@ -167,7 +167,7 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
         return None if record is None else _TuningRecord.model_validate(record), found
     except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"tuned is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}; write one"
+            f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}; write one"
             " with `ringyard tune output=FILE`"
         ) from error
 
