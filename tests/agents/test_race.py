@@ -152,7 +152,7 @@ FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
     ],
 )
 def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     file.write_text(content)
     with pytest.raises(ConfigurationError, match=rf"not a file of `ringyard tune`: .*{said}(.|\n)*output="):
         read_tuned(str(file))
@@ -165,7 +165,7 @@ def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     lwf, pack = (SchedulerEntry(name, name, options) for name in ("tiresias@lwf", "tiresias@pack"))
     beside = AlternativeConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
     found = {"tiresias": TunedScheduler.of(pack, 12, mean=0.0, others=[beside])}
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     write_tuned(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
     assert read_tuned(str(file)) == found
     assert "&" not in file.read_text()  # no aliases: people read it
@@ -186,17 +186,17 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
         (("tune", "fast_schedulers=[nosuch]"), "fast_schedulers has 'nosuch'; expected some of"),
         (
-            ("tune", "options={fifo_backfill:{counted:[true]}}"),
+            ("tune", "options={fifo_backfill:{reserve_unplaced:[true]}}"),
             "options has fifo_backfill, which conf/tune.yaml has not",
         ),
-        (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
+        (("tune", "output=/dev/null/tuned.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
         ((*LAS, "rules=[pack]", "~options.las"), "nothing to tune: las: has one placement rule"),
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
         (
-            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.counted=[3]"),
-            "fifo_backfill.counted is 3; expected true or",
+            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.reserve_unplaced=[3]"),
+            "fifo_backfill.reserve_unplaced is 3; expected true or",
         ),
     ],
 )
@@ -267,8 +267,9 @@ TUNE = (
         "name=tuned",
         "workload.num_jobs=30",
         "workload.load=20",
+        "screening_seeds=1",
         "seeds=2",
-        *("screening_seeds=1", "finalists=2"),
+        "finalists=2",
     ),
     *(
         "schedulers=[fifo_backfill,srtf,las,sjf_bco]",
@@ -288,7 +289,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
     monkeypatch.chdir(tmp_path)
     assert "runs are from before" not in command(*TUNE)
-    best = read_tuned(str(tmp_path / "runs/tuned/best.yaml"))
+    best = read_tuned(str(tmp_path / "runs/tuned/tuned.yaml"))
     assert list(best) == [
         "fifo_backfill",
         "srtf",
@@ -308,14 +309,18 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
-        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "tuning=runs/tuned/best.yaml"),
+        *(
+            "tensorboard=false",
+            "schedulers=[fifo_backfill,srtf,las,sjf@pack]",
+            "tuning=runs/tuned/tuned.yaml",
+        ),
         *("reference=srtf",),
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: format_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
-    assert "best.yaml was tuned in another environment (ringyard tune name=tuned" in said  # of another load
+    assert "tuned.yaml was tuned in another environment (ringyard tune name=tuned" in said  # of another load
     assert "not tuned for this environment: sjf@pack; their placement rules" in said
 
 
@@ -341,11 +346,11 @@ def test_who_runs_twice_is_told():
 
 
 @pytest.mark.parametrize(
-    "preset", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
+    "environment", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
 )
-def test_a_changed_preset_asks_to_be_tuned_anew(preset):
-    config = composed("tune", f"experiment={preset}")
-    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == preset
+def test_a_changed_environment_asks_to_be_tuned_anew(environment):
+    config = composed("tune", f"experiment={environment}")
+    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == environment
 
 
 def test_what_ships_is_taken_where_it_was_found():

@@ -124,7 +124,7 @@ def test_a_sweep_has_a_row_for_each_case():
         "small": {"a": {"mean_jct": np.array([5.0, 5.0])}, "b": {"mean_jct": np.array([10.0, 10.0])}},
         "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
     }
-    content = {"title": "Title", "setting": "Setting.", "rule": "pack", "deviations": ["x"]}
+    content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
     content |= {"headline": "text", "ablation": None, "tables": [{**row, "against": "b"}], "cases": cases}
     text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text

@@ -231,7 +231,7 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
     kept = {"config.yaml", "run.json", "measured.jsonl"}
     assert files() == table | kept | {"notes.png"}
     said = command("experiments=[sharing]", "plots=false", "tensorboard=false", "overwrite=true")
-    assert "fifo_backfill@" in said  # as it was tuned for the preset
+    assert "fifo_backfill@" in said  # as it was tuned for the environment
     assert files() == kept | {"notes.png", "sharing"}
     assert files("runs/mine/sharing") == table
     command(*few, "plots=false", "overwrite=true")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: a comparison of some seconds: two presets and their folders, plots, a scheduler that cannot serve them
+#: a comparison of some seconds: two environments and their folders, plots, a scheduler that cannot serve them
 COMPARE = [
     "compare", "schedulers=[fifo_backfill,sjf,tiresias,sjf_bco,themis]",
     "seeds=6", "experiments=[contention,sharing]",

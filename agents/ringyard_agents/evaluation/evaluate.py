@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from ringyard.bounds import LowerBounds, bounds_of
+from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
@@ -194,7 +194,7 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
 def _bounds(environment: str, workload: int, seed: int, measured_jobs: Window) -> LowerBounds:
     """Lower bounds of a workload. They are equal for all schedulers and can take longer than a run."""
     sim = make_simulator(to_plain(OmegaConf.create(environment)), workload, seed, None)
-    return bounds_of(sim, measured_jobs)
+    return simulation_bounds(sim, measured_jobs)
 
 
 def run_task(task: EvaluationTask) -> RunResult:

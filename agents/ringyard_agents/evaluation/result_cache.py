@@ -167,7 +167,9 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
 
     def of(task: EvaluationTask) -> str:
         parts = [task.scheduler, task.environment, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted({file for config in (task.scheduler, task.environment) for file in _input_files(config)})
+        files = sorted(
+            {file for config in (task.scheduler, task.environment) for file in _input_files(config)}
+        )
         content = [parts, [digest(file) for file in files]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 

@@ -96,7 +96,7 @@ class TuningRequest:
 
 
 def tune(config: DictConfig) -> None:
-    """Search placement rules, then options. Write best.yaml and tables of all configurations.
+    """Search placement rules, then options. Write tuned.yaml and tables of all configurations.
 
     All configurations run on the first workloads, and the best few of each scheduler on more. Fast schedulers
     run all configurations on many workloads. Each result is stored when its run ends. The same command in the
@@ -114,7 +114,7 @@ def tune(config: DictConfig) -> None:
     with folder.claim(config):
         if config.rerun:
             folder.cache.unlink(missing_ok=True)
-        for name in ("best.yaml", "table.csv", "table.md") if config.overwrite else ():
+        for name in ("tuned.yaml", "table.csv", "table.md") if config.overwrite else ():
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         for note in search.notes:
@@ -138,7 +138,7 @@ def _report(
     title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
     command = f"ringyard tune {' '.join(sys.argv[1:])}"
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
-    for file in (folder / "best.yaml", *([Path(request.output).expanduser()] if request.output else [])):
+    for file in (folder / "tuned.yaml", *([Path(request.output).expanduser()] if request.output else [])):
         write_tuned(file, needed, request.environment, command, title)
         print_line(console, f"tuned configurations: {file}")
     tried = pd.DataFrame(
