@@ -83,7 +83,7 @@ def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
         read_run_config(file, ())
     del config[next(iter(changes))]
     OmegaConf.save(config, file)
-    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not of a training run)"):
+    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not the config of a training run)"):
         read_run_config(file, ())
 
 
