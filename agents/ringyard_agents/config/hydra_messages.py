@@ -73,7 +73,7 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if group in ("scheduler", "placement") and key in ("", group):  # no option of one that there is
         return (
             f"this command has no {group}=, but several schedulers; name them, with rules and options:"
-            ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {counted: true}}}]"'
+            ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {reserve_unplaced: true}}}]"'
         )
     around = getattr(cause, "parent_node", None)
     if not isinstance(around, DictConfig):

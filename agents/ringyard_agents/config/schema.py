@@ -186,6 +186,6 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _PER_SCHEDULER_FORMS = {
-    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {counted: true}}}]"',
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {reserve_unplaced: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",
 }
