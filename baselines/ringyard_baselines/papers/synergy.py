@@ -1,4 +1,4 @@
-"""Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where they do not fit."""
+"""Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where these do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import floordiv
@@ -24,18 +24,18 @@ from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_cons
 
 
 class Demand(NamedTuple):
-    """What a worker shall have of its server beside the GPU: cores, and bytes of RAM; None: not counted."""
+    """Resources of a worker besides the GPU: cores, and bytes of RAM. None: not counted by the cluster."""
 
     cores: int | None
     ram: int | None
 
 
 def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
-    """Least amount (the index) whose speed is at least `saturation` of the best.
+    """Return the index of the smallest amount whose speed is at least `saturation` of the best.
 
     Args:
-        seconds: [amounts] per iteration, by ascending amount; inf where impossible.
-        saturation: in (0, 1].
+        seconds: [amounts] per iteration, by ascending amount, inf where impossible.
+        saturation: share of the best speed, in (0, 1].
     """
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
@@ -50,12 +50,12 @@ ORDERS = {
 
 
 def _fair_share(amounts: Sequence[int], cluster: Cluster) -> int:
-    """Of one GPU, where servers have so much, on the one that has least for each; 0: not counted."""
+    """Return one GPU's share of a server's amount, on the server with the smallest one. 0: not counted."""
     return min(map(floordiv, amounts, cluster.gpus_per_server), default=0)
 
 
 def _exceeds(demand: Demand, fair: Demand) -> bool:
-    """Whether any of it is more than the fair share."""
+    """Return whether any resource of the demand exceeds the fair share."""
     return any(
         share is not None and (amount or 0) > share for amount, share in zip(demand, fair, strict=True)
     )
@@ -63,27 +63,26 @@ def _exceeds(demand: Demand, fair: Demand) -> bool:
 
 @checked("synergy_tune")
 class SynergyTune(Scheduler):
-    """Any order of jobs; cores and RAM where they help.
+    """Synergy-TUNE of Mohan et al. (OSDI 2022): a job order of choice, with cores and RAM where they help.
 
-    FOUND (public code): the ordering policy stays what it was (FIFO, SRTF or LAS here); throughput is
-    profiled over CPU cores and memory, at the fair share of storage. TUNE gives a job its best demand; where
-    that does not fit and any of it is more than the fair share (a server's / its GPUs), all of it becomes the
-    fair share; where that does not fit either, running jobs that hold more than their share fall back to it,
-    those with most cores per GPU first, then most memory. Assumed: the best demand is the fewest cores within
-    `saturation` of the largest throughput with all the RAM, then the least RAM with those cores (a third of
-    the fair share or a multiple of it, as profiled); of unequal servers the least share is fair, so that it
-    fits on each; jobs that run keep what they have unless they have to shrink. The paper's jobs find GPUs
-    wherever some are free; here a rule may make a job wait, and no job stops or shrinks for one that waits.
-    What the cluster does not count is not given; if it counts neither, this is the plain order.
+    FOUND (public code): the order stays what it was (FIFO, SRTF or LAS here). Throughput is profiled over CPU
+    cores and memory, at the fair share of storage. A job gets its best demand. If that does not fit and
+    exceeds the fair share (a server's / its GPUs) in any resource, all of it becomes the fair share. If that
+    does not fit either, running jobs above their share fall back to it, most cores per GPU first, then most
+    memory.
+
+    Assumed: the best demand is the fewest cores within `saturation` of the largest throughput with all the
+    RAM, then the least RAM with those cores (a third of the fair share, or a multiple of it, as profiled). On
+    unequal servers the smallest share is fair, so that it fits everywhere. Running jobs keep what they have
+    unless they must shrink. In the paper jobs take any free GPUs. Here a placement rule may make a job wait,
+    and no job stops or shrinks for one that waits. Resources that the cluster does not count are not
+    assigned.
 
     Args:
-        placement: where a job goes.
+        placement: where jobs go.
         order: "srtf", "fifo" or "las".
-        saturation: see above. Assumption.
-        round_seconds: decide every this many seconds as well.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        saturation: share of the largest throughput that is enough, in (0, 1]. Assumption.
+        round_seconds: seconds between decisions besides those at events.
     """
 
     name = "synergy_tune"
@@ -103,11 +102,11 @@ class SynergyTune(Scheduler):
         self._saturation = saturation
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
+        """Forget the profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Stop jobs that lost their turn, shrink where cores are short, start the others."""
+        """Preempt jobs that lost their turn, shrink jobs where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
         chosen = {target.job for target in feasible(view, order, self.placement)}
@@ -130,7 +129,7 @@ class SynergyTune(Scheduler):
     def _start(
         self, view: SchedulingView, draft: PlacementPlan, job: int, running: set[int]
     ) -> list[Allocation]:
-        """The job with its best demand, else its fair share, else after others shrank to theirs."""
+        """Start the job with its best demand, else its fair share, else after other jobs shrank to theirs."""
         best, fair = self._demand(view, job)
         modest = fair if _exceeds(best, fair) else best
         fewest = int(view.cluster.fewest_servers(view.column("asked_gpus")[job : job + 1])[0])
@@ -152,7 +151,7 @@ class SynergyTune(Scheduler):
     def _make_room(
         self, view: SchedulingView, draft: PlacementPlan, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
-        """Shrink running jobs to their fair share, the greediest first, until the job fits; else none."""
+        """Shrink jobs to their fair share, largest first, until the job fits. Empty: it never does."""
         if demand == Demand(None, None):  # nothing to shrink is counted
             return []
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
@@ -176,7 +175,7 @@ class SynergyTune(Scheduler):
         return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:
-        """(best demand, fair share) of each worker."""
+        """Return the best demand and the fair share of each worker."""
         if job not in self._demands:
             cluster = view.cluster
             fair_cores = max(1, _fair_share(cluster.cores_per_server, cluster))
@@ -192,12 +191,12 @@ class SynergyTune(Scheduler):
         return self._demands[job]
 
     def _least(
-        self, view: SchedulingView, job: int, name: str, amounts: NDArray[np.int64], beside: Demand
+        self, view: SchedulingView, job: int, name: str, amounts: NDArray[np.int64], others: Demand
     ) -> Demand:
-        """The least of these amounts that saturates the job's throughput, beside the rest of the demand."""
+        """Return `others` with the smallest amount of resource `name` that saturates the throughput."""
         if not len(amounts):
-            return beside
-        tried = beside._asdict() | {name: amounts}
+            return others
+        tried = others._asdict() | {name: amounts}
         seconds = isolated_iteration_seconds(
             view,
             np.full(len(amounts), job),
@@ -205,4 +204,4 @@ class SynergyTune(Scheduler):
             ram_per_worker=tried["ram"],
             storage_readers=max(view.cluster.gpus_per_server),
         )
-        return beside._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})
+        return others._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})

@@ -1,4 +1,4 @@
-"""Compiled planner of SJF-BCO's comparators: assign every job to GPUs under a limit on each GPU's time."""
+"""Planner of SJF-BCO's comparators FF, LS and RAND: every job gets GPUs whose time stays within a limit."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, 
 
 @kernel
 def _earliest(planner: PlannerState, estimate: float, theta: float, time: float, count: int) -> float:
-    """When `count` GPUs within theta are free: `time`, or an exit after it; inf: there are not as many."""
+    """Return when `count` GPUs within theta are free: `time`, or an exit after it. inf: there are too few."""
     load, free_at = planner.load[0], planner.free_at[0]
     while time < np.inf:
         later = np.inf
@@ -36,9 +36,9 @@ def _choose(
     time: float,
     out: IntVector,
 ) -> None:
-    """Fill `out` with the GPUs within theta, free at `time`, that the rule prefers; there are as many.
+    """Fill `out` with GPUs within theta and free at `time`, of which there are enough.
 
-    FF: by id; LS: least load first; RAND: by priority.
+    FF takes them by id, LS by least load, RAND by `draws`.
     """
     load, free_at, taken = planner.load[0], planner.free_at[0], planner.candidates
     taken[:] = 0
@@ -57,10 +57,7 @@ def _choose(
 
 @kernel
 def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: float, limit: float) -> float:
-    """Plan every job in order; the last exit.
-
-    inf if a job finds no place or ends after `limit`.
-    """
+    """Plan every job in order and return the last exit, inf if a job finds no place or ends after `limit`."""
     batch, search = task.batch, task.settings
     start_trial(planner, 0, task.busy_seconds)
     idle = 0.0  # when all GPUs are
@@ -90,15 +87,15 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
 
 @kernel
 def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> tuple[float, float]:
-    """Bisection on theta_u; the best plan stays in `plan`.
+    """Bisect on theta_u and leave the best plan in `plan`.
 
     Args:
-        planner: work space, one row.
-        plan: holds the best plan afterwards.
-        task: jobs, GPUs, rule and limits.
+        planner: work space of one row.
+        plan: filled with the best plan.
+        task: jobs, GPUs, settings.
 
     Returns:
-        (planned makespan, theta); makespan inf if no plan ends within the horizon.
+        Planned makespan and theta, in seconds. Makespan is inf if no plan ends within the horizon.
     """
     tried = task.settings
     best = np.inf
