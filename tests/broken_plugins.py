@@ -11,7 +11,7 @@ from ringyard.placement import FindGpus, PlacementRule
 from ringyard.placement.room import take_free
 from ringyard.state.arrays import State
 from ringyard.state.records import Job
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 
 OUTSIDE, NEGATIVE, TWICE, BUSY, FEW, MANY, HUGE, ENDLESS, PAST, ROOM, RAISES, BELOW, MOODY = range(13)
 

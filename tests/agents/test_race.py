@@ -35,7 +35,7 @@ from ringyard_agents.evaluation.tuned_configs import (
     with_tuned_options,
     write_tuned,
 )
-from ringyard_agents.learning.agent import capabilities_of
+from ringyard_agents.learning.agent import agent_capabilities
 from ringyard_agents.report.comparison_table import equal_schedule_notes
 from ringyard_baselines.scheduler import Capabilities
 
@@ -69,7 +69,7 @@ def entries(schedulers):
     ],
 )
 def test_what_an_agent_may_do_follows_from_its_actions(action, capabilities):
-    assert capabilities_of(leaf("action", action)) == capabilities
+    assert agent_capabilities(leaf("action", action)) == capabilities
 
 
 def test_entries_have_labels_rules_and_options():
@@ -213,7 +213,7 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
             scheduler_config(SchedulerEntry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*stop_price"):
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*preemption_price"):
             scheduler_config(SchedulerEntry("mine", "mine:runs/a", {"rounds": 60}))
         for name in ("trust", "checkpoint", "name", "placement"):
             with pytest.raises(ConfigurationError, match="mine: options"):

@@ -81,7 +81,7 @@ def test_an_agent_is_as_good_as_its_record_says(name, world, composing, tmp_path
 
 
 #: settings that came after the agents that ship were made, with values at which all is as it was
-LATER = {"action": {"type_scores": [], "allocator": {"stop_price": 0.0}}}
+LATER = {"action": {"type_scores": [], "allocator": {"preemption_price": 0.0}}}
 
 
 def completed(settings, later):

@@ -17,8 +17,8 @@ from ringyard import (
 )
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("gandiva")
@@ -64,7 +64,7 @@ class Gandiva(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget slices and pairs (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._slices = np.zeros(len(jobs))
         self._partner: dict[int, int] = {}
         self._failed: set[frozenset[int]] = set()

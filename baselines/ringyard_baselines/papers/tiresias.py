@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, place_in_queue
+from ringyard_baselines.policies.priority_rule import QUEUE_SPAN, JobKey, KeyChanges, service_queue_key
 
 
 @kernel
@@ -64,7 +64,7 @@ def running_first(job: Job, now: float, parameters: FloatVector) -> float:
 
     `parameters` holds the starvation knob and the thresholds. `job` and `now` are as in `JobKey`.
     """
-    return place_in_queue(job, _queue_of(job, now, parameters))
+    return service_queue_key(job, _queue_of(job, now, parameters))
 
 
 @fills(JobKey)
@@ -111,7 +111,7 @@ def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float
     ):
         _promote(job, now)
         queue = 0
-    return place_in_queue(job, queue)
+    return service_queue_key(job, queue)
 
 
 @fills(JobKey)
