@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +16,6 @@ from ringyard_baselines.tools.predictions import curve_prediction
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
 from ringyard_baselines.tools.time_slots import TimeSlots
-
-
-class WithinLevel(StrEnum):
-    """Order of the jobs within one level of the queue."""
-
-    SCORE = "score"
-    SUBMISSION = "submission"
-
-
-class Predictor(StrEnum):
-    """Source of the predicted remaining work."""
-
-    WORKLOAD = "workload"
-    LOSS_CURVE = "loss_curve"
 
 
 class JobSize(NamedTuple):
@@ -144,19 +129,19 @@ class AITurbo(Scheduler):
         placement: PlacementRule,
         round_seconds: Positive = 240.0,
         thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0),
-        within_level: WithinLevel = WithinLevel.SCORE,
+        within_level: Literal["score", "submission"] = "score",
         gpu_weight: Positive = 10.0,
         max_servers: PositiveInt = 10,
-        predictor: Predictor = Predictor.WORKLOAD,
+        predictor: Literal["workload", "loss_curve"] = "workload",
         confidence: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
         self._thresholds = np.array(thresholds, dtype=np.float64)
-        self._by_score = WithinLevel(within_level) is WithinLevel.SCORE
+        self._by_score = within_level == "score"
         self._gpu_weight = gpu_weight
         self._max_servers = max_servers
-        self._by_curve = Predictor(predictor) is Predictor.LOSS_CURVE
+        self._by_curve = predictor == "loss_curve"
         self._confidence = confidence
         if self._by_curve:
             self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
@@ -168,9 +153,8 @@ class AITurbo(Scheduler):
         self._models = StepModels(self._points)
         self._sizes: dict[int, JobSize] = {}
         self._shapes: dict[int, Allocation] = {}
-        self._unit_changes: dict[
-            int, tuple[list[JobSize], list[JobSize]]
-        ] = {}  # sizes with one unit more, or one less
+        # sizes with one unit more, and with one unit less
+        self._unit_changes: dict[int, tuple[list[JobSize], list[JobSize]]] = {}
         self._fewest: dict[int, int] = {}
         self._core_profile: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
@@ -179,17 +163,16 @@ class AITurbo(Scheduler):
         self._service = np.zeros(num_jobs)
         self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
         self._rates = np.zeros(num_jobs)  # R of `_sizes`
-        self._profiled_at = np.full(
-            num_jobs, -1
-        )  # GPUs that were up when what is nearby was noted; -1: not noted
-        # of the size, of larger, of smaller ones
+        self._profiled_at = np.full(num_jobs, -1)  # GPUs that were up then, -1 if not profiled
+        # columns: the present size, larger ones, smaller ones
         self._seconds_of = np.full((num_jobs, 1 + 2 * _MAX_CHANGES), np.inf)
         self._rate_of = np.zeros((num_jobs, 1 + 2 * _MAX_CHANGES))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes if a slot begins or a job turned predictable, then rank and admit all jobs."""
         jobs = view.gpu_jobs
-        self._add_service(view)
+        elapsed, self._last = view.now - self._last, view.now
+        self._service[view.running] += self._rates[view.running] * elapsed
         left = self._left(view, jobs) if self._by_curve else view.of(jobs).predicted_iterations
         known = ~np.isnan(left)
         newly_predictable = bool((known & ~self._predictable[jobs]).any())
@@ -198,11 +181,9 @@ class AITurbo(Scheduler):
         for job in jobs[self._workers[jobs] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
             self._resize(view, job, self._requested_size(view, job))
-        oversubscribed = int(self._workers[jobs].sum()) > num_gpu_slots(view, self.placement)
+        overloaded = int(self._workers[jobs].sum()) > num_gpu_slots(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
-        add[known], remove[known] = self._change_sizes(
-            view, jobs[known], left[known], changing, oversubscribed
-        )
+        add[known], remove[known] = self._change_sizes(view, jobs[known], left[known], changing, overloaded)
         scores = borda_scores(self._service[jobs], add, remove, known)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
@@ -214,7 +195,7 @@ class AITurbo(Scheduler):
         jobs: NDArray[np.int64],
         left: NDArray[np.float64],
         changing: bool,
-        oversubscribed: bool,
+        overloaded: bool,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Change sizes if it is time, and return [n] gains of the best addition and [n] of the best removal.
 
@@ -223,7 +204,7 @@ class AITurbo(Scheduler):
             jobs: [n] rows of predictable jobs.
             left: [n] base iterations left.
             changing: whether sizes may change.
-            oversubscribed: whether the sizes of all jobs exceed the cluster.
+            overloaded: whether the sizes of all jobs exceed the cluster.
         """
         for job in jobs[self._profiled_at[jobs] != view.num_gpus_up].tolist():
             self._profile_changes(view, job)
@@ -231,7 +212,7 @@ class AITurbo(Scheduler):
         gains = _gains(seconds, self._rate_of[jobs], left)
         larger, smaller = gains[:, :_MAX_CHANGES], gains[:, _MAX_CHANGES:]
         add, remove = larger.max(axis=1), smaller.max(axis=1)
-        if changing and oversubscribed:
+        if changing and overloaded:
             for i in np.flatnonzero(np.maximum(add, remove) > 0).tolist():
                 more, fewer = self._unit_changes[int(jobs[i])]
                 sizes, gained = (more, larger[i]) if add[i] > remove[i] else (fewer, smaller[i])
@@ -257,11 +238,8 @@ class AITurbo(Scheduler):
         self._unit_changes[job] = (larger, smaller)
         self._seconds_of[job] = np.inf
         self._seconds_of[job, 0] = self._rate_of[job, 0] = 1.0  # stays if the job cannot change
-        for first, sizes in (
-            (0, [size] if larger or smaller else []),
-            (1, larger),
-            (1 + _MAX_CHANGES, smaller),
-        ):
+        present = [size] if larger or smaller else []
+        for first, sizes in ((0, present), (1, larger), (1 + _MAX_CHANGES, smaller)):
             for i, one in enumerate(sizes, first):
                 self._seconds_of[job, i] = self._seconds(view, job, one)
                 self._rate_of[job, i] = self._rate(view, job, one)
@@ -277,25 +255,15 @@ class AITurbo(Scheduler):
             if len(loss) >= REFIT_GROWTH * max(curve.points, 1):
                 end, confidence = curve_prediction(iterations, loss)
                 confident = curve.confident or confidence >= self._confidence
-                curve = self._curves[job] = _LossForecast(
-                    len(loss), end if end < np.inf else curve.end, confident
-                )
+                curve = _LossForecast(len(loss), end if end < np.inf else curve.end, confident)
+                self._curves[job] = curve
             if curve.confident:
                 left[i] = max(curve.end - done[i], MIN_REMAINING_SHARE * done[i])
         return left
 
-    def _add_service(self, view: SchedulingView) -> None:
-        """Add the service since the last decision, at rate R."""
-        elapsed, self._last = view.now - self._last, view.now
-        rows = view.running
-        self._service[rows] += self._rates[rows] * elapsed
-
     def _requested_size(self, view: SchedulingView, job: int) -> JobSize:
-        return JobSize(
-            int(view.column("asked_gpus")[job]),
-            int(view.column("asked_parameter_servers")[job]),
-            int(view.column("asked_cores")[job]),
-        )
+        asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")
+        return JobSize(*(int(view.column(name)[job]) for name in asked))
 
     def _cores(self, view: SchedulingView, job: int, size: JobSize) -> int:
         if not view.cluster.cores_per_server:

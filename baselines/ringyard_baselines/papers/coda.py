@@ -8,16 +8,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
+from ringyard.observability import Observability
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
@@ -113,7 +106,7 @@ class Coda(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Tune running jobs, cap CPU jobs, start training jobs, then CPU jobs."""
         if not view.cluster.cores_per_server:
-            return self._start_in_order(view)
+            return PlacementPlan(view).start(self.placement, np.sort(view.waiting))  # no cores to tune
         draft = PlacementPlan(view)
         rows = view.running
         utilisation = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
@@ -128,18 +121,10 @@ class Coda(Scheduler):
         evicted = {allocation.job for allocation in allocations if allocation.stops}
         cpu_jobs = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
+        waiting = {*cpu_jobs.tolist(), *evicted}
         return allocations + _start_by_dominant_share(
-            view,
-            self._groups,
-            {*cpu_jobs.tolist(), *evicted},
-            kept,
-            lambda job: self._start_cpu_job(draft, job),
+            view, self._groups, waiting, kept, lambda job: self._start_cpu_job(draft, job)
         )
-
-    def _start_in_order(self, view: SchedulingView) -> list[Allocation]:
-        """Start jobs first come, first served, which is all that is left where cores are not counted."""
-        draft = PlacementPlan(view)
-        return draft.start(self.placement, np.sort(view.waiting))
 
     def _tune_cores(
         self, view: SchedulingView, draft: PlacementPlan, utilisation: Mapping[int, float]

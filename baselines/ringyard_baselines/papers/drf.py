@@ -51,18 +51,12 @@ class DominantResourceFairness(Scheduler):
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
         if self._elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
-        held = _progressive_filling(
-            num_gpu_slots(view, self.placement), least, most, self._shares(view, jobs)
-        )
+        cores = sum(view.cluster.cores_per_server)
+        core_share = view.column("cores_per_worker")[jobs] / cores if cores else np.zeros(len(jobs))
+        share = np.maximum(core_share, 1.0 / max(view.num_gpus_up, 1))
+        held = _progressive_filling(num_gpu_slots(view, self.placement), least, most, share)
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
         return apply_sizes(view, targets, self.placement)
-
-    @staticmethod
-    def _shares(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return [jobs] the dominant share of one worker."""
-        cores = sum(view.cluster.cores_per_server)
-        part = view.column("cores_per_worker")[jobs] / cores if cores else np.zeros(len(jobs))
-        return np.maximum(part, 1.0 / max(view.num_gpus_up, 1))
 
 
 def _progressive_filling(

@@ -7,17 +7,9 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-    pack,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView, pack
 from ringyard.checks import Positive, checked
+from ringyard.observability import Observability
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
@@ -126,13 +118,11 @@ class Gavel(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the rounds that jobs have received (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
-        kinds = cluster.distinct_gpu_types
-        by_server = (
-            [kinds.index(gpu_type) for gpu_type in cluster.gpu_types] if kinds else [0] * cluster.num_servers
-        )
+        types = cluster.distinct_gpu_types
+        by_server = [types.index(name) for name in cluster.gpu_types] if types else [0] * cluster.num_servers
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
         self._server_of_gpu = cluster.server_of_gpu
-        self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
+        self._received = np.zeros((len(jobs), max(len(types), 1) + 1))  # the last column: mixed GPUs
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = TimeSlots(self.round_seconds or np.inf)
         no_jobs = np.zeros(0, dtype=np.int64)
@@ -157,7 +147,9 @@ class Gavel(Scheduler):
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
-        if self._is_pack(view.cluster):
+        cluster = view.cluster
+        if self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server:
+            # `_place` would do what `pack` does, which starts many jobs at once
             of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
             hopeful = of_type[sizes[: len(of_type)] <= draft.num_free_gpus]
             started = draft.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
@@ -183,13 +175,11 @@ class Gavel(Scheduler):
         gpus = np.bincount(self._type_of_gpu, minlength=self._mixed).astype(np.float64)
         scale = view.column("asked_gpus")[jobs].astype(np.float64)
         throughput *= scale[:, None] <= gpus[None, :]  # a gang runs on one type
-        on_one_type = (throughput > 0).any(axis=1)
+        typed = (throughput > 0).any(axis=1)
         shares = np.zeros((len(jobs), self._received.shape[1]))
-        if on_one_type.any():
-            shares[on_one_type, : self._mixed] = max_min_shares(
-                throughput[on_one_type], scale[on_one_type], gpus
-            )
-        shares[~on_one_type, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
+        if typed.any():
+            shares[typed, : self._mixed] = max_min_shares(throughput[typed], scale[typed], gpus)
+        shares[~typed, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
         return shares
 
     def _profiled(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -198,17 +188,14 @@ class Gavel(Scheduler):
         throughput = np.stack(
             [1.0 / isolated_iteration_seconds(view, jobs, gpu_type=gpu_type) for gpu_type in types], axis=1
         )
-        return throughput * self._memory_fits(view, jobs)
+        memory = np.full(self._mixed, np.inf)
+        memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
+        return throughput * (view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :])
 
     @property
     def _mixed(self) -> int:
         """Column of jobs that need GPUs of several types."""
         return self._received.shape[1] - 1
-
-    def _memory_fits(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        memory = np.full(self._mixed, np.inf)
-        memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
-        return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
 
     def _by_priority(self) -> NDArray[np.int64]:
         """Return [pairs, 2] (job, type), the most urgent first."""
@@ -216,10 +203,6 @@ class Gavel(Scheduler):
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
         row, gpu_type = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
         return np.stack([jobs[row], gpu_type], axis=1)
-
-    def _is_pack(self, cluster: Cluster) -> bool:
-        """Return whether `_place` does what the rule `pack` does, which starts many jobs at once."""
-        return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
 
     def _free_by_type(self, draft: PlacementPlan) -> list[int]:
         """Return [types + 1] free GPUs of each type, then GPUs for jobs on mixed types."""

@@ -146,15 +146,13 @@ class Pollux(SizingScheduler):
         allowed = np.zeros(values.shape, np.int32)
         most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, values, allowed)
         choices = SizeOptions(values, allowed, most, num_gpu_slots(view, self.placement), self._power)
-        parents = self._first_population(jobs, held, most)
+        parents = self._parents(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         best, self._individuals = evolve_sizes(parents, choices, self._generations, rng)
         self._column_of_job = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
         return self._individuals[best].astype(np.int64)
 
-    def _first_population(
-        self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int
-    ) -> NDArray[np.int32]:
+    def _parents(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int32]:
         """Return [population, jobs] last sizes, random ones of new jobs. Row 0 is the present."""
         column = np.array([self._column_of_job.get(job, -1) for job in jobs.tolist()])
         fresh = np.flatnonzero(column < 0)

@@ -23,13 +23,13 @@ def _service_since_promotion(job: Job, now: float) -> float:
 
 
 @kernel
-def _waiting_since_promotion(job: Job, now: float) -> float:
+def _waiting_seconds(job: Job, now: float) -> float:
     """Return seconds of waiting, counted from the first start after the last promotion."""
     return now - job.submit_seconds - run_seconds(job, now) - job.forgiven_waiting
 
 
 @kernel
-def _starvation_seconds(job: Job, now: float, knob: float) -> float:
+def _max_waiting(job: Job, now: float, knob: float) -> float:
     """Return the seconds of waiting from which a job counts as starved."""
     return knob * _service_since_promotion(job, now) / job.num_gpus
 
@@ -38,7 +38,7 @@ def _starvation_seconds(job: Job, now: float, knob: float) -> float:
 def _promote(job: Job, now: float) -> None:
     """Count service from now and waiting from the next start. This promotes a job that has run."""
     job.forgiven_service = attained_service(job, now)
-    job.forgiven_waiting += _waiting_since_promotion(job, now)
+    job.forgiven_waiting += _waiting_seconds(job, now)
 
 
 @kernel
@@ -46,9 +46,7 @@ def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
     """Return the queue by GPU seconds since the last promotion. Promotes starved jobs."""
     counted = _service_since_promotion(job, now)
     starved = job.status == JobStatus.WAITING and counted >= parameters[1]
-    if counted == 0.0 or (
-        starved and _waiting_since_promotion(job, now) >= _starvation_seconds(job, now, parameters[0])
-    ):
+    if counted == 0.0 or (starved and _waiting_seconds(job, now) >= _max_waiting(job, now, parameters[0])):
         _promote(job, now)
         return 0
     queue = 0
@@ -85,7 +83,7 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     counted = _service_since_promotion(job, now)
     change = np.inf
     if job.status == JobStatus.WAITING and counted >= parameters[1]:
-        change = now + _starvation_seconds(job, now, parameters[0]) - _waiting_since_promotion(job, now)
+        change = now + _max_waiting(job, now, parameters[0]) - _waiting_seconds(job, now)
     elif job.status == JobStatus.RUNNING:
         for i in range(len(parameters) - 1, 0, -1):
             if counted < parameters[i]:
@@ -106,8 +104,7 @@ def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float
         queue += 1
     starved = job.status == JobStatus.WAITING and queue > 0
     if counted == 0.0 or (
-        starved
-        and _waiting_since_promotion(job, now) >= np.floor(_starvation_seconds(job, now, parameters[0]))
+        starved and _waiting_seconds(job, now) >= np.floor(_max_waiting(job, now, parameters[0]))
     ):
         _promote(job, now)
         queue = 0
@@ -122,9 +119,7 @@ def next_public_check(job: Job, now: float, parameters: FloatVector) -> float:
     """
     queue = job.service_queue
     if job.status == JobStatus.WAITING and queue > 0:
-        return now + np.floor(
-            _starvation_seconds(job, now, parameters[0]) - _waiting_since_promotion(job, now)
-        )
+        return now + np.floor(_max_waiting(job, now, parameters[0]) - _waiting_seconds(job, now))
     if job.status == JobStatus.RUNNING and queue + 1 < len(parameters):
         ran = _service_since_promotion(job, now) / job.num_gpus
         return now + np.floor((parameters[queue + 1] - ran) / job.num_gpus)

@@ -4,17 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
+from ringyard.observability import Observability
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
@@ -126,15 +119,13 @@ class AdaSrsf(Scheduler):
     ) -> None:
         self.name = "ada_srsf" if adaptive else f"srsf_{max_transfers}"
         self.placement = placement
-        self._adaptive = adaptive
         self._max_transfers = max_transfers
-        self._threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+        threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+        self._threshold = threshold if adaptive else None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what jobs had left to send (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
-        self._filter = transfer_filter(
-            len(jobs), self._threshold if self._adaptive else None, self._max_transfers
-        )
+        self._filter = transfer_filter(len(jobs), self._threshold, self._max_transfers)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs and may use their links."""

@@ -112,9 +112,7 @@ def reference_workers() -> Workers:
     return Workers(np.array(models), np.array([catalogue()[model].batch_size for model in models]))
 
 
-def interference_profiles(
-    suffered: NDArray[np.float64], inflicted: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
     Args:

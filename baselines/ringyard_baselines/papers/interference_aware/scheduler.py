@@ -6,21 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, checked
+from ringyard.observability import Observability
 from ringyard.state.on_gpus import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
-    interference_profiles,
+    job_profiles,
     reference_workers,
 )
 from ringyard_baselines.scheduler import Scheduler
@@ -116,7 +109,7 @@ class InterferenceAware(Scheduler):
         """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
         beside = view.interference(each, others, gpu_type)
-        profiles = interference_profiles(beside, view.interference(others, each, gpu_type))
+        profiles = job_profiles(beside, view.interference(others, each, gpu_type))
         count = len(profiles)
         mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         theirs = np.broadcast_to(profiles[None], mine.shape)

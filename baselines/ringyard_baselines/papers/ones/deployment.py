@@ -72,16 +72,14 @@ class Deployment:
         draft: placement plan of the present state.
         held: present GPUs of jobs (`gpus_of_running_jobs`).
         table: speeds and batches.
-        elastic_migration: a move to as many other GPUs goes through another size: new workers join and old
+        elastic: a move to as many other GPUs goes through another size: new workers join and old
             ones leave, two resizes at once that pause a job once. False: it is a restart.
     """
 
-    def __init__(
-        self, draft: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic_migration: bool
-    ) -> None:
+    def __init__(self, draft: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic: bool) -> None:
         self._draft = draft
         self._table = table
-        self._elastic_migration = elastic_migration
+        self._elastic = elastic
         self._held = dict(held)
         self.allocations: list[Allocation] = []
 
@@ -149,7 +147,7 @@ class Deployment:
     def _intermediate_shape(self, job: int, gpus: tuple[int, ...]) -> Allocation | None:
         """Return another size on the way to as many other GPUs. None: there is none or no need."""
         held = self._held[job]
-        if not self._elastic_migration or len(held) != len(gpus) or held == gpus:
+        if not self._elastic or len(held) != len(gpus) or held == gpus:
             return None
         kept = [gpu for gpu in held if gpu in gpus] or list(held)
         for size in range(min(len(kept), len(held) - 1), 0, -1):
@@ -162,7 +160,7 @@ class Deployment:
         """Keep the GPUs that the job also has later, or as few as it may if there are none."""
         held = self._held[job]
         kept = [gpu for gpu in held if gpu in gpus]
-        sizes = range(len(kept), 0, -1) if kept else range(1, len(held) if self._elastic_migration else 1)
+        sizes = range(len(kept), 0, -1) if kept else range(1, len(held) if self._elastic else 1)
         for size in sizes:
             if self._allows(job, size):
                 chosen = (kept or held)[:size]
@@ -174,9 +172,5 @@ class Deployment:
         """Move to free ones of the job's new GPUs, as many as it has, so that others get its old ones."""
         free = self._draft.gpu_is_free
         ahead = [gpu for gpu in gpus if free[gpu]][: len(self._held[job])]
-        if (
-            self._elastic_migration
-            and len(ahead) == len(self._held[job])
-            and not set(gpus) & set(self._held[job])
-        ):
+        if self._elastic and len(ahead) == len(self._held[job]) and not set(gpus) & set(self._held[job]):
             self._move_job(job, ahead)

@@ -127,9 +127,7 @@ def _find_duplicate(work: Workspace, i: int) -> int:
 
 
 @kernel
-def _write_genes(
-    genome: IntVector, source: int, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace
-) -> None:
+def _write(genome: IntVector, source: int, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
     """Write the genes of schedule `source`, padded, since its blocks found no room."""
     unpadded = work.unpadded[source]
     count = len(work.genes)
@@ -180,4 +178,4 @@ def evolve(
         if same >= 0:
             _copy(population[same], population[i])
         elif not arrange(population[i], work.sizes[source], jobs.sequence, gpus, work):
-            _write_genes(population[i], source, jobs, gpus, work)
+            _write(population[i], source, jobs, gpus, work)

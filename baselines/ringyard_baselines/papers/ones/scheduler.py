@@ -6,16 +6,9 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, checked
+from ringyard.observability import Observability
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.state.records import JobKind, JobStatus
@@ -45,7 +38,7 @@ _MIN_EPOCHS = 2
 _NUM_EARLIER_JOBS = 20
 
 
-class _JobSnapshot(NamedTuple):
+class _Snapshot(NamedTuple):
     """GPU jobs at a decision.
 
     Attributes:
@@ -191,12 +184,11 @@ class Ones(Scheduler):
         self._changed_at = np.zeros(num_jobs)  # epochs completed when its GPUs last changed
         self._stopped: set[int] = set()  # jobs that wait to resume
         self._active = np.zeros(0, dtype=np.int64)  # rows of waiting and running jobs
-        self._position = np.full(num_jobs + 1, FREE)  # in `_live`; FREE for others, and for FREE
+        self._position = np.full(num_jobs + 1, FREE)  # in `_active`, FREE for other jobs and for FREE
         self._finished = _NUM_EARLIER_JOBS * self._earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
-        self._history = ProgressHistory(
-            earlier_job_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs
-        )
+        rows = earlier_job_rows() if self._earlier_jobs else np.zeros((0, 6))
+        self._history = ProgressHistory(rows, num_jobs)
         self._fitted = 0
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
@@ -212,14 +204,13 @@ class Ones(Scheduler):
         self._update_predictor(view, now)
         if not len(now.jobs):
             return start_cpu_jobs(view, draft, self.placement)
-        best = self._best_schedule(
-            view, now, self._search_jobs(view, now, self._limits(view, now.jobs, now.completed))
-        )
+        known = self._search_jobs(view, now, self._limits(view, now.jobs, now.completed))
+        best = self._best_schedule(view, now, known)
         allocations = self._deploy(view, draft, best)
         allocations += start_cpu_jobs(view, draft, self.placement)
         return work_conserving(view, draft, self.placement, now.jobs.tolist(), allocations)
 
-    def _snapshot(self, view: SchedulingView) -> _JobSnapshot:
+    def _snapshot(self, view: SchedulingView) -> _Snapshot:
         """Return the present GPU jobs. Losses are normalised and begin at 1."""
         jobs = view.gpu_jobs
         seen = view.of(jobs)
@@ -228,15 +219,13 @@ class Ones(Scheduler):
         size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
         features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
         self._completed[jobs] = completed
-        return _JobSnapshot(
-            jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features
-        )
+        return _Snapshot(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
 
     def _epochs(self, rows: NDArray[np.int64], seen: JobColumns) -> NDArray[np.float64]:
         """Return [n] epochs done by the jobs of these rows."""
         return seen.completed_iterations * seen.column("base_batch") / self._epoch_samples[rows]
 
-    def _update_predictor(self, view: SchedulingView, now: _JobSnapshot) -> None:
+    def _update_predictor(self, view: SchedulingView, now: _Snapshot) -> None:
         """Record running jobs, and refit when a tenth more jobs have finished than at the last fit."""
         ended = np.setdiff1d(self._active, now.jobs, assume_unique=True)
         for job, epochs in zip(ended.tolist(), self._epochs(ended, view.of(ended)).tolist(), strict=True):
@@ -282,7 +271,7 @@ class Ones(Scheduler):
         size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
         return size + size % 2
 
-    def _left(self, now: _JobSnapshot) -> NDArray[np.float64]:
+    def _left(self, now: _Snapshot) -> NDArray[np.float64]:
         """Return [n] predicted iterations left, NaN before the second epoch."""
         if self._progress == "predicted":
             left = now.seen.predicted_iterations
@@ -293,7 +282,7 @@ class Ones(Scheduler):
             left = now.seen.completed_iterations * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
         return np.where(now.completed >= _MIN_EPOCHS, left, np.nan)
 
-    def _best_schedule(self, view: SchedulingView, now: _JobSnapshot, known: SearchJobs) -> NDArray[np.int64]:
+    def _best_schedule(self, view: SchedulingView, now: _Snapshot, known: SearchJobs) -> NDArray[np.int64]:
         """Evolve the population and return [GPUs] the job row of each GPU in the best schedule, -1 free."""
         jobs, position = now.jobs, self._position
         present = position[view.job_of_gpu]
@@ -320,7 +309,7 @@ class Ones(Scheduler):
         return self._population[0]
 
     def _search_jobs(
-        self, view: SchedulingView, now: _JobSnapshot, current_limit: NDArray[np.int64]
+        self, view: SchedulingView, now: _Snapshot, current_limit: NDArray[np.int64]
     ) -> SearchJobs:
         """Return the jobs as evolution reads them."""
         assert self._table is not None
@@ -363,16 +352,12 @@ class Ones(Scheduler):
         plan.move(moving)
         plan.start(starting)
         if self._resume_halving and not (self._whole and too_recent):
-            self._halve(view, [job for job in self._stopped if job not in wanted])
+            low = view.column("min_gpus")
+            for job in self._stopped.difference(wanted):
+                self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
         self._stopped = (self._stopped | set(stopping)) - set(starting)
         self._restart_clocks(plan.allocations, held)
         return plan.allocations
-
-    def _halve(self, view: SchedulingView, jobs: Sequence[int]) -> None:
-        """Halve the limit of preempted jobs that are not resumed."""
-        low = view.column("min_gpus")
-        for job in jobs:
-            self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
 
     def _restart_clocks(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
         """Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change."""

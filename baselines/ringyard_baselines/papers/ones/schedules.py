@@ -257,9 +257,7 @@ def _block_cost(gpus: ClusterGpus, work: Workspace, begin: int, size: int, own: 
 
 
 @kernel
-def _place_block(
-    gpus: ClusterGpus, work: Workspace, j: int, size: int, first: int, free: int, rank: int
-) -> None:
+def _place(gpus: ClusterGpus, work: Workspace, j: int, size: int, first: int, free: int, rank: int) -> None:
     """Add a block: write least costs by 0 .. `free` free GPUs below its end into `work`."""
     present, cost, ends_here = gpus.present, work.cost, work.ends_here[rank]
     own = 0
@@ -302,7 +300,7 @@ def arrange(
     for i in range(len(sequence)):
         j = sequence[i]
         if sizes[j] > 0:
-            _place_block(gpus, work, j, sizes[j], first, free, rank)
+            _place(gpus, work, j, sizes[j], first, free, rank)
             first += sizes[j]
             rank += 1
     if not np.isfinite(work.cost[free]):

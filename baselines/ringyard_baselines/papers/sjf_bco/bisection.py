@@ -30,7 +30,7 @@ class Trials:
     Attributes:
         planner: work space with `num_rows` rows.
         plan: plan of the present trial, the best one in the end.
-        task: jobs in order of size, GPUs, settings.
+        task: jobs in order of size, GPUs, settings of the search.
         num_small: [K] number of small jobs.
         makespan: [K] last exit. inf: a job found no place or ended too late.
         highest_load: [K] largest load until then.
@@ -50,12 +50,12 @@ class Trials:
 
 def num_rows(task: PlanningProblem) -> int:
     """Return the rows of the planner that the trials of `task` need."""
-    return (2 + PARTS) * len(task.settings.kappas) + 1
+    return (2 + PARTS) * len(task.kappas) + 1
 
 
 def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) -> Trials:
     """Return trials of which none has run, on `planner` with the jobs of `task`, whose GPUs go to `plan`."""
-    kappas = task.settings.kappas
+    kappas = task.kappas
     num_small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
     makespan, highest_load, load_after_small = np.full((3, len(kappas)), np.inf)
     load_at_part = np.full((len(kappas), PARTS), np.inf)
@@ -63,18 +63,16 @@ def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) ->
 
 
 @kernel
-def _plan_jobs(
-    trials: Trials, r: int, since: int, until: int, small: bool, theta: float, limit: float
-) -> bool:
-    """Plan jobs `since` to `until` - 1 in row r. False: no place, or an end after `limit`."""
+def _plan_jobs(trials: Trials, r: int, begin: int, end: int, small: bool, theta: float, limit: float) -> bool:
+    """Plan jobs `begin` to `end` - 1 in row r. False: no place, or an end after `limit`."""
     planner, plan, task = trials.planner, trials.plan, trials.task
     batch = task.batch
-    for i in range(since, until):
+    for i in range(begin, end):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         if small:
             time = choose_for_small(planner, r, batch.estimates[i], theta, out)
         else:
-            capacity = task.settings.over_provision * len(out)
+            capacity = task.over_provision * len(out)
             time = choose_for_large(planner, r, batch.estimates[i], theta, capacity, out)
         if time == np.inf:
             return False
@@ -144,7 +142,7 @@ def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
     planner = trials.planner
     found, chosen, count = np.inf, 0, len(trials.num_small)
     for k in range(count):
-        limit = min(trials.task.settings.horizon, best, found)  # a trial that ends later changes nothing
+        limit = min(trials.task.horizon, best, found)  # a trial that ends later changes nothing
         trials.makespan[k] = np.inf
         trials.load_after_small[k] = np.inf
         trials.load_at_part[k, :] = np.inf
@@ -169,7 +167,7 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
     found, chosen, count = np.inf, 0, len(trials.num_small)
     row = -1
     for k in range(count):
-        limit = min(trials.task.settings.horizon, best, found)
+        limit = min(trials.task.horizon, best, found)
         if trials.load_after_small[k] <= theta:
             row = k
         if trials.highest_load[k] <= theta:
@@ -192,9 +190,9 @@ def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
     Returns:
         Planned makespan and theta in seconds, and kappa. Makespan is inf if no plan ends within the horizon.
     """
-    search = trials.task.settings
-    best, best_theta, best_kappa = np.inf, search.horizon, 0
-    left, right = 0.0, search.horizon
+    task = trials.task
+    best, best_theta, best_kappa = np.inf, task.horizon, 0
+    left, right = 0.0, task.horizon
     noted = 0.0  # the theta of `trials`
     theta = right / 2.0
     while True:
@@ -208,7 +206,7 @@ def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
             right = theta
         else:
             left = theta
-        if right - left <= search.resolution:
+        if right - left <= task.resolution:
             break
         theta = (left + right) / 2.0
     if best < np.inf:
@@ -217,7 +215,7 @@ def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
         num_small = trials.num_small[best_kappa]
         _plan_jobs(trials, r, 0, num_small, True, best_theta, np.inf)
         _plan_jobs(trials, r, num_small, len(trials.task.batch.records), False, best_theta, np.inf)
-    return best, best_theta, search.kappas[best_kappa]
+    return best, best_theta, task.kappas[best_kappa]
 
 
 @kernel
@@ -230,13 +228,13 @@ def find_certain_starts(planner: PlannerState, plan: GpuPlan, task: PlanningProb
     Args:
         planner: work space, of which row 0 is used.
         plan: filled with the GPUs and starts of these jobs. Those of later jobs mean nothing.
-        task: jobs in order of size, GPUs, settings.
+        task: jobs in order of size, GPUs, settings of the search.
     """
     start_trial(planner, 0, task.busy_seconds)
     batch = task.batch
     for i in range(len(batch.records)):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        if len(out) > task.settings.kappas[0]:
+        if len(out) > task.kappas[0]:
             return i
         time = choose_for_small(planner, 0, batch.estimates[i], np.inf, out)
         for g in out:

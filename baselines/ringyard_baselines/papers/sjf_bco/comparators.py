@@ -58,7 +58,7 @@ def _choose(
 @kernel
 def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: float, limit: float) -> float:
     """Plan every job in order and return the last exit, inf if a job finds no place or ends after `limit`."""
-    batch, search = task.batch, task.settings
+    batch = task.batch
     start_trial(planner, 0, task.busy_seconds)
     idle = 0.0  # when all GPUs are
     for seconds in task.busy_seconds:
@@ -68,14 +68,14 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         since = (
-            max(idle, planner.clock[0, EXIT]) if search.queue_on_busy_gpus else time
+            max(idle, planner.clock[0, EXIT]) if task.queue_on_busy_gpus else time
         )  # a job that queues up takes any
         found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf
-        if not search.queue_on_busy_gpus:
+        if not task.queue_on_busy_gpus:
             time = found
-        _choose(planner, search.rule, batch.draws[i], estimate, theta, found, out)
+        _choose(planner, task.rule, batch.draws[i], estimate, theta, found, out)
         plan.start[i] = time
         for g in out:
             plan.start[i] = max(plan.start[i], planner.free_at[0, g])
@@ -92,19 +92,18 @@ def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) ->
     Args:
         planner: work space of one row.
         plan: filled with the best plan.
-        task: jobs, GPUs, settings.
+        task: jobs, GPUs, settings of the search.
 
     Returns:
         Planned makespan and theta, in seconds. Makespan is inf if no plan ends within the horizon.
     """
-    tried = task.settings
     best = np.inf
-    best_theta = tried.horizon
+    best_theta = task.horizon
     left = 0.0
-    right = tried.horizon
-    theta = tried.horizon if tried.rule == RANDOM else tried.horizon / 2.0
+    right = task.horizon
+    theta = task.horizon if task.rule == RANDOM else task.horizon / 2.0
     while True:
-        limit = min(tried.horizon, best)  # a trial that ends later changes nothing
+        limit = min(task.horizon, best)  # a trial that ends later changes nothing
         found = _trial(planner, plan, task, theta, limit)
         if found < np.inf:
             best = found
@@ -112,7 +111,7 @@ def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) ->
             right = theta
         else:
             left = theta
-        if right - left <= tried.resolution or tried.rule == RANDOM:
+        if right - left <= task.resolution or task.rule == RANDOM:
             break
         theta = (left + right) / 2.0
     if best < np.inf:

@@ -29,10 +29,13 @@ class PlannedJobs:
 
 
 @bundle
-class SearchSettings:
-    """Settings of the search for a plan.
+class PlanningProblem:
+    """Jobs to plan, GPUs, speeds, and settings of the search.
 
     Attributes:
+        batch: jobs.
+        busy_seconds: [G] seconds until each GPU is free, its first U.
+        physics: performance model.
         rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
         kappas: thresholds between small and large jobs, ascending, of SJF-BCO only.
         over_provision: lambda, of SJF-BCO only.
@@ -41,29 +44,15 @@ class SearchSettings:
         resolution: length of the interval of theta at which bisection ends, in seconds.
     """
 
+    batch: PlannedJobs
+    busy_seconds: FloatVector
+    physics: Physics
     rule: int
     kappas: IntVector
     over_provision: float
     queue_on_busy_gpus: bool
     horizon: float
     resolution: float
-
-
-@bundle
-class PlanningProblem:
-    """Jobs to plan, GPUs, settings and speeds.
-
-    Attributes:
-        batch: jobs.
-        busy_seconds: [G] seconds until each GPU is free, its first U.
-        settings: settings of the search.
-        physics: performance model.
-    """
-
-    batch: PlannedJobs
-    busy_seconds: FloatVector
-    settings: SearchSettings
-    physics: Physics
 
 
 @bundle
@@ -88,9 +77,7 @@ def empty_gpu_plan(demands: NDArray[np.int64]) -> GpuPlan:
 
 
 @kernel
-def find_ready_jobs(
-    plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, ready: IntVector
-) -> int:
+def find_ready(plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, ready: IntVector) -> int:
     """Fill `ready` with the jobs that are first on all their GPUs, which are free, and return their number.
 
     Args:

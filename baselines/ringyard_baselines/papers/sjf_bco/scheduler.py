@@ -25,9 +25,8 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
     PlannedJobs,
     PlanningProblem,
-    SearchSettings,
     empty_gpu_plan,
-    find_ready_jobs,
+    find_ready,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.scheduler import Scheduler
@@ -128,9 +127,8 @@ class PlannedScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs that are first on free GPUs."""
-        self._waits &= (
-            view.of(self._rows).column("status") == JobStatus.WAITING
-        )  # else withdrawn, or too late
+        status = view.of(self._rows).column("status")
+        self._waits &= status == JobStatus.WAITING  # else withdrawn, or too late
         if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
             self._make_plan(view)
         free = view.gpu_is_free
@@ -157,7 +155,7 @@ class PlannedScheduler(Scheduler):
     def _ready_jobs(self, free: NDArray[np.bool_]) -> list[int]:
         """Return positions of the jobs that may start, by row."""
         ready = np.zeros(len(self._rows), dtype=np.int64)
-        found = ready[: find_ready_jobs(self._plan, self._order, self._waits, free.copy(), ready)]
+        found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
         chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
         return chosen
 
@@ -170,7 +168,7 @@ class PlannedScheduler(Scheduler):
         if not (ready and (self._cluster.cores_per_server or self._cluster.gpu_types)):
             return ready  # a free GPU is all there is to have
         draft = PlacementPlan(view)
-        placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in ready]
+        placed = [one if draft.take(one) else draft.place(pack(), one.job) for one in ready]
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
@@ -194,8 +192,18 @@ class PlannedScheduler(Scheduler):
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
         batch = PlannedJobs(order, records, estimates, draws)
         busy = self._busy_seconds(view)
-        tried = self._settings(self._horizon(busy, estimates, demands), self._kappas(demands))
-        self._task = PlanningProblem(batch, busy, tried, view.physics)
+        horizon = self._horizon(busy, estimates, demands)
+        self._task = PlanningProblem(
+            batch=batch,
+            busy_seconds=busy,
+            physics=view.physics,
+            rule=self._rule,
+            kappas=self._kappas(demands),
+            over_provision=float(self._over_provision),
+            queue_on_busy_gpus=self._queue_on_busy_gpus,
+            horizon=horizon,
+            resolution=self._resolution * horizon,
+        )
         if self._rule == SJF_BCO:
             self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
         else:
@@ -208,14 +216,13 @@ class PlannedScheduler(Scheduler):
             return
         makespan = np.inf
         while makespan == np.inf:
-            makespan, theta, kappa = self._searched(task)
-            horizon = 2.0 * task.settings.horizon
-            task = replace(task, settings=self._settings(horizon, task.settings.kappas))
+            makespan, theta, kappa = self._best_plan(task)
+            task = replace(task, horizon=2.0 * task.horizon, resolution=2.0 * task.resolution)
         self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
         self._task = None
 
-    def _searched(self, task: PlanningProblem) -> tuple[float, float, int]:
+    def _best_plan(self, task: PlanningProblem) -> tuple[float, float, int]:
         """Return makespan, theta and kappa of the best plan."""
         if self._rule != SJF_BCO:
             makespan, theta = bisect_theta(self._planner, self._plan, task)
@@ -224,17 +231,6 @@ class PlannedScheduler(Scheduler):
         if len(self._planner.clock) < rows:
             self._planner = empty_planner_state(self._cluster, rows)
         return bisect_theta_and_kappa(empty_trials(self._planner, task, self._plan))
-
-    def _settings(self, horizon: float, kappas: NDArray[np.int64]) -> SearchSettings:
-        """Return the settings of a search up to a horizon."""
-        return SearchSettings(
-            rule=self._rule,
-            kappas=kappas,
-            over_provision=float(self._over_provision),
-            queue_on_busy_gpus=self._queue_on_busy_gpus,
-            horizon=horizon,
-            resolution=self._resolution * horizon,
-        )
 
     def _horizon(
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
