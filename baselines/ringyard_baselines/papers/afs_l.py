@@ -68,15 +68,9 @@ def _grant_gpus(
     gains: _RelativeGains,
     gpus: int,
 ) -> None:
-    """Hand out GPUs one size step at a time until no job can take more.
+    """Hand out `gpus` GPUs one size step at a time until no job can take more, into `sizes`.
 
-    Args:
-        speed: [jobs, sizes + 1] progress per second by number of GPUs, 0 where not allowed.
-        left: [jobs] work left.
-        sizes: [jobs] zeros, filled with the GPUs of each job.
-        next_sizes: [jobs] scratch.
-        gains: scratch.
-        gpus: number of GPUs to hand out.
+    `speed` and `left` are as in `elastic_shares`. `next_sizes` [jobs] and `gains` are scratch.
     """
     free = gpus
     for j in range(len(left)):

@@ -36,7 +36,6 @@ _MAX_CHANGES = 2
 #: cores counted for a pod where the cluster does not count cores
 POD_CORES = 5
 
-
 #: a loss curve is fitted anew when its log has grown by so much
 REFIT_GROWTH = 1.1
 
@@ -197,14 +196,10 @@ class AITurbo(Scheduler):
         changing: bool,
         overloaded: bool,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Change sizes if it is time, and return [n] gains of the best addition and [n] of the best removal.
+        """Change sizes if `changing`, and return [n] gains of the best addition and [n] of the best removal.
 
-        Args:
-            view: present state.
-            jobs: [n] rows of predictable jobs.
-            left: [n] base iterations left.
-            changing: whether sizes may change.
-            overloaded: whether the sizes of all jobs exceed the cluster.
+        `jobs` [n] are predictable, with `left` [n] base iterations left. `overloaded` says whether the sizes
+        of all jobs exceed the cluster.
         """
         for job in jobs[self._profiled_at[jobs] != view.num_gpus_up].tolist():
             self._profile_changes(view, job)
@@ -351,12 +346,8 @@ def _gains(
 ) -> NDArray[np.float64]:
     """Return [n, 2 x changes] drops in cost-to-finish by larger, then smaller sizes, -inf where none.
 
-    Cost-to-finish is remaining time x R.
-
-    Args:
-        seconds: [n, 1 + 2 x changes] per step, the present size first, inf where there is no such size.
-        rate: R of the same sizes.
-        left: [n] base iterations left.
+    Cost-to-finish is remaining time x R. `seconds` [n, 1 + 2 x changes] per step has the present size first,
+    inf where there is no such size. `rate` is R of these sizes, `left` [n] the base iterations left.
     """
     with np.errstate(invalid="ignore"):
         cost = left[:, None] * seconds * rate

@@ -62,13 +62,10 @@ class DominantResourceFairness(Scheduler):
 def _progressive_filling(
     free: int, least: NDArray[np.int64], most: NDArray[np.int64], share: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return [jobs] the number of GPUs after progressive filling.
+    """Return [jobs] the number of GPUs after progressive filling of `free` GPUs.
 
-    Args:
-        free: number of free GPUs.
-        least: [jobs] GPUs of the first grant. Later grants are one GPU each.
-        most: [jobs] largest number of GPUs.
-        share: [jobs] dominant share of a worker.
+    The first grant is `least` [jobs] GPUs, later ones are of one GPU, up to `most` [jobs]. `share` [jobs] is
+    the dominant share of a worker.
     """
     held = np.zeros(len(least), dtype=np.int64)
     heap = [(float(least[i] * share[i]), i) for i in range(len(least))]  # share after the next grant

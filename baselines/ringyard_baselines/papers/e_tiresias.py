@@ -15,13 +15,9 @@ from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 @kernel
 def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
-    """Give free GPUs, one size step at a time, to the largest marginal speed-up per GPU.
+    """Give `left` free GPUs, one size step at a time, to the largest marginal speed-up per GPU, in `sizes`.
 
-    Args:
-        speed: [jobs, sizes + 1] by number of GPUs, 0 where the job cannot run.
-        least: [jobs] speed on the fewest GPUs.
-        sizes: [jobs] GPUs of each job, changed in place.
-        left: number of free GPUs.
+    `speed` [jobs, sizes + 1] is 0 where a job cannot run, `least` [jobs] is the speed on the fewest GPUs.
     """
     while left > 0:
         best, gain, step = -1, 0.0, 0

@@ -27,14 +27,10 @@ def _size_values(
 ) -> int:
     """Write what each size of each job adds to the power mean, and return the largest size of any job.
 
-    Args:
-        speed: [rows, sizes + 1] of a `SpeedTable`.
-        row_of_job: [n] row of each job there.
-        held: [n] present number of GPUs.
-        penalty: factor on the speed-up of jobs that change.
-        power: exponent of the mean over jobs.
-        values: [n, sizes + 1] filled for allowed sizes, by the speed-up over the smallest one.
-        allowed: [n, sizes + 1] filled with the largest allowed size that is not above the index.
+    `speed` [rows, sizes + 1] is that of a `SpeedTable`, `row_of_job` [n] the row of each job, `held` [n] its
+    present GPUs. `values` [n, sizes + 1] is filled for allowed sizes, by the speed-up over the smallest one,
+    times `penalty` if the size changes. `allowed` [n, sizes + 1] is filled with the largest allowed size up
+    to the index.
     """
     most = 0
     for j in range(len(row_of_job)):

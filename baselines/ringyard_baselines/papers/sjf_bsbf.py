@@ -135,13 +135,7 @@ class SjfBsbf(Scheduler):
     ) -> NDArray[np.float64]:
         """Return [pairs] the factor on an iteration's time beside the other job, on the worst GPU type.
 
-        Only computing slows down, not transfers.
-
-        Args:
-            view: present state.
-            jobs: [pairs] rows.
-            others: [pairs] rows of the other jobs.
-            there: [pairs, GPU types] whether the pair meets on the type.
+        Only computing slows down, not transfers. `there` [pairs, GPU types] says where the pair meets.
         """
         own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
         excess = view.interference(own, other, np.arange(there.shape[1]))

@@ -57,29 +57,20 @@ def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
 
 
 @fills(JobKey)
-def running_first(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return a key by queue, then by place within it, running jobs first.
-
-    `parameters` holds the starvation knob and the thresholds. `job` and `now` are as in `JobKey`.
-    """
+def _running_first(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return a key by queue, then by place within it, running jobs first."""
     return service_queue_key(job, _queue_of(job, now, parameters))
 
 
 @fills(JobKey)
-def by_submission(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return a key by queue, then by submission, whether or not the job runs.
-
-    `job`, `now` and `parameters` are as in `running_first`.
-    """
+def _by_submission(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return a key by queue, then by submission, whether or not the job runs."""
     return _queue_of(job, now, parameters) * QUEUE_SPAN + job.submit_seconds
 
 
 @fills(JobKey)
-def next_change(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return when a running job reaches its next queue, or a waiting one counts as starved.
-
-    `job`, `now` and `parameters` are as in `running_first`.
-    """
+def _next_change(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return when a running job reaches its next queue, or a waiting one counts as starved."""
     counted = _service_since_promotion(job, now)
     change = np.inf
     if job.status == JobStatus.WAITING and counted >= parameters[1]:
@@ -93,11 +84,8 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
 
 
 @fills(JobKey)
-def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return a key as `running_first`, but a job is demoted by one queue a decision, and only while it runs.
-
-    `job`, `now` and `parameters` are as in `running_first`.
-    """
+def _public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return a key as `_running_first`, but a job is demoted by one queue a decision, while it runs."""
     queue = job.service_queue
     counted = _service_since_promotion(job, now)
     if job.status == JobStatus.RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
@@ -112,11 +100,8 @@ def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float
 
 
 @fills(JobKey)
-def next_public_check(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return when the public simulator checks a job again. It subtracts seconds from GPU seconds there.
-
-    `job`, `now` and `parameters` are as in `running_first`.
-    """
+def _next_public_check(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return when the public simulator checks a job again. It subtracts seconds from GPU seconds there."""
     queue = job.service_queue
     if job.status == JobStatus.WAITING and queue > 0:
         return now + np.floor(_max_waiting(job, now, parameters[0]) - _waiting_seconds(job, now))
@@ -166,14 +151,14 @@ def tiresias(
             f"tiresias.within_queue is {within_queue}, but tiresias.demotion=public_simulator has its own"
             " order; expected running_first"
         )
-    key = {"running_first": running_first, "submission": by_submission}[within_queue]
+    key = {"running_first": _running_first, "submission": _by_submission}[within_queue]
     return PreemptiveScheduler(
         "tiresias",
-        public_simulator_key if public else key,
+        _public_simulator_key if public else key,
         np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
         Observability.SIZES | Observability.ATTAINED_SERVICE,
-        wake=next_public_check if public else next_change,
+        wake=_next_public_check if public else _next_change,
         # the public simulator's checks shift at each decision; waiting is added up from one to the next
         key_changes=KeyChanges.ANY_TIME if public or starvation_knob < np.inf else KeyChanges.AT_WAKES,
     )

@@ -31,11 +31,8 @@ def gpus_of_running_jobs(view: SchedulingView) -> dict[int, tuple[int, ...]]:
 def jobs_blocked_as_whole(wanted: GpusByJob, held: GpusByJob, too_recent: bool) -> set[int]:
     """Return the jobs that cannot change now, if a schedule is deployed as a whole or not at all.
 
-    Args:
-        wanted: GPUs of each job in the schedule.
-        held: present GPUs of each running job.
-        too_recent: whether a job that would change has been deployed too recently. Then only jobs whose GPUs
-            are all free may start.
+    `wanted` has the GPUs of each job in the schedule, `held` those of each running job. If a job that would
+    change was deployed `too_recent`, only jobs whose GPUs are all free may start.
     """
     if not too_recent:
         return set()
@@ -46,11 +43,8 @@ def jobs_blocked_as_whole(wanted: GpusByJob, held: GpusByJob, too_recent: bool) 
 def jobs_blocked_in_parts(wanted: GpusByJob, held: GpusByJob, too_recent: Iterable[int]) -> set[int]:
     """Return the jobs that cannot change now, if each change is judged separately.
 
-    Args:
-        wanted: GPUs of each job in the schedule.
-        held: present GPUs of each running job.
-        too_recent: jobs that have been deployed too recently. Jobs that want their GPUs are blocked too, and
-            so on.
+    `wanted` has the GPUs of each job in the schedule, `held` those of each running job. Jobs that were
+    deployed `too_recent` are blocked, jobs that want their GPUs too, and so on.
     """
     blocked = set(too_recent)
     while True:

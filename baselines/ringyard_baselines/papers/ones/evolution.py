@@ -29,14 +29,10 @@ def _copy(source: IntVector, target: IntVector) -> None:
 
 @kernel
 def _cross(work: Workspace, child: int, jobs: SearchJobs, crossover: float, rng: UIntVector) -> None:
-    """Cross two random parents uniformly: each gene comes from either, unless its job would exceed its limit.
+    """Cross two random parents uniformly into the schedules `child` and `child` + 1.
 
-    Args:
-        work: work space, whose first third are the parents.
-        child: the children are the schedules `child` and `child` + 1.
-        jobs: current limits, and the fewest GPUs, below which a job is dropped.
-        crossover: xi, probability that genes change sides.
-        rng: [1] state of the random numbers.
+    Each gene comes from either parent, unless its job would exceed its limit. `crossover` is xi, the
+    probability that genes change sides. The parents are the first third of `work`.
     """
     genes, limit = work.genes, jobs.current_limit
     parents = len(genes) // 2

@@ -43,10 +43,8 @@ def _tanh(x: float) -> float:
 def _gradient(row: FloatVector, network: FloatVector, change: FloatVector) -> None:
     """Add one row's gradient of -ln Beta(done, b) at its progress, by each parameter, to `change`.
 
-    Args:
-        row: [7] five inputs, epochs done, progress.
-        network: [parameters] as in `_fit`.
-        change: [parameters + units] as `network`, then work space.
+    `row` is [7], five inputs, epochs done, progress. `network` is as in `_fit`, and so is `change`, followed
+    by work space of [units].
     """
     done, share = row[_INPUTS], row[_INPUTS + 1]
     hidden = change[len(network) :]

@@ -352,12 +352,16 @@ class Ones(Scheduler):
         plan.move(moving)
         plan.start(starting)
         if self._resume_halving and not (self._whole and too_recent):
-            low = view.column("min_gpus")
-            for job in self._stopped.difference(wanted):
-                self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
+            self._halve(view, self._stopped.difference(wanted))
         self._stopped = (self._stopped | set(stopping)) - set(starting)
         self._restart_clocks(plan.allocations, held)
         return plan.allocations
+
+    def _halve(self, view: SchedulingView, jobs: Collection[int]) -> None:
+        """Halve the limit of preempted jobs that are not resumed."""
+        low = view.column("min_gpus")
+        for job in jobs:
+            self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
 
     def _restart_clocks(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
         """Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change."""

@@ -83,13 +83,7 @@ class Workspace(NamedTuple):
 
     @classmethod
     def empty(cls, parents: int, num_gpus: int, num_jobs: int) -> "Workspace":
-        """Return a work space for so many parents, GPUs and jobs.
-
-        Args:
-            parents: K.
-            num_gpus: GPUs of the cluster.
-            num_jobs: n.
-        """
+        """Return a work space for `parents` = K, `num_gpus` GPUs and `num_jobs` jobs."""
         return cls(
             genes=np.empty((2 * parents, num_gpus), dtype=np.int64),
             unpadded=np.empty((3 * parents, num_jobs), dtype=np.int64),

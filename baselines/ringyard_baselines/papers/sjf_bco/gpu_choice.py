@@ -47,15 +47,10 @@ def _earliest(planner: PlannerState, r: int, count: int, demand: int) -> float:
 def _least_loaded(
     planner: PlannerState, r: int, count: int, time: float, busy_first: bool, out: IntVector
 ) -> None:
-    """Choose the candidates that are free at `time` and have the least load, in order of id.
+    """Choose the candidates that are free at `time` and have the least load, in order of id, into `out`.
 
-    Args:
-        planner: all trials. No server has a mark.
-        r: row of the trial.
-        count: number of candidates, which are in order of id.
-        time: when enough candidates are free.
-        busy_first: whether GPUs of servers in use come first among equal loads, before lower ids.
-        out: [demand] filled.
+    The first `count` candidates are in order of id, enough are free at `time`, and no server has a mark. With
+    `busy_first`, GPUs of servers in use come first among equal loads, before lower ids.
     """
     load, free_at, candidates, values = (
         planner.load[r],
@@ -139,16 +134,8 @@ def choose_for_large(
 ) -> float:
     """Choose by LBSGF: as `choose_for_small`, on the servers of least mean load with `capacity` GPUs.
 
-    Args:
-        planner: all trials.
-        r: row of the trial.
-        estimate: seconds of the job.
-        theta: limit of a GPU's load, seconds.
-        capacity: lambda x demand.
-        out: [demand] filled with the GPUs, in order of id.
-
-    Returns:
-        Seconds at which the GPUs are free, inf if there are too few.
+    `capacity` is lambda x demand. `planner`, `r`, `estimate`, `theta`, `out` and the result are as in
+    `choose_for_small`.
     """
     ranked, first_gpu = planner.ranked[r], planner.first_gpu
     servers, gpus = 0, 0

@@ -86,12 +86,7 @@ class PlannedScheduler(Scheduler):
         self._queue_on_busy_gpus = queue_on_busy_gpus
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan.
-
-        Args:
-            cluster: servers and GPUs.
-            jobs: training jobs, all at time 0 for offline batches.
-            rng: draws the GPUs of RAND.
+        """Forget the plan (`cluster`, `jobs`, `rng`: see `Scheduler.reset`).
 
         Raises:
             SchedulerError: there are CPU-only jobs, which the algorithm does not cover, or later jobs in an
@@ -138,7 +133,10 @@ class PlannedScheduler(Scheduler):
             if free.sum() - demands[ready].sum() >= demands[len(self._order)]:  # else no other job can start
                 self._plan_the_rest()
                 ready = self._ready_jobs(free)
-        allocations = self._with_room(view, [self._allocation(i) for i in ready])
+        gpus, begin = self._plan.gpus, self._plan.begin
+        places = [tuple(sorted(gpus[begin[i] : begin[i + 1]].tolist())) for i in ready]
+        planned = [Allocation(int(self._rows[i]), ids) for i, ids in zip(ready, places, strict=True)]
+        allocations = self._with_room(view, planned)
         started = [allocation.job for allocation in allocations]
         self._waits &= ~np.isin(self._rows, started)
         return allocations
@@ -158,10 +156,6 @@ class PlannedScheduler(Scheduler):
         found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
         chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
         return chosen
-
-    def _allocation(self, i: int) -> Allocation:
-        gpus = self._plan.gpus[self._plan.begin[i] : self._plan.begin[i + 1]]
-        return Allocation(int(self._rows[i]), tuple(sorted(gpus.tolist())))
 
     def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
         """Return what fits: if planned GPUs lack cores or memory, the job is packed elsewhere or waits."""
@@ -270,15 +264,8 @@ def sjf_bco(
     FA-FFP chooses the GPUs of small jobs and LBSGF those of large ones. FOUND (technical report, section 6,
     Algorithms 1-3). A trial in which a job finds no place is infeasible as a whole (the listing compares its
     partial makespan). Among GPUs of equal load FA-FFP prefers servers in use, as the prose says. A job's
-    planned exit follows from eq. 8 with the links as planned at its start.
-
-    Args:
-        over_provision: lambda of LBSGF, at least 1 (1 in the paper).
-        kappa: threshold between small and large jobs in GPUs. None tries every job size.
-        estimate_factor: u, at least 1. Assumption: 1 trusts the estimates.
-        horizon_seconds: T. None: twice (total work / GPUs + longest job).
-        resolution: length of the interval of theta at which bisection ends, as a share of the horizon.
-        max_planned: number of waiting jobs to plan. Assumption.
+    planned exit follows from eq. 8 with the links as planned at its start. `over_provision`, `kappa`,
+    `estimate_factor`, `horizon_seconds`, `resolution` and `max_planned` are as in `PlannedScheduler`.
     """
     return PlannedScheduler(
         "sjf_bco", SJF_BCO, over_provision, kappa, estimate_factor, horizon_seconds, resolution, max_planned
@@ -297,13 +284,10 @@ def sjf_bco_comparator(
 ) -> PlannedScheduler:
     """FF, LS or RAND of SJF-BCO's section 7, for jobs that are all there at time 0, in order of submission.
 
-    Args:
-        name: "sjf_bco_ff": the first GPUs, server by server, whose accumulated time stays within theta.
-            "sjf_bco_ls": those with the least accumulated time, within theta. "sjf_bco_rand": random GPUs
-            within theta = T, the whole horizon.
-        horizon_seconds: T, as in `PlannedScheduler`.
-        queue_on_busy_gpus: whether jobs queue on GPUs that are taken, as in `PlannedScheduler`.
-        max_planned: number of waiting jobs to plan, as in `PlannedScheduler`.
+    By `name`, "sjf_bco_ff" takes the first GPUs, server by server, whose accumulated time stays within theta,
+    "sjf_bco_ls" those with the least accumulated time, within theta, and "sjf_bco_rand" random ones within
+    theta = T, the whole horizon. `horizon_seconds`, `queue_on_busy_gpus` and `max_planned` are as in
+    `PlannedScheduler`.
     """
     return PlannedScheduler(
         name,
