@@ -362,6 +362,6 @@ def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):
         arrays += [one for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
     for share, fits in ((0.98, False), (1.02, True)):
-        monkeypatch.setattr("ringyard.checks._memory_bytes", lambda share=share: share * taken)
+        monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda share=share: share * taken)
         with nullcontext() if fits else pytest.raises(ConfigurationError, match="bytes for each"):
             ClusterBatch(scored("elastic"), 4)
