@@ -145,7 +145,7 @@ def test_moves_are_elastic(before, after):
     plan = Deployment(
         PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), True
     )
-    plan.move(after)
+    plan.migrate(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
         assert sim.view().gpus_of(job) == gpus
@@ -159,7 +159,7 @@ def test_moves_that_are_not_elastic_are_restarts():
     plan = Deployment(
         PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), False
     )
-    plan.move({0: (2, 3)})
+    plan.migrate({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)
 

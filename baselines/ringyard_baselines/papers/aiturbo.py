@@ -30,16 +30,16 @@ class JobSize(NamedTuple):
 #: one GPU a worker
 CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 
-#: single-unit changes of a job in one direction, at most: a worker; a server or a core
+#: single-unit changes of a job in one direction, at most: a worker, and a server or a core
 _MAX_CHANGES = 2
 
-#: cores counted for a pod where the cluster does not count cores
+#: CPU cores that a pod counts for if the cluster does not count cores
 POD_CORES = 5
 
-#: a loss curve is fitted anew when its log has grown by so much
+#: a loss curve is fitted anew when its log has grown by this factor
 REFIT_GROWTH = 1.1
 
-#: share of the iterations done that is taken to be left at least, whatever the loss curve says
+#: smallest number of iterations left, as a share of those done, whatever the loss curve says
 MIN_REMAINING_SHARE = 0.02
 
 
@@ -106,7 +106,7 @@ class AITurbo(Scheduler):
     model's two terms in w/p are one, because they are collinear at equal cores. A size must fit the memory
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A
     ring's CPU unit is one core for each worker, judged by a CPU profile measured in advance.
-    `curve_prediction` replaces the trained classifier, whose features and weights are not public.
+    `curve_prediction` replaces the trained classifier (its features and weights are not public).
 
     Args:
         placement: where jobs go.

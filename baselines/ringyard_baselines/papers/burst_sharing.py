@@ -21,7 +21,7 @@ class BurstSharing(Scheduler):
     FOUND (abstract and code of DeepPool): foreground jobs leave GPUs idle part of the time. Background jobs
     fill these gaps by prioritised multiplexing. The foreground is slowed down by a factor of at most 1.1. Not
     shown: the burst-parallel plan, since this simulator has no layers. A background job joins the foreground
-    GPU that idles most (transfers, input) and whose job's predicted slowdown stays within the limit.
+    GPU that idles most (transfers, input), if that job's predicted slowdown stays within the limit.
 
     Assumed: jobs of at least `foreground_gpus` GPUs are foreground, first come, first served. Slowdowns come
     from the simulator's interference table, without CUDA priorities. A background job prefers a free GPU.
@@ -48,22 +48,22 @@ class BurstSharing(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start foreground jobs, then background jobs on free GPUs or beside the foreground."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
-        allocations += draft.start(self.placement, waiting[large])
+        allocations += plan.start(self.placement, waiting[large])
         if view.cluster.jobs_per_gpu == 1:
-            return allocations + draft.start(self.placement, waiting[~large])
+            return allocations + plan.start(self.placement, waiting[~large])
         for job in waiting[~large].tolist():
-            found = draft.place(self.placement, job) or self._beside(view, draft, job)
+            found = plan.place(self.placement, job) or self._beside(view, plan, job)
             if found is not None:
                 allocations.append(found)
         return allocations
 
-    def _beside(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
+    def _beside(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
         """Place a background job on the idlest GPU of a foreground job that allows it, or return None."""
-        holders = draft.jobs_of_gpu
+        holders = plan.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
         activity = self._activity(view.of(np.maximum(host, 0)))
@@ -73,7 +73,7 @@ class BurstSharing(Scheduler):
         options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._max_slowdown))
         for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
-            if draft.take(found):
+            if plan.take(found):
                 return found
         return None
 

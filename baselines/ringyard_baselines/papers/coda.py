@@ -107,29 +107,29 @@ class Coda(Scheduler):
         """Tune running jobs, cap CPU jobs, start training jobs, then CPU jobs."""
         if not view.cluster.cores_per_server:
             return PlacementPlan(view).start(self.placement, np.sort(view.waiting))  # no cores to tune
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         rows = view.running
         utilisation = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
-        allocations = self._tune_cores(view, draft, utilisation)
-        allocations += self._cap_bandwidth(view, draft, utilisation)
+        allocations = self._tune_cores(view, plan, utilisation)
+        allocations += self._cap_bandwidth(view, plan, utilisation)
         changed = {allocation.job for allocation in allocations}
         evictable = [job for job in self._borrowers(view) if job not in changed]
         training = np.intersect1d(view.gpu_jobs, view.waiting).tolist()
         allocations += _start_by_dominant_share(
-            view, self._groups, training, self._tuning, lambda job: self._start(view, draft, job, evictable)
+            view, self._groups, training, self._tuning, lambda job: self._start(view, plan, job, evictable)
         )
         evicted = {allocation.job for allocation in allocations if allocation.stops}
         cpu_jobs = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
         waiting = {*cpu_jobs.tolist(), *evicted}
         return allocations + _start_by_dominant_share(
-            view, self._groups, waiting, kept, lambda job: self._start_cpu_job(draft, job)
+            view, self._groups, waiting, kept, lambda job: self._start_cpu_job(plan, job)
         )
 
     def _tune_cores(
-        self, view: SchedulingView, draft: PlacementPlan, utilisation: Mapping[int, float]
+        self, view: SchedulingView, plan: PlacementPlan, utilisation: Mapping[int, float]
     ) -> list[Allocation]:
-        """Make at most one step for each running training job whose window has passed."""
+        """Make at most one step for each running training job after its window."""
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
         training = view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist()
@@ -142,18 +142,16 @@ class Coda(Scheduler):
             if not self._adaptive or held[job] == 0 or view.now - tuning.step_seconds < self._window:
                 continue
             steps = self._steps(tuning, utilisation[job], int(held[job]))
-            self._remember_cores(int(model[job]), int(held[job]), settled=not steps)
-            resized = (self._resized(view, draft, job, step, reserved) for step in steps)
+            # the model's next job starts with the settled cores, or with the most that one wanted so far
+            most = self._cores_of_model.get(int(model[job]), 0) if steps else 0
+            self._cores_of_model[int(model[job])] = max(int(held[job]), most)
+            resized = (self._resized(view, plan, job, step, reserved) for step in steps)
             made = next((one for one in resized if one is not None), None)
             if made is not None:
                 allocations.append(made)
                 tuning.step_seconds, tuning.utilisation = view.now, utilisation[job]
                 tuning.last_step = 1 if made.cores_per_worker > held[job] else -1
         return allocations
-
-    def _remember_cores(self, model: int, cores: int, settled: bool) -> None:
-        """Set the cores with which the model's next job starts: settled ones, else the most wanted so far."""
-        self._cores_of_model[model] = cores if settled else max(cores, self._cores_of_model.get(model, 0))
 
     def _steps(self, tuning: _CoreTuning, utilisation: float, held: int) -> list[int]:
         """Judge the last step and return the next ones to try, in order: 1 or -1 core per worker.
@@ -171,17 +169,17 @@ class Coda(Scheduler):
         return [1] * tuning.more_helps + [-1] * fewer
 
     def _resized(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, step: int, reserved: NDArray[np.int64]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, step: int, reserved: NDArray[np.int64]
     ) -> Allocation | None:
-        """Give a running job `step` cores more per worker in `draft`. None: there is no room."""
+        """Give a running job `step` cores more per worker in `plan`. None: there is no room."""
         if step > 0:
             workers = np.bincount(view.cluster.server_of_gpu[list(view.gpus_of(job))])
-            left = draft.free_cores_per_server[: len(workers)] - workers * step
+            left = plan.free_cores_per_server[: len(workers)] - workers * step
             if (left < reserved[: len(workers)])[workers > 0].any():
                 return None
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
-        return changed if draft.change(changed) else None
+        return changed if plan.change(changed) else None
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU."""
@@ -222,7 +220,7 @@ class Coda(Scheduler):
         return borrowers
 
     def _cap_bandwidth(
-        self, view: SchedulingView, draft: PlacementPlan, utilisation: Mapping[int, float]
+        self, view: SchedulingView, plan: PlacementPlan, utilisation: Mapping[int, float]
     ) -> list[Allocation]:
         """Cap the bandwidth of CPU jobs where they slow training down, and lift caps where there is room."""
         demand = view.bandwidth_demand
@@ -244,34 +242,34 @@ class Coda(Scheduler):
                 changed = Allocation(
                     job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
                 )
-                if draft.change(changed):
+                if plan.change(changed):
                     allocations.append(changed)
         return allocations
 
     def _start(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, evictable: list[int]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, evictable: list[int]
     ) -> list[Allocation]:
         """Start a training job in its sub-array, elsewhere, or after evictions. Empty if it must wait."""
         asked = int(view.column("asked_cores")[job])
         count = int(view.column("asked_gpus")[job])
         for cores in self._first_cores(view, job, asked):
             for own in (True, False):
-                found = self._on_one_server(view, draft, Allocation(job, cores_per_worker=cores), count, own)
+                found = self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count, own)
                 if found is not None:
                     return [found]
-        found = draft.place(self.placement, job)
+        found = plan.place(self.placement, job)
         if found is not None:
             return [found]
-        if draft.num_free_gpus < count:
+        if plan.num_free_gpus < count:
             return []
-        allocations = draft.evict_for(self.placement, job, evictable)
+        allocations = plan.evict_for(self.placement, job, evictable)
         for stopped in allocations[:-1]:
             evictable.remove(stopped.job)
         return allocations
 
-    def _start_cpu_job(self, draft: PlacementPlan, job: int) -> list[Allocation]:
+    def _start_cpu_job(self, plan: PlacementPlan, job: int) -> list[Allocation]:
         """Start a CPU-only job if there is room."""
-        found = draft.place(self.placement, job)
+        found = plan.place(self.placement, job)
         return [] if found is None else [found]
 
     def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
@@ -282,19 +280,19 @@ class Coda(Scheduler):
         return sorted({last, min(last, asked), 1}, reverse=True)
 
     def _on_one_server(
-        self, view: SchedulingView, draft: PlacementPlan, shape: Allocation, count: int, own_array: bool
+        self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int, own_array: bool
     ) -> Allocation | None:
         """Place a job on the tightest server of its own or the other sub-array. None: no server holds it."""
         first_large = round(view.cluster.num_servers * (1.0 - self._large_job_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
         right = (large == (count >= self._large_job_gpus)) == own_array
-        free = draft.free_gpus_per_server
+        free = plan.free_gpus_per_server
         servers = np.flatnonzero(right & (free >= count))
         for server in servers[np.argsort(free[servers], kind="stable")].tolist():
             mine = view.cluster.server_of_gpu == server
-            gpus = np.flatnonzero(mine & draft.gpu_is_free)[:count]
+            gpus = np.flatnonzero(mine & plan.gpu_is_free)[:count]
             found = shape.at(tuple(gpus.tolist()))
-            if draft.take(found):
+            if plan.take(found):
                 return found
         return None
 
@@ -315,14 +313,9 @@ def _start_by_dominant_share(
 ) -> list[Allocation]:
     """Try every waiting job once, always the oldest of the group with the smallest dominant share.
 
-    A group's dominant share is the larger of its shares of all GPUs and of all cores.
-
-    Args:
-        view: present state.
-        groups: [jobs] number of each job's group.
-        waiting: rows of waiting jobs.
-        running: rows of jobs whose resources count from the beginning.
-        start: returns the allocations that start a job, empty if it finds no room.
+    A group's dominant share is the larger of its shares of all GPUs and of all cores. `groups` [jobs] has the
+    group of each job. Resources of `running` jobs count from the beginning. `start` returns the allocations
+    that start a job, empty if it finds no room.
     """
     parts = _resource_shares(view)
     held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))

@@ -76,7 +76,11 @@ class ElasticTiresias(SizingScheduler):
         waits = view.column("status")[jobs] == JobStatus.WAITING
         jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())
-        self._grow(view, table, sizes)
+        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
+        if left > 0:
+            jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
+            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
+            sizes.update(zip(sizes, held.tolist(), strict=True))
         return [Target(job, size) for job, size in sizes.items()]
 
     def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
@@ -110,11 +114,3 @@ class ElasticTiresias(SizingScheduler):
             left -= sizes[job]
             waiting.pop(0)
         return sizes
-
-    def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
-        """Give free GPUs to the largest marginal speed-up per GPU, in place."""
-        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
-        if left > 0:
-            jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
-            sizes.update(zip(sizes, held.tolist(), strict=True))

@@ -10,7 +10,7 @@ from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
-_UNREACHABLE = -1e4  # of the public implementation
+_UNREACHABLE = -1e4  # as in the public implementation
 
 
 @kernel
@@ -22,7 +22,7 @@ def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> Non
     num_jobs = gain.shape[0]
     columns = value.shape[1]
     value[0, :] = 0.0
-    least = 0  # GPUs that the jobs so far hold at least
+    least = 0  # smallest number of GPUs of the jobs so far
     for j in range(1, num_jobs + 1):
         before, here, size = value[j - 1], value[j], chosen[j]
         here[:] = _UNREACHABLE

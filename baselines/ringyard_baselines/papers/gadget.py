@@ -146,7 +146,7 @@ class Gadget(SizingScheduler):
             speed = table.speed[table.place[job]]
             reached = done[i] + np.minimum(speed * slot, left[i])
             worth = self._utility
-            if utilities is not None:  # per worker slot there, per whole job here
+            if utilities is not None:  # those are per worker slot, these per whole job
                 slots = float(total[i] / speed[asked[i]] * asked[i] / slot)
                 height, steepness, midpoint = (float(column[job]) for column in utilities)
                 worth = (height, steepness * slots, midpoint / slots)
@@ -163,7 +163,7 @@ class Gadget(SizingScheduler):
             i = step.job
             if step.loss == np.inf:
                 continue
-            if step.more > free:  # fewer may fit
+            if step.more > free:  # a smaller step may fit
                 heappush(heap, best_step(*curves[i], i, step.begin, step.end - 1))
                 continue
             free -= step.more

@@ -68,40 +68,38 @@ class Gandiva(Scheduler):
         rotate = self._slots.begins(view)
         jobs = view.gpu_jobs
         self._slices[jobs] += np.isin(jobs, view.running) * rotate
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         allocations: list[Allocation] = []
         running = set(view.running.tolist())
         self._partner = {guest: host for guest, host in self._partner.items() if {guest, host} <= running}
         if rotate:
-            allocations += self._preempt(draft, self._unprofitable(view), running)
-        allocations += start_cpu_jobs(view, draft, self.placement)
+            allocations += self._preempt(plan, self._unprofitable(view), running)
+        allocations += start_cpu_jobs(view, plan, self.placement)
         begun = set(view.running.tolist())
         waiting = [job for job in self._by_slices(jobs) if job not in begun]
-        waiting = self._start(draft, waiting, allocations)
+        waiting = self._start(plan, waiting, allocations)
         if rotate and waiting and view.cluster.jobs_per_gpu > 1:
-            packed = self._pack(view, draft, waiting, [job for job in jobs.tolist() if job in running])
+            packed = self._pack(view, plan, waiting, [job for job in jobs.tolist() if job in running])
             allocations += packed
             waiting = [job for job in waiting if job not in {one.job for one in packed}]
         if rotate and waiting:
-            allocations += self._preempt(draft, self._jobs_to_suspend(view, jobs, running), running)
-            self._start(draft, waiting, allocations)
+            allocations += self._preempt(plan, self._jobs_to_suspend(view, jobs, running), running)
+            self._start(plan, waiting, allocations)
         elif rotate and self._migrate:
-            allocations += self._migrate_one(view, draft, running)
-        return work_conserving(view, draft, self.placement, self._by_slices(jobs), allocations)
+            allocations += self._migrate_one(view, plan, running)
+        return work_conserving(view, plan, self.placement, self._by_slices(jobs), allocations)
 
-    def _preempt(self, draft: PlacementPlan, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
+    def _preempt(self, plan: PlacementPlan, jobs: Sequence[int], running: set[int]) -> list[Allocation]:
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
-        return draft.evict(jobs)
+        return plan.evict(jobs)
 
-    def _start(
-        self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]
-    ) -> list[int]:
+    def _start(self, plan: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
         """Start the jobs that find GPUs and return the others."""
         left = []
         for job in waiting:
-            found = draft.place(self.placement, job)
+            found = plan.place(self.placement, job)
             if found is not None:
                 allocations.append(found)
             else:
@@ -114,7 +112,7 @@ class Gandiva(Scheduler):
         return order
 
     def _jobs_to_suspend(self, view: SchedulingView, jobs: NDArray[np.int64], running: set[int]) -> list[int]:
-        """Return running jobs whose turn is over, with the jobs packed onto them."""
+        """Return running jobs that lose their turn, with the jobs packed onto them."""
         unpaired = [job for job in self._by_slices(jobs) if job not in self._partner]
         keep = {target.job for target in feasible(view, unpaired, self.placement)}
         over = [job for job in sorted(running) if job in set(unpaired) - keep]
@@ -122,7 +120,7 @@ class Gandiva(Scheduler):
         return [*over, *sorted(guests)]
 
     def _unprofitable(self, view: SchedulingView) -> list[int]:
-        """Return guests of pairs whose normalised throughputs sum to less than the threshold."""
+        """Return guests of pairs with a sum of normalised throughputs below the threshold."""
         isolated, now = view.column("isolated_iteration_seconds"), view.column("iteration_seconds")
         bad = [
             guest
@@ -133,7 +131,7 @@ class Gandiva(Scheduler):
         return bad
 
     def _pack(
-        self, view: SchedulingView, draft: PlacementPlan, waiting: Sequence[int], hosts: Sequence[int]
+        self, view: SchedulingView, plan: PlacementPlan, waiting: Sequence[int], hosts: Sequence[int]
     ) -> list[Allocation]:
         """Let waiting jobs join running jobs of their size that do not share yet."""
         taken = set(self._partner.values()) | set(self._partner)
@@ -151,13 +149,13 @@ class Gandiva(Scheduler):
                 continue
             host = int(self._rng.choice(options))
             joined = Allocation(job, view.gpus_of(host))
-            if draft.take(joined):
+            if plan.take(joined):
                 found.append(joined)
                 taken.add(host)
                 self._partner[job] = host
         return found
 
-    def _migrate_one(self, view: SchedulingView, draft: PlacementPlan, running: set[int]) -> list[Allocation]:
+    def _migrate_one(self, view: SchedulingView, plan: PlacementPlan, running: set[int]) -> list[Allocation]:
         """Move the job with most servers beyond what it needs, if that reduces its servers."""
         paired = set(self._partner) | set(self._partner.values())
         spans = view.column("num_servers")
@@ -170,7 +168,7 @@ class Gandiva(Scheduler):
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]
-        found = draft.move(self.placement, job)
+        found = plan.move(self.placement, job)
         if found is not None:
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
             if len(servers) < spans[job]:

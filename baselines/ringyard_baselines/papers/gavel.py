@@ -15,7 +15,7 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 from ringyard_baselines.tools.time_slots import TimeSlots
 
-#: the solver leaves more than two of a program's variables where there are fewer jobs than about this
+#: with fewer jobs the solver keeps more than two variables, so that the program cannot be reduced
 _MIN_JOBS_FOR_REDUCTION = 24
 
 _PACK = pack()
@@ -55,7 +55,7 @@ def max_min_shares(
     cost = np.zeros(jobs * types + 1)
     cost[-1] = -1.0
     most = np.append((throughput > 0).reshape(-1), np.inf)
-    # no variable is an integer; `linprog` calls the same solver and takes half as long again
+    # no variable is an integer, but `linprog` calls the same solver and takes 1.5 times as long
     solved = milp(cost, constraints=LinearConstraint(matrix, ub=limits), bounds=Bounds(0.0, most))
     shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
     return shares
@@ -66,25 +66,23 @@ def _one_type_shares(
 ) -> NDArray[np.float64] | None:
     """Return [jobs] the solver's shares for one GPU type to the last digit, or None to ask the solver.
 
-    All jobs run all the time if there are GPUs for that. Otherwise no job gets more than the minimum, which
-    is what the job of smallest value reaches when it runs all the time, if there are GPUs for that. Otherwise
-    the minimum determines all jobs but the first. The solver is asked for these two, since its last digits
-    break ties.
-
-    Args:
-        value: [jobs] factor of X_j in the minimum.
-        scale: [jobs] GPUs of each job.
-        gpus: GPUs of the type.
+    `value` [jobs] is the factor of X_j in the minimum, `scale` [jobs] the GPUs of each job, `gpus` those of
+    the type. All jobs run all the time if there are GPUs for that. Otherwise no job gets more than the
+    minimum, which is what the job of smallest value reaches when it runs all the time, if there are GPUs for
+    that. Otherwise the minimum determines all jobs but the first. The solver is asked for these two, since
+    its last digits break ties.
     """
     if scale.sum() <= gpus:
         return np.ones(len(scale))
     least = value.min()
     if len(value) * least <= gpus:
-        within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any for the least
+        within_tolerance = value[
+            value < least * (1.0 + 1e-9)
+        ]  # the solver may take any of these for the least
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
-    # of the others each needs one GPU for each unit of the minimum
+    # each other job needs one GPU for each unit of the minimum
     matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])
     constraints = LinearConstraint(matrix, ub=[0.0, gpus])
     first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
@@ -133,7 +131,7 @@ class Gavel(Scheduler):
         jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         allocations: list[Allocation] = []
         chosen: dict[int, int] = {}
         if self._slots.begins(view):
@@ -141,9 +139,9 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    allocations += draft.evict([job])
+                    allocations += plan.evict([job])
         held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
-        allocations += start_cpu_jobs(view, draft, self.placement)
+        allocations += start_cpu_jobs(view, plan, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
@@ -151,20 +149,20 @@ class Gavel(Scheduler):
         if self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server:
             # `_place` would do what `pack` does, which starts many jobs at once
             of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
-            hopeful = of_type[sizes[: len(of_type)] <= draft.num_free_gpus]
-            started = draft.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
+            hopeful = of_type[sizes[: len(of_type)] <= plan.num_free_gpus]
+            started = plan.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
             allocations += started
             held |= {allocation.job for allocation in started}
-        room = self._free_by_type(draft)
+        room = self._free_by_type(plan)
         for i in np.flatnonzero(sizes <= np.array(room)[pairs[:, 1]]).tolist():
             job, gpu_type = pairs[i].tolist()
             if job in held or sizes[i] > room[gpu_type]:
                 continue
-            found = self._place(view, draft, job, gpu_type)
+            found = self._place(view, plan, job, gpu_type)
             if found is not None:
                 allocations.append(found)
                 held.add(job)
-                room = self._free_by_type(draft)
+                room = self._free_by_type(plan)
         return allocations
 
     def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -204,10 +202,10 @@ class Gavel(Scheduler):
         row, gpu_type = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
         return np.stack([jobs[row], gpu_type], axis=1)
 
-    def _free_by_type(self, draft: PlacementPlan) -> list[int]:
+    def _free_by_type(self, plan: PlacementPlan) -> list[int]:
         """Return [types + 1] free GPUs of each type, then GPUs for jobs on mixed types."""
-        free = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed)
-        return [*free.tolist(), draft.num_open_gpus if self.placement.shares else draft.num_free_gpus]
+        free = np.bincount(self._type_of_gpu[plan.gpu_is_free], minlength=self._mixed)
+        return [*free.tolist(), plan.num_open_gpus if self.placement.shares else plan.num_free_gpus]
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
         """Return {job: type} of this round and count it as received."""
@@ -229,16 +227,14 @@ class Gavel(Scheduler):
                 size -= taken
         return chosen
 
-    def _place(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, gpu_type: int
-    ) -> Allocation | None:
+    def _place(self, view: SchedulingView, plan: PlacementPlan, job: int, gpu_type: int) -> Allocation | None:
         """Place the job on free GPUs of one type: the tightest server that fits, else emptiest first."""
         if gpu_type == self._mixed:
-            return draft.place(self.placement, job)
+            return plan.place(self.placement, job)
         size = int(view.column("asked_gpus")[job])
-        if size > draft.num_free_gpus:
+        if size > plan.num_free_gpus:
             return None
-        free = np.flatnonzero(draft.gpu_is_free & (self._type_of_gpu == gpu_type))
+        free = np.flatnonzero(plan.gpu_is_free & (self._type_of_gpu == gpu_type))
         if len(free) < size:
             return None
         room = np.bincount(self._server_of_gpu[free], minlength=view.cluster.num_servers)
@@ -249,4 +245,4 @@ class Gavel(Scheduler):
         else:
             gpus = free[np.lexsort((free, -room[self._server_of_gpu[free]]))][:size]
         found = Allocation(job, tuple(np.sort(gpus).tolist()))
-        return found if draft.take(found) else None
+        return found if plan.take(found) else None

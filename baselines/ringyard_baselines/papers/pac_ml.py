@@ -129,38 +129,38 @@ class PartitioningHeuristic(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Accept or reject waiting jobs, by arrival."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            valid = self._valid(view, job, draft.num_free_gpus)
+            valid = self._valid(view, job, plan.num_free_gpus)
             degrees = [self._degree(view, job, valid)] if valid else []
-            if np.isinf(deadline[job]):  # what fits, rather than nothing
+            if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
-            found = self._placed(draft, job, degrees)
+            found = self._placed(plan, job, degrees)
             if found is not None:
                 allocations.append(found)
             elif np.isfinite(deadline[job]):
                 allocations.append(Allocation(job, reject=True))
         return allocations
 
-    def _placed(self, draft: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
+    def _placed(self, plan: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
         """Place the job on the first of these degrees that finds room. Degree 0 means none."""
         for degree in degrees:
             if degree:
-                found = self._on_block(draft, job, degree)
+                found = self._on_block(plan, job, degree)
                 if found is not None:
                     return found
         return None
 
-    def _on_block(self, draft: PlacementPlan, job: int, degree: int) -> Allocation | None:
+    def _on_block(self, plan: PlacementPlan, job: int, degree: int) -> Allocation | None:
         """Place the job on `degree` GPUs, in a symmetric block if the cluster has a shape."""
         if self._ramp_shape is None:
-            return draft.place(self.placement, job, Allocation(job, tuple(range(degree))))
-        taken = set(np.flatnonzero((draft.jobs_of_gpu >= 0).any(axis=1)).tolist())
+            return plan.place(self.placement, job, Allocation(job, tuple(range(degree))))
+        taken = set(np.flatnonzero((plan.jobs_of_gpu >= 0).any(axis=1)).tolist())
         for block in self._blocks.get(degree, ()):
             found = Allocation(job, block)
-            if taken.isdisjoint(block) and draft.take(found):
+            if taken.isdisjoint(block) and plan.take(found):
                 return found
         return None
 

@@ -109,7 +109,7 @@ class Pollux(SizingScheduler):
         """Forget profiles and population (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         super().reset(cluster, jobs, rng)
         self._column_of_job: dict[int, int] = {}
-        self._individuals = np.zeros((self._population, 1), np.int32)  # columns as `_last` says
+        self._individuals = np.zeros((self._population, 1), np.int32)  # columns as in `_column_of_job`
         self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = rng
 

@@ -71,26 +71,26 @@ class SjfBsbf(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs, shortest first."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         jobs = view.gpu_jobs
-        left = np.empty(len(view.column("status")))  # [jobs] seconds, of these jobs
+        left = np.empty(len(view.column("status")))  # [jobs] seconds, filled for GPU jobs only
         left[jobs] = expected_seconds_left(view, jobs)
         waiting = np.intersect1d(jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
-            found = draft.place(self.placement, job)
+            found = plan.place(self.placement, job)
             if found is None and view.cluster.jobs_per_gpu > 1:
-                found = self._share(view, draft, job, left)
+                found = self._share(view, plan, job, left)
             if found is not None:
                 allocations.append(found)
         return allocations
 
     def _share(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, left: NDArray[np.float64]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, left: NDArray[np.float64]
     ) -> Allocation | None:
         """Place a job on free GPUs and those of the best partners, on one server if one has enough."""
         size = int(view.column("asked_gpus")[job])
-        holders, free = draft.jobs_of_gpu, draft.gpu_is_free
+        holders, free = plan.jobs_of_gpu, plan.gpu_is_free
         resident = np.where((holders >= 0).sum(axis=1) == 1, holders.max(axis=1), -1)
         wait = self._shared(view, job, resident, left)
         wait[free] = -np.inf
@@ -101,14 +101,14 @@ class SjfBsbf(Scheduler):
         gpus = np.lexsort((resident, jobs_there[server], wait))
         gpus = gpus[wait[gpus] < np.inf]
         room = np.bincount(server[gpus], minlength=len(jobs_there))
-        names = np.lexsort((jobs_there, -draft.free_gpus_per_server))
+        names = np.lexsort((jobs_there, -plan.free_gpus_per_server))
         for name in names[room[names] >= size].tolist():
             here = gpus[server[gpus] == name][:size]
             found = Allocation(job, tuple(sorted(here.tolist())))
-            if draft.take(found):
+            if plan.take(found):
                 return found
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
-        return found if len(gpus) >= size and draft.take(found) else None
+        return found if len(gpus) >= size and plan.take(found) else None
 
     def _shared(
         self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]

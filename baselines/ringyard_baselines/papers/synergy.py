@@ -33,7 +33,7 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 
-#: {order: ([n] urgency of these jobs, ascending; what it takes)}
+#: {order: (function that returns [n] sort keys of jobs, observability that it takes)}
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
     "srtf": (expected_seconds_left, Observability.PREDICTIONS),
@@ -104,48 +104,52 @@ class SynergyTune(Scheduler):
         order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
         chosen = {target.job for target in feasible(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         without, coming = running - chosen, chosen - running
         losing = [job for job in order if job in without]
         for job in losing:
-            draft.release(job)
-        changes = start_cpu_jobs(view, draft, self.placement)
+            plan.release(job)
+        changes = start_cpu_jobs(view, plan, self.placement)
         staying = running & chosen
         for job in [job for job in order if job in coming]:
-            changes += self._start(view, draft, job, staying)
+            changes += self._start(view, plan, job, staying)
         # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
         shrunk = staying != running & chosen
-        kept = [] if shrunk else [job for job in losing if draft.take(view.allocation_of(job))]
+        kept = [] if shrunk else [job for job in losing if plan.take(view.allocation_of(job))]
         stops = [Allocation(job) for job in losing if job not in kept]
-        return work_conserving(view, draft, self.placement, order, [*stops, *changes])
+        return work_conserving(view, plan, self.placement, order, [*stops, *changes])
 
     def _start(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, running: set[int]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, running: set[int]
     ) -> list[Allocation]:
         """Start the job with its best demand, else its fair share, else after other jobs shrank to theirs."""
         best, fair = self._demand(view, job)
         modest = fair if _exceeds(best, fair) else best
         fewest = int(view.cluster.fewest_servers(view.column("asked_gpus")[job : job + 1])[0])
         for demand in dict.fromkeys((best, modest)):
-            found = draft.place(self.placement, job, self._shape(view, job, demand))
+            found = plan.place(self.placement, job, self._shape(view, job, demand))
             if found is None:
                 continue
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
-            if not _exceeds(demand, fair) or len(servers) <= fewest:  # not worth spreading a ring for
+            if (
+                not _exceeds(demand, fair) or len(servers) <= fewest
+            ):  # more cores are not worth a ring over several servers
                 return [found]
-            draft.release(job)
-        return self._make_room(view, draft, job, modest, running)
+            plan.release(job)
+        return self._make_room(view, plan, job, modest, running)
 
     @staticmethod
     def _shape(view: SchedulingView, job: int, demand: Demand) -> Allocation:
-        gpus = tuple(range(int(view.column("asked_gpus")[job])))  # how many; the rule says which
+        gpus = tuple(
+            range(int(view.column("asked_gpus")[job]))
+        )  # their number counts, the rule chooses the ids
         return Allocation(job, gpus, demand.cores, ram_per_worker=demand.ram)
 
     def _make_room(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, demand: Demand, running: set[int]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
         """Shrink jobs to their fair share, largest first, until the job fits. Empty: it never does."""
-        if demand == Demand(None, None):  # nothing to shrink is counted
+        if demand == Demand(None, None):  # the cluster counts neither cores nor RAM
             return []
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
         changes: list[Allocation] = []
@@ -154,17 +158,17 @@ class SynergyTune(Scheduler):
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
-            if not draft.change(smaller):  # less RAM may come with more cores, which others hold
+            if not plan.change(smaller):  # less RAM may come with more cores, which others hold
                 continue
             changes.append(smaller)
-            found = draft.place(self.placement, job, self._shape(view, job, demand))
+            found = plan.place(self.placement, job, self._shape(view, job, demand))
             if found is not None:
                 running.difference_update(change.job for change in changes)
                 return [*changes, found]
         for change in changes:
-            draft.release(change.job)
+            plan.release(change.job)
         for change in changes:
-            draft.take(view.allocation_of(change.job))
+            plan.take(view.allocation_of(change.job))
         return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:

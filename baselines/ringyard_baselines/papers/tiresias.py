@@ -79,7 +79,7 @@ def _next_change(job: Job, now: float, parameters: FloatVector) -> float:
         for i in range(len(parameters) - 1, 0, -1):
             if counted < parameters[i]:
                 change = now + (parameters[i] - counted) / job.num_gpus
-    # one ulp short of the time would wake again and again
+    # a time that is one ulp too early would wake the scheduler again and again
     return max(change, now + 1e-6)
 
 
@@ -159,6 +159,6 @@ def tiresias(
         placement,
         Observability.SIZES | Observability.ATTAINED_SERVICE,
         wake=_next_public_check if public else _next_change,
-        # the public simulator's checks shift at each decision; waiting is added up from one to the next
+        # the public simulator's checks shift at each decision, and waiting time adds up between decisions
         key_changes=KeyChanges.ANY_TIME if public or starvation_knob < np.inf else KeyChanges.AT_WAKES,
     )

@@ -15,7 +15,7 @@ from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import expected_iterations_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
-_NO_THRESHOLD = -1.0  # in place of a threshold: a job starts whatever it has to send
+_NO_THRESHOLD = -1.0  # a threshold that allows any number of bytes
 
 
 @fills(AdmitStart)
@@ -87,7 +87,7 @@ def dual_threshold(beta: float, eta: float) -> float:
 
 @checked("ada_srsf")
 class AdaSrsf(Scheduler):
-    """Ada-SRSF (arXiv 2002.10105): non-preemptive SRSF whose multi-server jobs may wait for the links.
+    """Ada-SRSF (arXiv 2002.10105): non-preemptive SRSF in which multi-server jobs may wait for the links.
 
     FOUND (the authors' public simulator): waiting jobs go by remaining service (remaining time x GPUs), and
     every one is tried. AdaDUAL lets a transfer start on links without another, never beside two, and beside
@@ -129,12 +129,12 @@ class AdaSrsf(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs and may use their links."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         jobs = view.gpu_jobs
         seen, iterations = view.of(jobs), expected_iterations_left(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
         self._filter.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
         waits = seen.column("status") == JobStatus.WAITING
         order = jobs[waits][np.lexsort((jobs[waits], service[waits]))]
-        return [*allocations, *draft.start(self.placement, order, self._filter)]
+        return [*allocations, *plan.start(self.placement, order, self._filter)]

@@ -20,18 +20,18 @@ class TransferJob(Record):
     megabytes: f8
     memory: f8  # MB on each GPU
     service: f8  # compute ms left, summed over workers
-    total_service: f8  # service at first: the queue's order
+    total_service: f8  # initial service, which orders the queue
     megabytes_left: f8  # MB of the present transfer
     rate: f8  # MB per ms
     end_time: f8
     workers: i4
     first_worker: i4
-    iterations: i4  # left
+    iterations: i4  # iterations left
     status: i4
     phase: i4
-    waiting_workers: i4  # at the barrier
-    num_servers: i4  # servers
-    considered: i4  # scratch: considered in this round
+    waiting_workers: i4  # workers at the barrier
+    num_servers: i4
+    considered: i4  # scratch: whether the job was tried in this round
 
 
 class TransferGpu(Record):
@@ -89,7 +89,7 @@ class TransferRun:
     miscount: bool
 
 
-#: ms per MB that the public simulator's load estimate uses, its 1GbE figure, though its links run at 0.856
+#: ms per MB of the public simulator's load estimate, its 1GbE figure although its links run at 0.856
 LOAD_MS_PER_MEGABYTE = 7.8125
 
 

@@ -16,7 +16,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue, model_id
 from ringyard.state.on_gpus import Workers
 
-#: jobs that every other is profiled beside; they span the measured sensitivities and pressures
+#: jobs beside which every job is profiled, which span the measured sensitivities and pressures
 REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
 
 FACTORS = 8

@@ -82,12 +82,12 @@ class InterferenceAware(Scheduler):
         """Start the jobs for which a place is predicted to be good enough."""
         if self._predicted is None:
             self._predicted = self._predict(view)
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.sort(view.waiting)
         jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
         classes = view.column("demand_class")[jobs]
-        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, draft, job))
+        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, plan, job))
 
     def _predict(self, view: SchedulingView) -> _PredictedLosses:
         """Predict the losses of every kind of job beside every other on every GPU type."""
@@ -97,7 +97,9 @@ class InterferenceAware(Scheduler):
         )
         share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[kind_of_job] = np.minimum(ratio, 1.0)  # of a kind's last job; one profile per kind
+        share[kind_of_job] = np.minimum(
+            ratio, 1.0
+        )  # that of the kind's last job, since a kind has one profile
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)
@@ -117,25 +119,25 @@ class InterferenceAware(Scheduler):
         similarity = self._networks.similarity(mine, theirs)
         return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
 
-    def _place(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
+    def _place(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
         """Place a job by CLWP, then by NLWP on the servers that CLWP names."""
         size = int(view.column("asked_gpus")[job])
-        if size > draft.num_open_gpus:
+        if size > plan.num_open_gpus:
             return None
-        losses = self._gpu_losses(view, draft, job)
+        losses = self._gpu_losses(view, plan, job)
         open_gpus = np.isfinite(losses)
         if int(open_gpus.sum()) < size:
             return None
-        servers = self._servers(view, draft, job, open_gpus, size)
+        servers = self._servers(view, plan, job, open_gpus, size)
         gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
-        return found if draft.take(found) else draft.place(self.placement, job)
+        return found if plan.take(found) else plan.place(self.placement, job)
 
-    def _gpu_losses(self, view: SchedulingView, draft: PlacementPlan, job: int) -> NDArray[np.float64]:
+    def _gpu_losses(self, view: SchedulingView, plan: PlacementPlan, job: int) -> NDArray[np.float64]:
         """Return [GPUs] NLWP's losses of all jobs on a GPU if the job joined. inf: no place, or too slow."""
         assert self._predicted is not None
         loss, kind = self._predicted.performance, self._predicted.kind
-        holders = draft.jobs_of_gpu
+        holders = plan.jobs_of_gpu
         own = int(kind[job])
         present = holders >= 0
         others = kind[np.maximum(holders, 0)]
@@ -150,7 +152,7 @@ class InterferenceAware(Scheduler):
     def _servers(
         self,
         view: SchedulingView,
-        draft: PlacementPlan,
+        plan: PlacementPlan,
         job: int,
         open_gpus: NDArray[np.bool_],
         size: int,
@@ -159,7 +161,7 @@ class InterferenceAware(Scheduler):
         assert self._predicted is not None
         kind = self._predicted.kind
         own = kind[job]
-        holders, server = draft.jobs_of_gpu[open_gpus], view.cluster.server_of_gpu[open_gpus]
+        holders, server = plan.jobs_of_gpu[open_gpus], view.cluster.server_of_gpu[open_gpus]
         num_jobs = np.int64(len(kind))
         pairs = np.unique((server[:, None] * num_jobs + holders)[holders >= 0])  # (server, job) as one number
         gpu_type = view.type_of_gpu[view.cluster.first_gpu_of_server[pairs // num_jobs]]

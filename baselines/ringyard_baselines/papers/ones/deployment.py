@@ -63,32 +63,32 @@ class Deployment:
     """Allocations found so far, tried on a placement plan.
 
     Args:
-        draft: placement plan of the present state.
+        plan: placement plan of the present state.
         held: present GPUs of jobs (`gpus_of_running_jobs`).
         table: speeds and batches.
         elastic: a move to as many other GPUs goes through another size: new workers join and old
             ones leave, two resizes at once that pause a job once. False: it is a restart.
     """
 
-    def __init__(self, draft: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic: bool) -> None:
-        self._draft = draft
+    def __init__(self, plan: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic: bool) -> None:
+        self._plan = plan
         self._table = table
         self._elastic = elastic
         self._held = dict(held)
         self.allocations: list[Allocation] = []
 
-    def stop(self, job: int) -> None:
+    def preempt(self, job: int) -> None:
         """Preempt a running job."""
-        self.allocations += self._draft.evict([job])
+        self.allocations += self._plan.evict([job])
 
     def start(self, places: GpusByJob) -> None:
         """Start the jobs that find room."""
         for job, gpus in places.items():
             shape = self._shape(job, gpus)
-            if self._draft.take(shape):
+            if self._plan.take(shape):
                 self.allocations.append(shape)
 
-    def move(self, places: GpusByJob) -> None:
+    def migrate(self, places: GpusByJob) -> None:
         """Move running jobs to their new GPUs as these become free, one by one.
 
         A job that cannot move shrinks to the GPUs that it keeps, or to the fewest if it keeps none, and then
@@ -101,7 +101,7 @@ class Deployment:
                 step(job, left[job])
             left = self._move_possible(left)
         for job in left:
-            self.stop(job)
+            self.preempt(job)
         self.start(left)
 
     def _shape(self, job: int, gpus: Sequence[int]) -> Allocation:
@@ -114,7 +114,7 @@ class Deployment:
 
     def _apply(self, job: int, shapes: Sequence[Allocation]) -> bool:
         """Give a running job one shape after the other. False: one finds no room, and nothing changes."""
-        if not self._draft.change(*shapes):
+        if not self._plan.change(*shapes):
             return False
         self._held[job] = shapes[-1].gpu_ids
         self.allocations += shapes
@@ -164,7 +164,7 @@ class Deployment:
 
     def _move_ahead(self, job: int, gpus: tuple[int, ...]) -> None:
         """Move to free ones of the job's new GPUs, as many as it has, so that others get its old ones."""
-        free = self._draft.gpu_is_free
+        free = self._plan.gpu_is_free
         ahead = [gpu for gpu in gpus if free[gpu]][: len(self._held[job])]
         if self._elastic and len(ahead) == len(self._held[job]) and not set(gpus) & set(self._held[job]):
             self._move_job(job, ahead)

@@ -11,7 +11,7 @@ from ringyard.workloads.papers import ONES_TASKS
 
 _INPUTS, _UNITS = 5, 64
 
-#: where biases and output weights of the units begin among the network's parameters
+#: positions of the first bias and the first output weight among the network's parameters
 _BIAS, _OUT = _INPUTS * _UNITS, (_INPUTS + 1) * _UNITS
 
 
@@ -84,15 +84,9 @@ def _fit(
 ) -> None:
     """Fit by Adam on the mean negative log likelihood, with weight decay added to the gradient.
 
-    Args:
-        rows: [rows, 7] five inputs, epochs done, progress.
-        orders: [epochs, rows] order of the rows.
-        batch_size: rows of a step.
-        rate: learning rate.
-        decay: weight decay.
-        network: [parameters] each input's weights, the biases, the output weights, of [units] each, and last
-            the output's bias. Changed in place.
-        scratch: [3, parameters + units] zeros.
+    `rows` [rows, 7] are five inputs, epochs done and progress, `orders` [epochs, rows] their orders.
+    `network` [parameters] holds each input's weights, the biases, the output weights, of [units] each, and
+    last the output's bias. It changes in place. `scratch` [3, parameters + units] is zeros.
     """
     change, first, second = scratch[0], scratch[1], scratch[2]
     step = 0
@@ -172,7 +166,7 @@ class BetaProgress:
         share = np.clip(progress[chosen], 1e-4, 1 - 1e-4)
         rows = np.column_stack([self._inputs(features[chosen]), done, share])
         orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self._epochs, 1)), axis=1)
-        drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # unit by unit
+        drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # in order of units
         network = np.append(drawn[:-1].reshape(_UNITS, _INPUTS + 2).T, drawn[-1])
         scratch = np.zeros((3, len(network) + _UNITS))
         _fit(rows, orders, self._batch_size, self._learning_rate, self._weight_decay, network, scratch)
@@ -207,7 +201,7 @@ class ProgressHistory:
 
     def __init__(self, rows: NDArray[np.float64], num_jobs: int) -> None:
         self._running_rows: dict[int, list[NDArray[np.float64]]] = {}
-        self._recorded_epochs = np.zeros(num_jobs)  # epochs done at the last note
+        self._recorded_epochs = np.zeros(num_jobs)  # epochs done when a job was last recorded
         self.rows = list(rows)
 
     def record(self, jobs: NDArray[np.int64], features: NDArray[np.float64]) -> None:

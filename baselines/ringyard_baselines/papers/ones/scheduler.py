@@ -34,7 +34,7 @@ from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _MIN_EPOCHS = 2
 
-#: numbers of jobs in the history that the predictor has seen, artifact
+#: number of earlier jobs in the artifact's history
 _NUM_EARLIER_JOBS = 20
 
 
@@ -178,11 +178,11 @@ class Ones(Scheduler):
         self._rng = rng
         self._table: SpeedTable | None = None
         self._least = np.zeros(num_jobs)  # speed on the fewest GPUs
-        self._limit = np.zeros(num_jobs, dtype=np.int64)  # R; 0: not seen yet
+        self._limit = np.zeros(num_jobs, dtype=np.int64)  # R, 0 before the first decision
         self._completed = np.zeros(num_jobs)  # epochs, of waiting and running jobs
-        self._deployed_at = np.zeros(num_jobs)  # epochs completed when a schedule with it was last deployed
+        self._deployed_at = np.zeros(num_jobs)  # epochs completed at the last deployment with the job
         self._changed_at = np.zeros(num_jobs)  # epochs completed when its GPUs last changed
-        self._stopped: set[int] = set()  # jobs that wait to resume
+        self._preempted: set[int] = set()  # jobs that wait to resume
         self._active = np.zeros(0, dtype=np.int64)  # rows of waiting and running jobs
         self._position = np.full(num_jobs + 1, FREE)  # in `_active`, FREE for other jobs and for FREE
         self._finished = _NUM_EARLIER_JOBS * self._earlier_jobs
@@ -199,16 +199,16 @@ class Ones(Scheduler):
             asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         now = self._snapshot(view)
         self._update_predictor(view, now)
         if not len(now.jobs):
-            return start_cpu_jobs(view, draft, self.placement)
+            return start_cpu_jobs(view, plan, self.placement)
         known = self._search_jobs(view, now, self._limits(view, now.jobs, now.completed))
         best = self._best_schedule(view, now, known)
-        allocations = self._deploy(view, draft, best)
-        allocations += start_cpu_jobs(view, draft, self.placement)
-        return work_conserving(view, draft, self.placement, now.jobs.tolist(), allocations)
+        allocations = self._deploy(view, plan, best)
+        allocations += start_cpu_jobs(view, plan, self.placement)
+        return work_conserving(view, plan, self.placement, now.jobs.tolist(), allocations)
 
     def _snapshot(self, view: SchedulingView) -> _Snapshot:
         """Return the present GPU jobs. Losses are normalised and begin at 1."""
@@ -316,7 +316,7 @@ class Ones(Scheduler):
         jobs, left, held = now.jobs, self._left(now), now.seen.column("num_gpus")
         seconds = np.where(np.isnan(left), 0.0, left / self._least[jobs])
         order = np.lexsort((jobs, seconds, ~np.isnan(left)))
-        first = np.full(len(jobs) + 1, view.cluster.num_gpus)  # GPU of each, the last of free ones
+        first = np.full(len(jobs) + 1, view.cluster.num_gpus)  # the first GPU of each job
         np.minimum.at(first, self._position[view.job_of_gpu], np.arange(view.cluster.num_gpus))
         return SearchJobs(
             fewest=now.seen.column("min_gpus").astype(np.int64),
@@ -331,9 +331,7 @@ class Ones(Scheduler):
             sequence=np.lexsort((jobs, first[:-1])),
         )
 
-    def _deploy(
-        self, view: SchedulingView, draft: PlacementPlan, best: NDArray[np.int64]
-    ) -> list[Allocation]:
+    def _deploy(self, view: SchedulingView, plan: PlacementPlan, best: NDArray[np.int64]) -> list[Allocation]:
         """Return the changes that may be made now, and update clocks and the limits of preempted jobs."""
         assert self._table is not None
         wanted, held = gpus_by_job(best), gpus_of_running_jobs(view)
@@ -344,18 +342,18 @@ class Ones(Scheduler):
         else:
             blocked = jobs_blocked_in_parts(wanted, held, too_recent)
         moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
-        stopping = [job for job in touched if job not in wanted and job not in blocked]
+        preempting = [job for job in touched if job not in wanted and job not in blocked]
         starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
-        plan = Deployment(draft, held, self._table, self._elastic_migration)
-        for job in stopping:
-            plan.stop(job)
-        plan.move(moving)
-        plan.start(starting)
+        deployment = Deployment(plan, held, self._table, self._elastic_migration)
+        for job in preempting:
+            deployment.preempt(job)
+        deployment.migrate(moving)
+        deployment.start(starting)
         if self._resume_halving and not (self._whole and too_recent):
-            self._halve(view, self._stopped.difference(wanted))
-        self._stopped = (self._stopped | set(stopping)) - set(starting)
-        self._restart_clocks(plan.allocations, held)
-        return plan.allocations
+            self._halve(view, self._preempted.difference(wanted))
+        self._preempted = (self._preempted | set(preempting)) - set(starting)
+        self._restart_clocks(deployment.allocations, held)
+        return deployment.allocations
 
     def _halve(self, view: SchedulingView, jobs: Collection[int]) -> None:
         """Halve the limit of preempted jobs that are not resumed."""

@@ -96,7 +96,7 @@ class Workspace(NamedTuple):
         )
 
 
-#: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
+#: cost of a GPU that a job does not hold yet, and of a server beyond those needed, in displaced GPUs
 _OWN_GPU_COST, _EXTRA_SERVER_COST = 1e-3, 1e-2
 
 # rows of `Workspace.below`

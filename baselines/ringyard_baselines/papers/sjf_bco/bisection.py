@@ -14,7 +14,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     start_trial,
 )
 
-#: parts of a trial's large jobs, from the beginning of each of which another trial may go on
+#: number of parts of a trial's large jobs. Another trial may continue from the begin of each part.
 PARTS = 8
 
 
@@ -54,7 +54,7 @@ def num_rows(task: PlanningProblem) -> int:
 
 
 def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) -> Trials:
-    """Return trials of which none has run, on `planner` with the jobs of `task`, whose GPUs go to `plan`."""
+    """Return trials before any has run, on `planner` with the jobs of `task`. GPUs go to `plan`."""
     kappas = task.kappas
     num_small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
     makespan, highest_load, load_after_small = np.full((3, len(kappas)), np.inf)
@@ -185,7 +185,7 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
 
 @kernel
 def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
-    """Find the smallest theta, and the kappa, whose trial ends first. The best plan stays in `trials.plan`.
+    """Find the smallest theta and the kappa of the trial that ends first. `trials.plan` gets the best plan.
 
     Returns:
         Planned makespan and theta in seconds, and kappa. Makespan is inf if no plan ends within the horizon.
@@ -223,12 +223,8 @@ def find_certain_starts(planner: PlannerState, plan: GpuPlan, task: PlanningProb
     """Return how many jobs, from the first on, get the same GPUs at once in every trial that places all jobs.
 
     They are small whatever kappa, and choose GPUs without load, which are within any theta that has a place
-    for them.
-
-    Args:
-        planner: work space, of which row 0 is used.
-        plan: filled with the GPUs and starts of these jobs. Those of later jobs mean nothing.
-        task: jobs in order of size, GPUs, settings of the search.
+    for them. Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing. Row 0 of
+    `planner` is work space. `task` has the jobs in order of size.
     """
     start_trial(planner, 0, task.busy_seconds)
     batch = task.batch

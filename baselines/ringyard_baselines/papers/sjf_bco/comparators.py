@@ -1,4 +1,4 @@
-"""Planner of SJF-BCO's comparators FF, LS and RAND: every job gets GPUs whose time stays within a limit."""
+"""Planner of SJF-BCO's comparators FF, LS and RAND, with a limit on the accumulated time of each GPU."""
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
     """Plan every job in order and return the last exit, inf if a job finds no place or ends after `limit`."""
     batch = task.batch
     start_trial(planner, 0, task.busy_seconds)
-    idle = 0.0  # when all GPUs are
+    idle = 0.0  # time from which all GPUs are idle
     for seconds in task.busy_seconds:
         idle = max(idle, seconds)
     time = 0.0
@@ -69,7 +69,7 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         since = (
             max(idle, planner.clock[0, EXIT]) if task.queue_on_busy_gpus else time
-        )  # a job that queues up takes any
+        )  # a queued job may take busy GPUs
         found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf

@@ -70,7 +70,7 @@ def _least_loaded(
     for k in range(free):
         below += int(load[candidates[k]] < bound)
         equal += int(load[candidates[k]] == bound)
-    places = len(out) - below  # for those of equal load
+    places = len(out) - below  # left for candidates of equal load
     in_use = 0
     if busy_first and places < equal:
         for k in range(free):

@@ -134,7 +134,7 @@ def copy_trial(planner: PlannerState, source: int, target: int) -> None:
 
 @kernel
 def _update_ranking(planner: PlannerState, r: int) -> None:
-    """Put marked servers, whose load has grown, back in order, and clear the marks."""
+    """Put marked servers back in order after their load has grown, and clear the marks."""
     ranked, mean_load = planner.ranked[r], planner.mean_load[r]
     marks, changed_servers = planner.marks, planner.changed_servers
     count, left = 0, 0
@@ -196,7 +196,9 @@ def assign_job(
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
+        spans_servers[g] = int(
+            num_servers > 1 and marks[server[g]] == 1
+        )  # only the job's first GPU of a server
         marks[server[g]] = 2
         highest = max(highest, load[g])
     for g in gpus:

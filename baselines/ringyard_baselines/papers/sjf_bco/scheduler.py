@@ -105,11 +105,9 @@ class PlannedScheduler(Scheduler):
         no_jobs = np.zeros(0, dtype=np.int64)
         self._plan = empty_gpu_plan(no_jobs)
         self._rows = no_jobs  # [n] of the planned jobs, in planning order
-        self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
-        self._order = no_jobs  # numbers of those with GPUs, in order of their starts
-        self._task: PlanningProblem | None = (
-            None  # what is left to plan, if only the first few jobs have GPUs
-        )
+        self._waits = np.zeros(0, dtype=bool)  # [n] whether they still wait
+        self._order = no_jobs  # positions of the jobs with GPUs, by planned start
+        self._task: PlanningProblem | None = None  # what is left to plan if only certain starts are planned
         self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
         self._failures = (0, 0)
@@ -160,9 +158,9 @@ class PlannedScheduler(Scheduler):
     def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
         """Return what fits: if planned GPUs lack cores or memory, the job is packed elsewhere or waits."""
         if not (ready and (self._cluster.cores_per_server or self._cluster.gpu_types)):
-            return ready  # a free GPU is all there is to have
-        draft = PlacementPlan(view)
-        placed = [one if draft.take(one) else draft.place(pack(), one.job) for one in ready]
+            return ready  # a free GPU is all that a job needs
+        plan = PlacementPlan(view)
+        placed = [one if plan.take(one) else plan.place(pack(), one.job) for one in ready]
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
@@ -284,7 +282,7 @@ def sjf_bco_comparator(
 ) -> PlannedScheduler:
     """FF, LS or RAND of SJF-BCO's section 7, for jobs that are all there at time 0, in order of submission.
 
-    By `name`, "sjf_bco_ff" takes the first GPUs, server by server, whose accumulated time stays within theta,
+    By `name`, "sjf_bco_ff" takes the first GPUs within theta (a limit on accumulated time), server by server,
     "sjf_bco_ls" those with the least accumulated time, within theta, and "sjf_bco_rand" random ones within
     theta = T, the whole horizon. `horizon_seconds`, `queue_on_busy_gpus` and `max_planned` are as in
     `PlannedScheduler`.
