@@ -110,7 +110,7 @@ def test_a_switching_cost_keeps_who_runs():
 def test_the_gate_opens_for_a_whole_schedule_or_for_its_parts():
     held = {0: (0, 1), 1: (2, 3)}
     wanted = {0: (0,), 1: (1, 2, 3), 2: (4,)}
-    assert jobs_blocked_as_whole(wanted, held, too_recent=True) == {0, 1}  # who starts on free GPUs may
+    assert jobs_blocked_as_whole(wanted, held, too_recent=True) == {0, 1}  # only starts on free GPUs are left
     assert jobs_blocked_as_whole(wanted, held, too_recent=False) == set()
     assert jobs_blocked_in_parts(wanted, held, [0]) == {0, 1}  # job 1 wants a GPU of job 0
     assert jobs_blocked_in_parts(wanted, held, [1]) == {1}

@@ -121,7 +121,7 @@ def generation(population, jobs, machine, crossover, mutation, rng):
 
 
 def drawn(rng):
-    """Jobs, a machine some of whose servers are down, and a population that knows nothing of either."""
+    """Jobs, GPUs of which some are down, and a random population."""
     widths = rng.integers(1, 5, rng.integers(2, 6))
     gpus, count = int(widths.sum()), int(rng.integers(1, 9))
     server = np.repeat(np.arange(len(widths)), widths)

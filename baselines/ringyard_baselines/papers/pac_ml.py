@@ -117,8 +117,8 @@ class PartitioningHeuristic(Scheduler):
         """
         if self._ramp_shape is not None and int(np.prod(self._ramp_shape)) != cluster.num_gpus:
             raise SchedulerError(
-                f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has"
-                f" {cluster.num_gpus} GPUs; expected as many as the product, or ramp_shape=null"
+                f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has {cluster.num_gpus}"
+                f" GPUs; expected {np.prod(self._ramp_shape)} GPUs, or ramp_shape=null"
             )
         if np.isinf(jobs.acceptable_jct).all():
             raise SchedulerError(
