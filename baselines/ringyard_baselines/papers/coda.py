@@ -159,13 +159,13 @@ class Coda(Scheduler):
         A job that gets no core tries fewer once, and asks again after every window. A job that needs all its
         cores and no more tries nothing: it has settled.
         """
-        for_nothing = tuning.last_step > 0 and utilisation <= tuning.utilisation + self._min_change
-        if for_nothing:
+        no_gain = tuning.last_step > 0 and utilisation <= tuning.utilisation + self._min_change
+        if no_gain:
             tuning.more_helps = False
         if tuning.last_step < 0 and utilisation < tuning.utilisation - self._min_change:
             tuning.fewer_hurts = tuning.more_helps = True
         tuning.last_step = 0
-        fewer = held > 1 and (for_nothing or not tuning.fewer_hurts)
+        fewer = held > 1 and (no_gain or not tuning.fewer_hurts)
         return [1] * tuning.more_helps + [-1] * fewer
 
     def _resized(

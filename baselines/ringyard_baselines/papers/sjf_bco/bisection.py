@@ -163,7 +163,7 @@ def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
 
 @kernel
 def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]:
-    """Return the same at a smaller theta, running only the trials that differ."""
+    """Return as `_try_all` at a smaller theta, running only the trials that differ."""
     found, chosen, count = np.inf, 0, len(trials.num_small)
     row = -1
     for k in range(count):
