@@ -21,7 +21,7 @@ from ringyard.state.records import Integral, Job
 from ringyard.threads import run_in_parts
 from ringyard.workloads.workload import draw_tables
 
-PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 
 
 class SomeElastic:
@@ -84,7 +84,7 @@ def play(env, rng, steps):
     return np.concatenate(seen, axis=1)
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
@@ -102,7 +102,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
             assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_jobs_of_one_demand_class_ask_for_the_same(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart

@@ -26,7 +26,7 @@ class Gandiva(Scheduler):
     of their normalised throughputs is at least 1.0. Partners are picked at random, and only if demand exceeds
     the GPUs. Jobs migrate to consolidate.
 
-    Assumed: a slice lasts 600 s, twenty times the 30 s restart of the shipped experiments. (The paper's
+    Assumed: a slice lasts 600 s, twenty times the 30 s restart of conf/experiment. (The paper's
     suspension takes well below a second and public simulators use 10 s slices: set `slice_seconds` with the
     restart cost.) Jobs take turns by the slices that they have had. A waiting job joins a running one of the
     same number of GPUs. A pair that fails the test splits and is not tried again. At most one job migrates
