@@ -29,7 +29,7 @@ from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.speeds import IsolatedJobs
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -90,7 +90,7 @@ class AllocatingScheduler(Scheduler):
             view.check("asked_gpus")  # and all that profiling asks for
             rates = rates_of(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = rates.worth.shape[1] - 1
-            self._plan = empty_plan(live(view).state, sizes, self.allocator.estimate.memory, logged)
+            self._plan = empty_plan(unrestricted(view).state, sizes, self.allocator.estimate.memory, logged)
             put_rates(self._plan, 0, rates)
             self._plan.memory[0] = self._memory
         return self._plan
@@ -98,7 +98,7 @@ class AllocatingScheduler(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """What the allocator does, tried out on a copy of the simulation."""
         plan = self._planned(view, True)
-        now, b, physics, _ = live(view)
+        now, b, physics, _ = unrestricted(view)
         state = copy_state(now)
         allocate(state, b, plan, self.allocator.rules, physics)
         return moves_of(plan, state, b)

@@ -12,7 +12,7 @@ from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import KeyOrder, carry_out, choose, empty_order, rearrange
 from ringyard_baselines.policies.ordered import raise_stalled
@@ -109,7 +109,7 @@ class PreemptiveScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Stop and start so that the chosen jobs hold the GPUs, tried out on a copy of the simulation."""
-        now, b, physics, _ = live(view)
+        now, b, physics, _ = unrestricted(view)
         order = self._order_of(now, b)
         choose(now, b, order, self._ranking, self.placement)
         totals = order.totals[0]

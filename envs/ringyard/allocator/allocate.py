@@ -32,9 +32,9 @@ from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.placement.room import cpu_server
 from ringyard.placement.rules import fastest_gpus
 from ringyard.restart import restart_pause
-from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
+from ringyard.sim.engine.shape import Shape, asked_shape, set_asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import UNLIMITED_CORES, Job, JobKind, JobStatus
 
 #: beyond these, weights are no numbers or all alike
@@ -185,7 +185,7 @@ def _start_as_is(state: State, b: int, j: int, shape: Shape, plan: Plan, physics
     shape = least_beside(state, b, shape)
     set_shape(job, shape)
     count = fastest_gpus(state, b, j, shape.num_gpus, False, out)
-    ask(job)
+    set_asked_shape(job)
     if count == 0:
         return False
     first = whole(state.gpus[b, out[0]].server)

@@ -6,9 +6,9 @@ from ringyard.allocator.plan import DECISIONS, Plan, give, is_misplaced
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import idle_room, room, take_free
-from ringyard.sim.engine.allocation import collect, detach, reattach
-from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
-from ringyard.sim.feasibility import FITS, fits
+from ringyard.sim.engine.allocation import collect_places, detach, reattach
+from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_shape
+from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
@@ -18,7 +18,7 @@ _NONE = -1
 @kernel
 def sized_shape(job: Job, gpus: int, batch: float) -> Shape:
     """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
-    shape = shape_of(job) if job.status == JobStatus.RUNNING else asked_shape(job)
+    shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
     return reshaped(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
 
@@ -152,7 +152,7 @@ def _find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: 
         free = free_beside(state, b, s, shape)
         reattach(state, b, j, num_held)
         shape = most_beside(state, b, j, shape, s, free, physics)
-    if count != shape.num_gpus or fits(state, b, j, shape, out).what != FITS:
+    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).what != FITS:
         return False
     give(state, b, j, shape, out, plan, physics)
     return True
@@ -166,7 +166,7 @@ def _keep(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
         Whether they are on no more servers than so many GPUs need.
     """
     out, most = plan.out[b], plan.chosen[b]
-    held = collect(state, b, j, out)
+    held = collect_places(state, b, j, out)
     most[:] = 0
     for i in range(held):
         most[state.gpus[b, out[i]].server] += 1
@@ -202,7 +202,7 @@ def shrink(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
     shape = sized_shape(job, target, plan.batch[b, j, target])
-    if _keep(state, b, j, target, plan) and fits(state, b, j, shape, plan.out[b]).what == FITS:
+    if _keep(state, b, j, target, plan) and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
         give(state, b, j, shape, plan.out[b], plan, physics)
 
 

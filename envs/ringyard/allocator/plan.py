@@ -25,7 +25,7 @@ from ringyard.observability import Observability, check_reads
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.lifecycle import carry_out, stop
+from ringyard.sim.engine.lifecycle import apply_allocation, preempt
 from ringyard.sim.engine.shape import Shape, num_places
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.progress import predicted_iterations, run_seconds
@@ -340,7 +340,7 @@ def take(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
     """Stop running job j."""
     if is_loose(state, b, j, plan):
         _count_loose(state, b, j, plan, -1)
-    stop(state, b, j, physics)
+    preempt(state, b, j, physics)
     plan.changed[b, j] = plan.counts[b, DECISIONS]
     n = plan.counts[b, MOVES]
     if plan.moves.shape[1] > 0:
@@ -369,5 +369,5 @@ def give(
             plan.places[b, begin + i] = places[i]
         plan.counts[b, PLACES] = begin + num_places(shape)
         plan.counts[b, MOVES] = n + 1
-    carry_out(state, b, j, shape, places, physics)
+    apply_allocation(state, b, j, shape, places, physics)
     plan.changed[b, j] = plan.counts[b, DECISIONS]

@@ -21,7 +21,7 @@ from ringyard.observability import Observability, check_reads
 from ringyard.placement.room import cpu_server, dealt, held_by, sort_ascending
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, free_on, held_of
+from ringyard.state.records import DOWN, free_on, held_per_worker
 
 _WHO = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = complaint(_WHO + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
@@ -62,7 +62,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
         if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
             tasks = dealt(job.parameter_servers, num_servers, rank)
             for r in range(NUM_RESOURCES):
-                needed = held_by(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+                needed = held_by(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
                     complain(_SHORT[r], function, j, s, needed, free)
