@@ -15,8 +15,8 @@ from scipy.stats import bootstrap, t
 from ringyard.errors import WorkloadWarning
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import Task, evaluate
-from ringyard_agents.evaluation.selection import drawn_for
+from ringyard_agents.evaluation.evaluate import EvaluationTask, run_task
+from ringyard_agents.evaluation.selection import workload_environment
 from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
 EXPERIMENTS = ("sharing", "contention")
@@ -34,7 +34,8 @@ def pool(experiment, size):
     for label in SCHEDULERS:
         scheduler = to_plain(scheduler_config(SchedulerEntry.read(f"{label}@pack")))
         runs = (
-            evaluate(Task(label, scheduler, drawn_for(world, 0, number), number, 0)) for number in range(size)
+            run_task(EvaluationTask(label, scheduler, workload_environment(world, 0, number), number, 0))
+            for number in range(size)
         )
         values[label] = np.array([run.metrics.mean_jct for run in runs])
     return values

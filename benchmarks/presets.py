@@ -22,10 +22,14 @@ from ringyard_agents.config.compose import (
     scheduler_names,
     to_plain,
 )
-from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
-from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, supported_schedulers
+from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
+from ringyard_agents.evaluation.selection import (
+    COMPARISON_SEED_OFFSET,
+    supported_schedulers,
+    workload_environment,
+)
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.evaluation.tuned_configs import at_best, format_options, read_best
+from ringyard_agents.evaluation.tuned_configs import format_options, read_tuned, with_tuned_options
 from ringyard_agents.report.tables import markdown
 
 SEEDS = 20
@@ -123,11 +127,14 @@ def entries(preset: str) -> dict[str, SchedulerEntry]:
     """{label: entry}: every scheduler that can serve the jobs, at its best, and who ignores the question."""
     physics = PHYSICS[preset]
     given = {name: SchedulerEntry(name, name) for name in scheduler_names() if name not in physics.left_out}
-    found = at_best(given, read_best(preset))
+    found = with_tuned_options(given, read_tuned(preset))
     if physics.ignores not in given:
         found.setdefault(physics.ignores, SchedulerEntry(physics.ignores, physics.ignores))
     configs = {label: to_plain(scheduler_config(entry)) for label, entry in found.items()}
-    return {label: found[label] for label in supported_schedulers(configs, world(preset), SEED_OFFSET)[0]}
+    return {
+        label: found[label]
+        for label in supported_schedulers(configs, world(preset), COMPARISON_SEED_OFFSET)[0]
+    }
 
 
 def measured(
@@ -141,11 +148,17 @@ def measured(
     given = world(preset, overrides)
     schedulers = {label: to_plain(scheduler_config(entry)) for label, entry in running.items()}
     tasks = [
-        Task(label, scheduler, drawn_for(given, SEED_OFFSET, number), number, SEED_OFFSET)
+        EvaluationTask(
+            label,
+            scheduler,
+            workload_environment(given, COMPARISON_SEED_OFFSET, number),
+            number,
+            COMPARISON_SEED_OFFSET,
+        )
         for number in range(seeds)
         for label, scheduler in schedulers.items()
     ]
-    return run_all(tasks, workers, lambda result: None)
+    return run_tasks(tasks, workers, lambda result: None)
 
 
 def rows(results: list[RunResult]) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
 from ringyard_baselines.scheduler import (
@@ -335,7 +335,7 @@ def test_jobs_do_not_wait_beside_room_for_long(name):
     if isinstance(scheduler, PartitioningHeuristic):
         pytest.skip("refuses jobs without an acceptable completion time, see above")
     config = composed("compare", "experiment=elastic", "workload.base.num_jobs=60")
-    sim = simulator(
+    sim = make_simulator(
         {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, 0, 0, scheduler.round_seconds
     )
     scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))

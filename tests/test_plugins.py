@@ -129,7 +129,7 @@ def test_rules_are_held_to_what_they_promise(mistake, way):
 
 
 def test_a_rule_that_finds_no_place_when_it_counts_is_named():
-    with pytest.raises(PluginError, match=r"broken_plugins\.misplace finds no place for job 0"):
+    with pytest.raises(PluginError, match=r"broken_plugins\.misplace found GPUs for job 0"):
         play(setting(actions=Actions(templates=(misplacing(broken_plugins.MOODY),))))
 
 

@@ -62,9 +62,9 @@ class Allocating:
             size_power=float(rng.choice([0.3, 0.7, 1.0])),
             resize_price=float(rng.choice([0.0, 5.0])),
             sharing_power=float(rng.choice([0.0, 0.5])),
-            move_price=float(rng.choice([0.0, 10.0])),
-            stay=float(rng.choice([0.1, 1.0])),
-            stop_price=float(rng.choice([0.0, 1.0])),
+            migration_price=float(rng.choice([0.0, 10.0])),
+            running_factor=float(rng.choice([0.1, 1.0])),
+            preemption_price=float(rng.choice([0.0, 1.0])),
             estimate=estimate,
         )
         self.scheduler = AllocatingScheduler(rules)

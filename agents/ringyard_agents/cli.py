@@ -33,7 +33,7 @@ COMMANDS = {
 #: {command that takes Hydra's overrides: module:function that takes the config}
 HYDRA_COMMANDS = {
     "simulate": "ringyard_agents.evaluation.simulate:simulate",
-    "compare": "ringyard_agents.evaluation.compare:compare",
+    "compare": "ringyard_agents.evaluation.compare:compare_command",
     "watch": "ringyard_agents.watching.watch:watch",
     "tune": "ringyard_agents.evaluation.tune:tune",
     "train": "ringyard_agents.learning.train:train",

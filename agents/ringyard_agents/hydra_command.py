@@ -36,11 +36,11 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     import hydra
 
     from ringyard.config_folder import add_user_config_folders, config_folder
-    from ringyard_agents.runs.sweep_job import Job
+    from ringyard_agents.runs.sweep_job import HydraJob
 
     options = _options(words)
     add_user_config_folders(_search_folders(command, options))
-    task = Job(command, recipe)
+    task = HydraJob(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_INHERITING_OPTIONS) for word in words):
         from ringyard_agents.learning.resume import inherited

@@ -9,8 +9,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config
-from ringyard_agents.evaluation.evaluate import build
-from ringyard_agents.evaluation.selection import benchmarks
+from ringyard_agents.evaluation.evaluate import build_object
+from ringyard_agents.evaluation.selection import benchmark_experiments
 
 from .sources import Leaf, first_table, leaf, leaves, page, rendered, section
 
@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
 
 
 def _described(one: Leaf) -> dict[str, Any]:
-    scheduler = build(scheduler_config(SchedulerEntry.read(one.name)))
+    scheduler = build_object(scheduler_config(SchedulerEntry.read(one.name)))
     module = str(one.said["_target_"]).rpartition(".")[0]
     papers = _papers().values()
     return {
@@ -47,7 +47,7 @@ def _described(one: Leaf) -> dict[str, Any]:
         "module_told": (import_module(module).__doc__ or "").splitlines()[0],
         "paper": _paper(one.name),
         "options": [option for option in one.options if option[0] != "placement"],
-        "results": [row for preset in benchmarks() for row in _rows(preset, one.name)],
+        "results": [row for preset in benchmark_experiments() for row in _rows(preset, one.name)],
         "claims": [paper for paper in papers if one.name in paper["subjects"]],
         "comparator": [paper for paper in papers if one.name in paper["runs"] - paper["subjects"]],
     }

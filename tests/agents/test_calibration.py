@@ -18,7 +18,7 @@ from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_bet
 from ringyard_agents.calibration.own_fits import fit_rows, held_out
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names
-from ringyard_agents.evaluation.selection import benchmarks
+from ringyard_agents.evaluation.selection import benchmark_experiments
 from ringyard_agents.measurements import servers_of, tidy
 
 MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
@@ -246,7 +246,7 @@ def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_
     (tmp_path / "network" / "other.yaml").write_text("latency_seconds: 1")
     monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(tmp_path))
     assert "mine" in scheduler_names()
-    assert "ours" in benchmarks()
+    assert "ours" in benchmark_experiments()
     for name in ("broken", "other"):
         with pytest.raises(ConfigurationError, match=f"{name}.yaml"):
             network(name)

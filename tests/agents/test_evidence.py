@@ -14,8 +14,8 @@ from ringyard_agents.config.compose import (
     scheduler_names,
     to_plain,
 )
-from ringyard_agents.evaluation.evaluate import Task, evaluate
-from ringyard_agents.evaluation.selection import benchmarks
+from ringyard_agents.evaluation.evaluate import EvaluationTask, run_task
+from ringyard_agents.evaluation.selection import benchmark_experiments
 
 LOST_TO = {
     "contention": "contention",
@@ -40,7 +40,7 @@ def physics(pages):
 
 
 def test_pages_name_benchmarks_and_schedulers(physics):
-    assert set(physics) <= set(benchmarks())
+    assert set(physics) <= set(benchmark_experiments())
     for one in physics.values():
         assert {one.ignores.partition("@")[0], one.heeds, *one.left_out} <= set(scheduler_names())
         assert one.heeds not in one.left_out
@@ -80,6 +80,8 @@ def test_what_is_switched_off_costs_nothing(physics, preset, part):
     for overrides in ((), physics[preset].overrides):
         config = composed("compare", f"experiment={preset}", *overrides)
         world = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
-        lost.append(getattr(evaluate(Task(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}"))
+        lost.append(
+            getattr(run_task(EvaluationTask(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}")
+        )
     assert abs(lost[0]) > 5.0
     assert abs(lost[1]) < 1e-6

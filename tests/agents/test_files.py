@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.runs.atomic_write import atomic_folder, atomic_write
-from ringyard_agents.runs.run_folder import RunFolder, _folder, locked, remove_if_empty
+from ringyard_agents.runs.run_folder import RunFolder, _resolve_run_folder, locked, remove_if_empty
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ def test_a_folder_that_is_read_only_says_so(tmp_path):
 
 @pytest.mark.parametrize("name", ["mine", "a/b", "2026-01-01_00-00-00", "ü" * 127, 5])
 def test_names_inside_runs(name):
-    assert _folder(name, None) == f"runs/{name}"
+    assert _resolve_run_folder(name, None) == f"runs/{name}"
 
 
 @pytest.mark.parametrize(
@@ -140,15 +140,15 @@ def test_names_inside_runs(name):
 )
 def test_names_outside_runs_are_refused(name):
     with pytest.raises(ConfigurationError, match="name"):
-        _folder(name, None)
+        _resolve_run_folder(name, None)
 
 
 def test_a_run_that_goes_on_stays_in_its_folder(tmp_path):
     (tmp_path / "mine").mkdir()
-    assert _folder("new", "mine") == "mine"
+    assert _resolve_run_folder("new", "mine") == "mine"
     for nowhere in ("", "nowhere", 5):
         with pytest.raises(CheckpointError, match="no run folder"):
-            _folder("new", nowhere)
+            _resolve_run_folder("new", nowhere)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"arguments": 1}', '{"arguments": [], "resumed": 1}', "\0"])

@@ -9,7 +9,7 @@ import torch
 from test_score_learners import random_workload
 
 from ringyard import Cluster
-from ringyard.allocator import Allocator, Estimate, Starts, attained
+from ringyard.allocator import Allocator, Estimate, StartOnly, attained
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -62,7 +62,7 @@ def taught(worlds, options, **more):
 
 
 def test_one_network_begins_as_another_allocator_in_each_world():
-    options = {"own": {"gamma": 0.5}, "others": {"gamma": 1.0, "stay": 0.5}}
+    options = {"own": {"gamma": 0.5}, "others": {"gamma": 1.0, "running_factor": 0.5}}
     learner, [measured] = taught({"own": SETTING, "others": OTHERS}, options)
     assert measured["clone/decisions"] > 100
     assert measured["clone/error"] < 0.05
@@ -109,7 +109,10 @@ def test_a_run_that_goes_on_does_not_begin_again():
             {"others": {"gamma": 1.0}},
             r"agent\.teacher\.options has .*others.*expected worlds of the run: own",
         ),
-        ({"own": {"size_power": 0.5}}, r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, stay"),
+        (
+            {"own": {"size_power": 0.5}},
+            r"agent\.teacher\.options\.own is .*expected \{gamma: NUMBER, running_factor",
+        ),
         ({"own": 2.0}, r"agent\.teacher\.options\['own'\] is 2\.0; expected"),
         ({"own": {"unknown_seconds": -1.0}}, r"unknown_seconds.* is -1\.0; expected"),
         ({"own": {"gamma": -1.0}}, r"gamma is -1\.0; expected"),
@@ -125,7 +128,9 @@ def test_seconds_of_unknown_run_times_are_taught():
     unknown = replace(
         SETTING,
         observation=live_jobs(predictions=False),
-        actions=Scores(num_jobs=40, allocator=Allocator(gamma=1.0, stay=0.3, estimate=attained(10.0))),
+        actions=Scores(
+            num_jobs=40, allocator=Allocator(gamma=1.0, running_factor=0.3, estimate=attained(10.0))
+        ),
     )
     learner, _ = taught({"own": unknown}, {"own": {"unknown_seconds": 10000.0}})
     wanted, usual = under(unknown, estimate=attained(10000.0)), under(unknown)
@@ -134,7 +139,7 @@ def test_seconds_of_unknown_run_times_are_taught():
 
 
 def test_estimates_without_unknown_run_times_are_named():
-    told = Estimate(attained().seconds, "told", attained().takes)
+    told = Estimate(attained().seconds, "told", attained().observability)
     setting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(estimate=told)))
     with pytest.raises(ConfigurationError, match=r"estimate is told.*expected one of predicted, attained"):
         taught({"own": setting}, {"own": {"unknown_seconds": 10.0}})
@@ -151,7 +156,7 @@ def test_types_of_gpus_are_not_scored():
 
 def test_worlds_where_jobs_are_only_started_are_refused():
     """Low scores make jobs wait there, which no option of the allocator does."""
-    starting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(starts=Starts())))
+    starting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(start_only=StartOnly())))
     with pytest.raises(
         ConfigurationError, match=r"world own, where jobs are only started.*expected action=scores"
     ):

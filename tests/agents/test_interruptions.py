@@ -22,7 +22,7 @@ from ringyard.errors import SchedulerError
 from ringyard_agents import cli
 from ringyard_agents.command_line import AGENT_LIBRARIES, exit_code
 from ringyard_agents.evaluation import result_cache
-from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import cache_result, cached_results, fingerprints
 
@@ -133,7 +133,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
 
 def test_results_are_read_back_bit_for_bit(tmp_path):
     task = tasks()[1]
-    result = evaluate(task)
+    result = run_task(task)
     result = replace(result, metrics=replace(result.metrics, worst_fairness=float("nan"), makespan=0.1 + 0.2))
     file = tmp_path / "measured.jsonl"
     cache_result(file, "a", result)

@@ -13,8 +13,8 @@ from scipy.stats import trim_mean
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.report.learning_curves import groups_of
-from ringyard_agents.report.plots import _worlds
+from ringyard_agents.report.learning_curves import group_by_settings
+from ringyard_agents.report.plots import _join_comparisons
 from ringyard_agents.report.time_series import (
     Band,
     band_of_means,
@@ -22,7 +22,7 @@ from ringyard_agents.report.time_series import (
     band_of_shares,
     interquartile_mean,
 )
-from ringyard_agents.runs.run_index import find_runs, names_of
+from ringyard_agents.runs.run_index import find_runs, short_names
 
 RNG = np.random.default_rng(0)
 
@@ -93,17 +93,17 @@ def test_seeds_of_one_variant_are_one_curve(tmp_path):
     trained, compared, _ = find_runs([str(tmp_path / "sweep"), str(tmp_path / "sweep" / "0")])
     assert compared == []
     assert trained[0].curve.to_numpy().tolist() == [[0, 9], [100, 7]]
-    groups = groups_of(trained)
+    groups = group_by_settings(trained)
     assert {label: [one.settings["seed"] for one in some] for label, some in groups.items()} == {
         "agent=A": [0, 1],
         "agent=B": [0],
     }
-    assert list(groups_of(trained[:2])) == ["agent"]
-    assert list(groups_of(trained[:1])) == ["0"]
+    assert list(group_by_settings(trained[:2])) == ["agent"]
+    assert list(group_by_settings(trained[:1])) == ["0"]
     same = [replace(one, settings={**one.settings, "agent._target_": "x.A"}) for one in trained]
-    assert list(groups_of(same)) == ["learning_rate=0.1", "learning_rate=0.2"]
+    assert list(group_by_settings(same)) == ["learning_rate=0.1", "learning_rate=0.2"]
     other = replace(same[0], folder=tmp_path, settings={**trained[0].settings, "agent.learning_rate": 0.3})
-    assert [len(some) for some in groups_of([*trained, other]).values()] == [2, 1, 1]
+    assert [len(some) for some in group_by_settings([*trained, other]).values()] == [2, 1, 1]
 
 
 def comparison(folder, jcts, bound=1.0):
@@ -131,7 +131,7 @@ def test_comparisons_on_the_same_workloads_lie_on_each_other(tmp_path):
     comparison(tmp_path / "runs/b", {"fifo_backfill": [3.0, 4.0], "sjf": [2.5, 3.0]})
     comparison(tmp_path / "runs/c", {"fifo_backfill": [9.0, 8.0]}, bound=5.0)
     _, compared, _ = find_runs([str(tmp_path)])
-    worlds = _worlds(compared)
+    worlds = _join_comparisons(compared)
     assert {name: runs["scheduler"].unique().tolist() for name, (runs, _) in worlds.items()} == {
         "a": ["fifo_backfill", "sjf", "sjf (b)"],
         "c": ["fifo_backfill"],
@@ -201,6 +201,6 @@ def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
 
 
 def test_names_are_the_parts_that_differ(tmp_path):
-    assert names_of([tmp_path / "a"]) == ["a"]
-    assert names_of([tmp_path / "x/a", tmp_path / "x/b/c"]) == ["a", "b/c"]
-    assert names_of([tmp_path / "x", tmp_path / "x/b"]) == ["x", "x/b"]
+    assert short_names([tmp_path / "a"]) == ["a"]
+    assert short_names([tmp_path / "x/a", tmp_path / "x/b/c"]) == ["a", "b/c"]
+    assert short_names([tmp_path / "x", tmp_path / "x/b"]) == ["x", "x/b"]

@@ -14,8 +14,8 @@ from ringyard.mdp.experiments import experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.placement import consolidate
 from ringyard.sim.placement_plan import PlacementPlan
-from ringyard_agents.evaluation.compare import comparisons
-from ringyard_agents.evaluation.evaluate import evaluate
+from ringyard_agents.evaluation.compare import plan_comparisons
+from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.learning.agent_file import parts_of, save_agent
 from ringyard_agents.learning.learner import weights_with_spaces, world_of
@@ -107,8 +107,8 @@ def test_evaluations_have_the_numbers_of_comparisons():
     frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_initialized():
-        tasks = comparisons(ComparisonRequest.read(config))[""].tasks
-    assert frame["mean_jct"].tolist() == [evaluate(task).metrics.mean_jct for task in tasks]
+        tasks = plan_comparisons(ComparisonRequest.read(config))[""].tasks
+    assert frame["mean_jct"].tolist() == [run_task(task).metrics.mean_jct for task in tasks]
     assert frame["workload"].tolist() == [0, 1, 2]
 
 

@@ -14,29 +14,29 @@ from conftest import CONF, composed, leaf
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
-from ringyard_agents.evaluation.compare import _mean_of_first, comparisons
-from ringyard_agents.evaluation.evaluate import Task, build, run_all, simulator
+from ringyard_agents.evaluation.compare import _mean_of_first, plan_comparisons
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, make_simulator, run_tasks
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.evaluation.selection import (
-    SEED_OFFSET,
+    COMPARISON_SEED_OFFSET,
     ComparisonRequest,
-    agents_for,
-    benchmarks,
-    drawn_for,
-    entries_of,
+    benchmark_experiments,
+    pretrained_agents_for,
+    read_entries,
+    workload_environment,
 )
-from ringyard_agents.evaluation.tune import TUNING_SEED
+from ringyard_agents.evaluation.tune import TUNING_SEED_OFFSET
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    TunedConfig,
-    at_best,
+    AlternativeConfig,
+    TunedScheduler,
     format_options,
-    read_best,
-    tuned_for,
-    write_best,
+    read_tuned,
+    tuned_name_for,
+    with_tuned_options,
+    write_tuned,
 )
 from ringyard_agents.learning.agent import capabilities_of
-from ringyard_agents.report.comparison_table import notes_of_equal_rows
+from ringyard_agents.report.comparison_table import equal_schedule_notes
 from ringyard_baselines.scheduler import Capabilities
 
 SLOW = "{slow:{scheduler:optimus@consolidate,options:{round_seconds:60}}}"
@@ -52,7 +52,7 @@ def configs():
 
 
 def entries(schedulers):
-    return entries_of(composed("compare", f"schedulers={schedulers}").schedulers)
+    return read_entries(composed("compare", f"schedulers={schedulers}").schedulers)
 
 
 @pytest.mark.parametrize(
@@ -154,19 +154,19 @@ def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
     with pytest.raises(
         ConfigurationError, match=rf"not as `ringyard tune` writes it: .*{said}(.|\n)*output="
     ):
-        read_best(str(file))
+        read_tuned(str(file))
     with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote, or one of"):
-        read_best(str(tmp_path / "nothing.yaml"))
+        read_tuned(str(tmp_path / "nothing.yaml"))
 
 
 def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     options = {"thresholds_gpu_seconds": [3600.0]}
     lwf, pack = (SchedulerEntry(name, name, options) for name in ("tiresias@lwf", "tiresias@pack"))
-    beside = TunedConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
-    found = {"tiresias": Best.of(pack, 12, mean=0.0, others=[beside])}
+    beside = AlternativeConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
+    found = {"tiresias": TunedScheduler.of(pack, 12, mean=0.0, others=[beside])}
     file = tmp_path / "best.yaml"
-    write_best(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
-    assert read_best(str(file)) == found
+    write_tuned(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
+    assert read_tuned(str(file)) == found
     assert "&" not in file.read_text()  # no aliases: people read it
 
 
@@ -213,7 +213,7 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
     with configs():
         with pytest.raises(ConfigurationError, match=r"slow: options .* expected some of .*round_seconds"):
             scheduler_config(SchedulerEntry("slow", "optimus", {"rounds": 60}))
-        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*stop_price"):
+        with pytest.raises(ConfigurationError, match=r"mine: options .* expected some of .*preemption_price"):
             scheduler_config(SchedulerEntry("mine", "mine:runs/a", {"rounds": 60}))
         for name in ("trust", "checkpoint", "name", "placement"):
             with pytest.raises(ConfigurationError, match="mine: options"):
@@ -222,11 +222,13 @@ def test_options_that_a_scheduler_does_not_have_are_refused():
 
 def test_a_drawn_cluster_is_drawn_anew_for_each_workload():
     world = {"cluster": to_plain(composed("compare", "experiment=sjf_bco").cluster)}
-    clusters = [build(drawn_for(world, 2_000_000, k)["cluster"]) for k in (0, 1, 1)]
+    clusters = [build_object(workload_environment(world, 2_000_000, k)["cluster"]) for k in (0, 1, 1)]
     assert clusters[0] != clusters[1] == clusters[2]
-    assert clusters[1] != build(drawn_for(world, 2_000_001, 0)["cluster"])  # seeds share no clusters
+    assert clusters[1] != build_object(
+        workload_environment(world, 2_000_001, 0)["cluster"]
+    )  # seeds share no clusters
     usual = {"cluster": to_plain(composed("compare").cluster)}
-    assert drawn_for(usual, 2_000_000, 1) == usual
+    assert workload_environment(usual, 2_000_000, 1) == usual
 
 
 def test_failures_are_those_of_seed_and_workload():
@@ -236,7 +238,7 @@ def test_failures_are_those_of_seed_and_workload():
     }
 
     def first_failure(seed, workload):
-        sim = simulator(world, workload, seed, None)
+        sim = make_simulator(world, workload, seed, None)
         return float(sim.state.clusters["next_change_seconds"][0])
 
     one = first_failure(2_000_000, 1)
@@ -252,8 +254,8 @@ def test_rows_that_do_the_same_are_named():
             name: to_plain(scheduler_config(SchedulerEntry.read(name)))
             for name in ("fifo_backfill@pack", "fifo_backfill@spread", "sjf")
         }
-    tasks = [Task(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
-    (note,) = notes_of_equal_rows(Results.of(run_all(tasks, 1, lambda result: None)).jobs)
+    tasks = [EvaluationTask(name, one, world, k, 0) for k in range(2) for name, one in schedulers.items()]
+    (note,) = equal_schedule_notes(Results.of(run_tasks(tasks, 1, lambda result: None)).jobs)
     assert "fifo_backfill@pack and fifo_backfill@spread" in note  # one server: no rule places otherwise
     assert "sjf" not in note
 
@@ -278,7 +280,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
     monkeypatch.chdir(tmp_path)
     assert "runs are from before" not in command(*TUNE)
-    best = read_best(str(tmp_path / "runs/tuned/best.yaml"))
+    best = read_tuned(str(tmp_path / "runs/tuned/best.yaml"))
     assert list(best) == [
         "fifo_backfill",
         "srtf",
@@ -310,26 +312,30 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
 
 def test_options_that_were_chosen_are_printed():
-    found = at_best(
+    found = with_tuned_options(
         {"las": SchedulerEntry("las", "las"), "las@pack": SchedulerEntry("las@pack", "las@pack")},
-        {"las": Best.of(SchedulerEntry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, mean=1.0)},
+        {
+            "las": TunedScheduler.of(
+                SchedulerEntry("las@lwf", "las@lwf", {"round_seconds": 60.0}), 2, mean=1.0
+            )
+        },
     )
     assert list(found) == ["las@lwf", "las@pack"]  # who names a rule keeps it
     assert format_options(found["las@lwf"]) == "round_seconds=60.0"
 
 
 def test_who_runs_twice_is_told():
-    best = {"las": Best.of(SchedulerEntry("las@pack", "las@pack"), 2, mean=1.0)}
+    best = {"las": TunedScheduler.of(SchedulerEntry("las@pack", "las@pack"), 2, mean=1.0)}
     with pytest.raises(ConfigurationError, match=r"las@pack twice: named, and as las at its best"):
-        at_best({name: SchedulerEntry(name, name) for name in ("las", "las@pack")}, best)
+        with_tuned_options({name: SchedulerEntry(name, name) for name in ("las", "las@pack")}, best)
 
 
 @pytest.mark.parametrize(
-    "preset", [name for name in benchmarks() if (CONF / "tuned" / f"{name}.yaml").exists()]
+    "preset", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
 )
 def test_a_changed_preset_asks_to_be_tuned_anew(preset):
     config = composed("tune", f"experiment={preset}")
-    assert tuned_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == preset
+    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == preset
 
 
 def test_what_ships_is_taken_where_it_was_found():
@@ -341,8 +347,8 @@ def test_what_ships_is_taken_where_it_was_found():
         )
     )
     with configs():
-        assert tuned_for(sharing) == "sharing"
-        assert tuned_for(smaller) is None
+        assert tuned_name_for(sharing) == "sharing"
+        assert tuned_name_for(smaller) is None
         for words, name in (
             (("schedulers=[fifo_backfill]", "presets=[sharing]"), "sharing"),
             (("schedulers=all",), "sharing"),
@@ -362,21 +368,21 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
             ("smaller", composed("compare", "experiment=sharing", "workload.num_jobs=5")),
         )
     }
-    assert list(agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
-    assert list(agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
-    assert list(agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
-    assert agents_for(worlds["smaller"]) == ({}, {})
+    assert list(pretrained_agents_for(worlds["sharing"])[0]) == ["zoo:joint", "zoo:sharing", "zoo:unknown"]
+    assert list(pretrained_agents_for(worlds["cpu_gpu"])[0]) == ["zoo:joint", "zoo:unknown"]
+    assert list(pretrained_agents_for(worlds["contention"])[0]) == ["zoo:joint", "zoo:unknown"]
+    assert pretrained_agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
     monkeypatch.setattr(
         "ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo_backfill"]
     )
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
-        [race] = comparisons(ComparisonRequest.read(config)).values()
+        [race] = plan_comparisons(ComparisonRequest.read(config)).values()
         assert {"zoo:joint", "zoo:sharing", "allocator"} <= set(race.entries)
         assert any("zoo:joint, zoo:sharing, zoo:unknown" in note for note in race.notes)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        [race] = comparisons(
+        [race] = plan_comparisons(
             ComparisonRequest.read(compose("compare", ["experiment=sharing", "schedulers=all", "seeds=1"]))
         ).values()
         assert not any(label.startswith("zoo:") for label in race.entries)
@@ -386,10 +392,13 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
 def test_training_tuning_and_comparing_never_meet_a_workload():
     """Each starts at a seed of its own, a million apart, to which a command's `seed` is added."""
     evaluated = composed("train").evaluate.workload_seed
-    assert min(np.diff(sorted([0, evaluated, SEED_OFFSET, TUNING_SEED]))) >= 1_000_000
+    assert min(np.diff(sorted([0, evaluated, COMPARISON_SEED_OFFSET, TUNING_SEED_OFFSET]))) >= 1_000_000
     config = composed("compare")
     world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
-    drawn = [simulator(world, 0, seed, None).jobs.submit_seconds[1] for seed in (0, SEED_OFFSET, TUNING_SEED)]
+    drawn = [
+        make_simulator(world, 0, seed, None).jobs.submit_seconds[1]
+        for seed in (0, COMPARISON_SEED_OFFSET, TUNING_SEED_OFFSET)
+    ]
     assert len(set(drawn)) == 3
 
 
@@ -397,8 +406,8 @@ def test_training_tuning_and_comparing_never_meet_a_workload():
 @pytest.mark.slow
 def test_what_ships_as_best_builds(file):
     with configs():
-        for best in read_best(file.stem).values():
-            build(to_plain(scheduler_config(best.entry)))
+        for best in read_tuned(file.stem).values():
+            build_object(to_plain(scheduler_config(best.entry)))
 
 
 def test_the_objective_is_the_agents_unless_it_failed():

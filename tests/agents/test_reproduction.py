@@ -10,11 +10,11 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_agents.evaluation.selection import (
     ComparisonRequest,
-    benchmarks,
-    entries_of,
+    benchmark_experiments,
+    read_entries,
     supported_schedulers,
 )
 from ringyard_agents.predictors.fit_interference import measured_pairs
@@ -99,7 +99,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
                 task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
-                assert len(simulator(task.world, 0, 0, None).jobs) > 0
+                assert len(make_simulator(task.world, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
@@ -110,8 +110,8 @@ def test_options_of_an_entry_say_only_what_differs():
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         ones, _ = scheduler_tasks(case, 1, "pack")
-    told = {name: ones.scheduler[name] for name in ("clock", "generations", "epochs", "deploy")}
-    assert told == {"clock": "own", "generations": 1, "epochs": "data_set", "deploy": "whole"}
+    told = {name: ones.scheduler[name] for name in ("redeploy_clock", "generations", "epoch_unit", "deploy")}
+    assert told == {"redeploy_clock": "own", "generations": 1, "epoch_unit": "data_set", "deploy": "whole"}
 
 
 def test_a_sweep_has_a_row_for_each_case():
@@ -176,7 +176,7 @@ def test_reproduce_refuses_nonsense(capsys, words, said):
 def selected(*overrides):
     config = composed("compare", *overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return entries_of(config.schedulers), ComparisonRequest.read(config).worlds()
+        return read_entries(config.schedulers), ComparisonRequest.read(config).worlds()
 
 
 def test_all_schedulers_on_every_benchmark():
@@ -187,7 +187,7 @@ def test_all_schedulers_on_every_benchmark():
     with_agent, worlds_too = selected("schedulers=[all,mine:runs/a]")
     assert with_agent == entries | {"mine": SchedulerEntry("mine", "mine:runs/a")}
     assert worlds_too == worlds
-    assert list(worlds) == benchmarks()
+    assert list(worlds) == benchmark_experiments()
     assert {"contention", "cpu_gpu", "elastic", "full", "sharing"} <= set(worlds)
     assert "partitioning" not in worlds
     own = composed("compare", "experiment=sharing")

@@ -14,7 +14,7 @@ from test_cli import ringyard
 
 from conftest import composed
 from ringyard import Cluster, JobTable, Simulator, ideal
-from ringyard.allocator import Allocator, Starts, attained
+from ringyard.allocator import Allocator, StartOnly, attained
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -45,7 +45,7 @@ class Weighing:
         return np.tanh(features @ weights).astype(np.float32)
 
 
-STARTS = Allocator(starts=Starts(least_fragmenting(), hold=-0.5))
+STARTS = Allocator(start_only=StartOnly(least_fragmenting(), min_score=-0.5))
 
 
 @pytest.mark.parametrize(("rounds", "allocator"), [(None, Allocator()), (200.0, Allocator()), (None, STARTS)])
@@ -95,7 +95,7 @@ def test_an_agent_at_play_counts_stops_as_it_is_told():
     whole = experiment("sharing")
     found = []
     for price in (None, 0.0, 1.0):
-        agent = load_agent("zoo:sharing", stop_price=price)
+        agent = load_agent("zoo:sharing", preemption_price=price)
         jobs = whole.workload.sample(whole.cluster, np.random.default_rng(3))
         sim = Simulator(whole.cluster, jobs, whole.performance, constant(300.0), seed=0)
         run(sim, agent, np.random.default_rng(0))
@@ -106,13 +106,15 @@ def test_an_agent_at_play_counts_stops_as_it_is_told():
 
 
 def test_a_price_of_stops_that_is_none_is_named():
-    with pytest.raises(ConfigurationError, match=r"stop_price is -1.*expected"):
-        load_agent("zoo:sharing", stop_price=-1.0)
+    with pytest.raises(ConfigurationError, match=r"preemption_price is -1.*expected"):
+        load_agent("zoo:sharing", preemption_price=-1.0)
     with pytest.raises(
-        ConfigurationError, match=r"stops no job \(action=scores_start\); expected stop_price: null"
+        ConfigurationError, match=r"stops no job \(action=scores_start\); expected preemption_price: null"
     ):
-        load_agent("zoo:starts", stop_price=1.0)
-    with pytest.raises(ConfigurationError, match="expected stop_price: null, or an agent that scores jobs"):
+        load_agent("zoo:starts", preemption_price=1.0)
+    with pytest.raises(
+        ConfigurationError, match="expected preemption_price: null, or an agent that scores jobs"
+    ):
         _priced(Actions(), 1.0, "mine")
 
 
@@ -193,11 +195,11 @@ def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
     assert capabilities_of(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
-    assert agent.observability == live_jobs().observability | unknowing.takes
-    assert not unknowing.takes & (Observability.PREDICTIONS | Observability.DURATIONS)
-    starting = Scores(allocator=Allocator(estimate=attained(), starts=Starts()))
+    assert agent.observability == live_jobs().observability | unknowing.observability
+    assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
+    starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
     assert capabilities_of(starting) == Capabilities.START
-    assert starting.takes == Observability.ATTAINED_SERVICE | Observability.SIZES
+    assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 
 def test_train_and_compare_by_command(tmp_path):

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from conftest import CONF, ROOT, names
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.study import Pruning
-from ringyard_agents.runs.sweep_job import job_records
+from ringyard_agents.runs.sweep_job import read_job_records
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
 EXTRA = 'it needs pip install "ringyard[sweeps]"'
@@ -61,7 +61,7 @@ def test_a_study_prunes_and_goes_on(tmp_path):
     ringyard(tmp_path, *words, "hydra.sweeper.n_trials=2")
     ringyard(tmp_path, *words, "hydra.sweeper.n_trials=1")
     folder = tmp_path / "runs/s"
-    assert [one.number for one in job_records(folder)] == [0, 1, 2]
+    assert [one.number for one in read_job_records(folder)] == [0, 1, 2]
     optuna = pytest.importorskip("optuna")
     trials = optuna.load_study(study_name="ringyard", storage=f"sqlite:///{folder}/study.db").trials
     best = [json.loads((folder / str(n) / "training.json").read_text())["best"] for n in range(3)]

@@ -18,9 +18,16 @@ from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
 from ringyard_agents.report.sweep_report import draw_sweep
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
-from ringyard_agents.runs.sweep import _logarithmic, planned
-from ringyard_agents.runs.sweep_job import Job, JobRecord, job_records
-from ringyard_agents.runs.sweep_table import best_job, over_seeds, said, settings_of, sweep_table, swept
+from ringyard_agents.runs.sweep import _logarithmic, plan_sweep
+from ringyard_agents.runs.sweep_job import HydraJob, JobRecord, read_job_records
+from ringyard_agents.runs.sweep_table import (
+    best_job,
+    describe_job,
+    jobs_by_setting,
+    override_values,
+    sweep_table,
+    swept_settings,
+)
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
 
@@ -32,8 +39,8 @@ def record(number, *words, objective=None, **more):
 
 def test_settings_of_jobs_are_numbers_where_they_are(tmp_path):
     one = record(3, "+a=1", "b=1e-3", "c=true", "d=[1,2]", "agent=x", objective=2.0)
-    assert settings_of(one) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
-    assert settings_of(record(0, "d=2020-13-45")) == {"d": "2020-13-45"}  # YAML looks for a date
+    assert override_values(one) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
+    assert override_values(record(0, "d=2020-13-45")) == {"d": "2020-13-45"}  # YAML looks for a date
     folder = tmp_path / "3"
     folder.mkdir()
     assert JobRecord.read(folder) is None
@@ -64,7 +71,7 @@ def test_a_job_whose_record_is_damaged_is_named_and_the_others_count(tmp_path, c
     said = capsys.readouterr()
     assert f"folder: {tmp_path / '2'}" in said.out
     assert f"left out: job 3: {tmp_path / '3/job.json'} is damaged" in said.err
-    table = sweep_table(tmp_path, job_records(tmp_path))
+    table = sweep_table(tmp_path, read_job_records(tmp_path))
     assert list(table["status"]) == ["done", "damaged"]
     (tmp_path / "2/job.json").write_text(text)
     assert main(["best", str(tmp_path)]) == 2
@@ -91,8 +98,8 @@ def test_a_table_has_what_was_swept_and_who_was_killed(tmp_path):
         record(1, "seed=2", "x=a", "n=5", error="it broke"),
         record(2, "seed=1", "x=b", "n=5", status="running"),
     ]
-    assert swept(records) == ["seed", "x"]
-    assert said(records[2], ["seed", "x"]) == "2 (seed=1 x=b)"
+    assert swept_settings(records) == ["seed", "x"]
+    assert describe_job(records[2], ["seed", "x"]) == "2 (seed=1 x=b)"
     (tmp_path / "0").mkdir()
     summary = {"decisions": 7, "best": 3.0, "baselines": {"fifo_backfill": 6.0}}
     (tmp_path / "0" / "training.json").write_text(json.dumps(summary))
@@ -108,7 +115,7 @@ def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     register_run_folders()
     words = ["performance.alpha=tag(log,choice(1,2))", "seed=1,2", "name=s"]
-    assert planned("simulate", words).logarithmic == {"performance.alpha"}
+    assert plan_sweep("simulate", words).logarithmic == {"performance.alpha"}
     space = {"workload.load": "tag(log, interval(1, 4))", "seed": "int(interval(1, 3))"}
     sweeper = OmegaConf.create({"params": space})
     assert _logarithmic(words, sweeper) == {"performance.alpha", "workload.load"}
@@ -130,13 +137,13 @@ def test_the_best_is_of_the_setting_that_is_best_over_seeds():
     steady = [record(2, "seed=0", "x=b", objective=3.0), record(3, "seed=1", "x=b", objective=2.0)]
     failed = [record(4, "seed=0", "x=c"), record(5, "seed=1", "x=c", objective=float("nan"))]
     assert best_job([*lucky, *steady, *failed]).number == 3
-    assert [one.number for one in over_seeds([*lucky, *steady])[0]] == [2, 3]
+    assert [one.number for one in jobs_by_setting([*lucky, *steady])[0]] == [2, 3]
     assert best_job(failed) is None
 
 
 def test_a_job_that_travels_knows_that_it_is_elsewhere():
-    arrived = pickle.loads(pickle.dumps(Job("simulate", "module:function")))
-    assert isinstance(arrived, Job)
+    arrived = pickle.loads(pickle.dumps(HydraJob("simulate", "module:function")))
+    assert isinstance(arrived, HydraJob)
     assert (arrived.command, arrived.recipe, arrived.elsewhere) == ("simulate", "module:function", True)
 
 
@@ -174,9 +181,9 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
 
     assert simulate("name='a[1]/b=c'", "seed=3") == 2
     assert "has a sweep of 4 jobs already" in capfd.readouterr().err
-    assert len(job_records(folder)) == 4
+    assert len(read_job_records(folder)) == 4
     assert simulate("name='a[1]/b=c'", "seed=3", "overwrite=true") == 0
-    assert [one.number for one in job_records(folder)] == [0]
+    assert [one.number for one in read_job_records(folder)] == [0]
     assert "kept" not in (folder / "0" / "jobs.csv").read_text()
     assert not (folder / "sweep.png").exists()
 
@@ -213,10 +220,10 @@ def test_training_goes_on_where_its_job_was_stopped(tmp_path, monkeypatch):
         TrainingRun, "finish", lambda run: (_ for _ in ()).throw(ConfigurationError("power cut"))
     )
     assert main(words) == 2
-    assert [one.status for one in job_records(tmp_path / "runs/s")] == ["failed", "failed"]
+    assert [one.status for one in read_job_records(tmp_path / "runs/s")] == ["failed", "failed"]
     monkeypatch.setattr(TrainingRun, "finish", finish)
     assert main(words) == 0
-    records = job_records(tmp_path / "runs/s")
+    records = read_job_records(tmp_path / "runs/s")
     for one in records:
         folder = tmp_path / "runs/s" / str(one.number)
         assert one.objective == json.loads((folder / "training.json").read_text())["best"]

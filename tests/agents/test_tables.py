@@ -13,13 +13,19 @@ from conftest import composed
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import Task, build, check, evaluate, simulator
+from ringyard_agents.evaluation.evaluate import (
+    EvaluationTask,
+    build_object,
+    check_tasks,
+    make_simulator,
+    run_task,
+)
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
 from ringyard_agents.evaluation.selection import supported_schedulers
 from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
 from ringyard_agents.report.comparison_table import (
-    best_line,
+    best_note,
     blocking_notes,
     interval_notes,
     table_rows,
@@ -41,7 +47,7 @@ def world(*words):
 
 @pytest.fixture(scope="module")
 def one():
-    return evaluate(Task("fifo_backfill", FIFO, world(), 0, 0))
+    return run_task(EvaluationTask("fifo_backfill", FIFO, world(), 0, 0))
 
 
 def results(one, jct, blocked=None, **fields):
@@ -123,7 +129,7 @@ def test_where_all_block_jobs_what_they_block_decides(one):
     assert rows[1]["blocked vs good"].startswith("+200.0% [")
     assert rows[2]["mean JCT [95% CI] (s)"] == "-"
     assert not any("nan" in text for row in rows for text in row.values())
-    assert "good (start): 10.5% blocked" in best_line(rows)
+    assert "good (start): 10.5% blocked" in best_note(rows)
     assert "every row blocks jobs" in blocking_notes(ranking)[0]
 
 
@@ -166,7 +172,10 @@ def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
     whole = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
     for given, different in ((whole, 1), (parts, 3), (world(), 3)):
-        assert check([Task("fifo_backfill", FIFO, given, workload, 0) for workload in range(3)]) == different
+        assert (
+            check_tasks([EvaluationTask("fifo_backfill", FIFO, given, workload, 0) for workload in range(3)])
+            == different
+        )
 
 
 def boundless(placement, capabilities):
@@ -181,10 +190,10 @@ def boundless(placement, capabilities):
 def test_a_scheduler_that_may_do_what_there_is_not_is_refused(capabilities):
     config = {**FIFO, "_target_": "agents.test_tables.boundless", "capabilities": capabilities}
     with pytest.raises(PluginError, match=r"fifo_backfill: capabilities is .*; expected Capabilities\.START"):
-        check([Task("mine", config, world(), 0, 0)])
-    scheduler = boundless(build(FIFO["placement"]), capabilities)
+        check_tasks([EvaluationTask("mine", config, world(), 0, 0)])
+    scheduler = boundless(build_object(FIFO["placement"]), capabilities)
     with pytest.raises(PluginError, match=r"expected Capabilities\.START"):
-        run(simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
+        run(make_simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
 
 
 def test_who_is_left_out_goes_by_its_entry():

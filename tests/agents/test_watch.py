@@ -12,8 +12,8 @@ from conftest import composed
 from ringyard.placement import consolidate
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import played, simulator
-from ringyard_agents.evaluation.selection import SEED_OFFSET
+from ringyard_agents.evaluation.evaluate import make_simulator, run_to_end
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
 from ringyard_agents.watching.watch import page_of
 from ringyard_baselines.classic.preemptive import srtf
@@ -65,7 +65,7 @@ def test_the_page_has_every_job_of_every_schedule(page):
 def test_its_workload_is_that_of_a_comparison(page):
     config = composed("compare", *SMALL)
     world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
-    sim = simulator(world, 0, 1 + SEED_OFFSET, None)
+    sim = make_simulator(world, 0, 1 + COMPARISON_SEED_OFFSET, None)
     assert data_of(page.read_text())["jobs"]["submit"] == pytest.approx(sim.jobs.submit_seconds, abs=0.01)
 
 
@@ -86,11 +86,11 @@ def test_users_texts_cannot_leave_the_data():
 def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
     config = composed("compare", *SMALL)
     world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
-    few, enough = (played(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
+    few, enough = (run_to_end(srtf(consolidate()), world, 0, 1, segment_rows=rows) for rows in (3, 10_000))
     written = int(enough.state.clusters["num_segments"][0])
     assert few.state.segments.shape == (1, written)
     assert few.state.segments[0].tolist() == enough.state.segments[0, :written].tolist()
-    assert played(srtf(consolidate()), world, 0, 1, segment_rows=0).state.segments.shape == (1, 0)
+    assert run_to_end(srtf(consolidate()), world, 0, 1, segment_rows=0).state.segments.shape == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from hydra import initialize_config_dir
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
 from ringyard_agents.cli import main
-from ringyard_agents.evaluation.tuned_configs import built, read_best
+from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.resume import read_run_config
@@ -181,8 +181,8 @@ def hostile_tuned(mark: Path) -> Iterator[Hostile]:
 def use_tuned(file: Path) -> None:
     """Build the schedulers of a file of tuned options, as `ringyard compare best=FILE` does."""
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        for best in read_best(str(file)).values():
-            built(best.entry)
+        for best in read_tuned(str(file)).values():
+            build_scheduler(best.entry)
 
 
 @contextmanager

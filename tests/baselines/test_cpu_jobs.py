@@ -37,17 +37,17 @@ def test_coda_finds_cores_by_feedback():
         record["base_batch"] / record["samples_per_core_second"] * (1 + record["loading_serial_share"])
     )
     assert times_of(sim).gpu_activity == pytest.approx(record["base_compute_seconds"] / preparing)
-    tuned = simulated(Coda(pack(), cpu_array=0.0), *world).metrics()
+    tuned = simulated(Coda(pack(), cpu_array_share=0.0), *world).metrics()
     assert tuned.mean_jct < 0.4 * plain.mean_jct
     assert tuned.gpu_activity > 2 * plain.gpu_activity
-    assert simulated(Coda(pack(), cpu_array=1.0), *world).metrics().mean_jct >= 0.99 * plain.mean_jct
+    assert simulated(Coda(pack(), cpu_array_share=1.0), *world).metrics().mean_jct >= 0.99 * plain.mean_jct
 
 
 def test_coda_asks_again_for_cores_it_was_refused():
     # until 500 s a CPU job has all other cores: one core fewer is tried, and hurts; then one more each window
     helper = JobTable.cpu_only([0.0], [6], [500.0], [1e6])
     cluster, jobs, performance = cpu_world(8, helper.merged(hungry(4000.0, 2)))
-    scheduler = Coda(pack(), cpu_array=0.0)
+    scheduler = Coda(pack(), cpu_array_share=0.0)
     sim = Simulator(cluster, jobs, performance, round_seconds=scheduler.round_seconds)
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
     steps = {}
@@ -81,10 +81,10 @@ def test_coda_evicts_borrowers_for_training_jobs():
     helper = JobTable.cpu_only([0.0], [4], [100.0], [1e6])
     training = replace(hungry(50.0, 2), submit_seconds=np.array([10.0]))
     cluster, jobs, performance = cpu_world(4, helper.merged(training))
-    sim = simulated(Coda(pack(), cpu_array=0.0), cluster, jobs, performance)
+    sim = simulated(Coda(pack(), cpu_array_share=0.0), cluster, jobs, performance)
     assert times_of(sim).start_seconds.tolist() == [0.0, 10.0]
     assert sim.state.jobs["num_preemptions"][0, 0] == 1
-    kept = simulated(Coda(pack(), cpu_array=1.0), cluster, jobs, performance)
+    kept = simulated(Coda(pack(), cpu_array_share=1.0), cluster, jobs, performance)
     assert times_of(kept).start_seconds.tolist() == [0.0, 100.0]
 
 

@@ -117,9 +117,13 @@ def test_afs_l_serves_the_short_job_then_gives_its_gpus_on():
 
 def test_e_tiresias_shrinks_running_jobs_for_a_crowd():
     jobs = elastic([4, 4, 4], [40.0, 40.0, 40.0])
-    crowded = simulated(ElasticTiresias(pack(), crowd=0), Cluster.homogeneous(1, 4), jobs, perfect())
+    crowded = simulated(
+        ElasticTiresias(pack(), max_waiting_jobs=0), Cluster.homogeneous(1, 4), jobs, perfect()
+    )
     assert times_of(crowded).start_seconds.tolist() == [0.0, 0.0, 0.0]
-    patient = simulated(ElasticTiresias(pack(), crowd=2), Cluster.homogeneous(1, 4), jobs, perfect())
+    patient = simulated(
+        ElasticTiresias(pack(), max_waiting_jobs=2), Cluster.homogeneous(1, 4), jobs, perfect()
+    )
     assert times_of(patient).start_seconds.tolist() == [0.0, 40.0, 80.0]
 
 

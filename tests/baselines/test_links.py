@@ -37,7 +37,7 @@ def test_transfers_by_hand():
     assert alone.jct.tolist() == pytest.approx([10 * (90 + 526.4 * 0.856)])
     # two rings on the same two servers, one transfer at a time: the second waits for the first
     pair = mix((0, 8, 1, 0), (0, 8, 1, 0))
-    result = simulate_transfers(pair, num_servers=2, adaptive=False, most_transfers=1)
+    result = simulate_transfers(pair, num_servers=2, adaptive=False, max_transfers=1)
     one = 526.4 * 0.856
     assert sorted(result.jct.tolist()) == pytest.approx([90 + one, max(90 + one, 180) + one])
 

@@ -17,15 +17,15 @@ from ringyard.workloads import OnesJobs
 from ringyard.workloads.papers import ONES_TASKS
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
-    blocked_in_parts,
-    blocked_in_whole,
     gpus_by_job,
-    held_by_job,
+    gpus_of_running_jobs,
+    jobs_blocked_as_whole,
+    jobs_blocked_in_parts,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.progress import _tanh, earlier_rows
+from ringyard_baselines.papers.ones.progress import _tanh, earlier_job_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
-from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, fill
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill
 from worlds import elastic, perfect
 
 GPUS, PARENTS = 12, 8
@@ -37,7 +37,7 @@ def search(rng, switch_seconds=0.0):
     limit = rng.integers(1, 9, count)
     left = np.where(rng.random(count) < 0.3, np.nan, rng.uniform(1, 100, count))
     sizes = np.arange(GPUS + 1)
-    jobs = Jobs(
+    jobs = SearchJobs(
         fewest=np.ones(count, dtype=np.int64),
         held=np.zeros(count, dtype=np.int64),
         present_limit=np.minimum(limit, rng.integers(1, 9, count)),
@@ -49,7 +49,7 @@ def search(rng, switch_seconds=0.0):
         padding=rng.permutation(count),
         sequence=np.arange(count),
     )
-    machine = Machine(
+    machine = ClusterGpus(
         np.full(GPUS, FREE), np.repeat(np.arange(3), 4), np.ones(GPUS, dtype=np.int64), 4, switch_seconds
     )
     population = np.full((PARENTS, GPUS), FREE)
@@ -87,7 +87,7 @@ def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
 
 def test_a_switching_cost_keeps_who_runs():
     one = np.array([1, 1])
-    jobs = Jobs(
+    jobs = SearchJobs(
         fewest=one,
         held=np.array([2, 0]),
         present_limit=2 * one,
@@ -100,7 +100,7 @@ def test_a_switching_cost_keeps_who_runs():
         sequence=np.array([0, 1]),
     )
     for seconds, stays in ((0.0, 1), (4.0, 1), (6.0, 0)):  # 10 GPU seconds less, 2 GPUs x seconds more
-        machine = Machine(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
+        machine = ClusterGpus(np.zeros(2, np.int64), np.zeros(2, np.int64), one, 2, seconds)
         population = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
         work, seed = Workspace.empty(4, 2, 2), np.array([5], dtype=np.uint64)
         evolve(population, jobs, machine, 0.0, 0.0, work, seed)
@@ -110,11 +110,11 @@ def test_a_switching_cost_keeps_who_runs():
 def test_the_gate_opens_for_a_whole_schedule_or_for_its_parts():
     held = {0: (0, 1), 1: (2, 3)}
     wanted = {0: (0,), 1: (1, 2, 3), 2: (4,)}
-    assert blocked_in_whole(wanted, held, unripe=True) == {0, 1}  # who starts on free GPUs may
-    assert blocked_in_whole(wanted, held, unripe=False) == set()
-    assert blocked_in_parts(wanted, held, [0]) == {0, 1}  # job 1 wants a GPU of job 0
-    assert blocked_in_parts(wanted, held, [1]) == {1}
-    assert blocked_in_whole({0: (0, 1), 2: (3,)}, held, unripe=True) == {0, 1, 2}
+    assert jobs_blocked_as_whole(wanted, held, unripe=True) == {0, 1}  # who starts on free GPUs may
+    assert jobs_blocked_as_whole(wanted, held, unripe=False) == set()
+    assert jobs_blocked_in_parts(wanted, held, [0]) == {0, 1}  # job 1 wants a GPU of job 0
+    assert jobs_blocked_in_parts(wanted, held, [1]) == {1}
+    assert jobs_blocked_as_whole({0: (0, 1), 2: (3,)}, held, unripe=True) == {0, 1, 2}
 
 
 def running(places):
@@ -142,7 +142,9 @@ def running(places):
 def test_moves_are_elastic(before, after):
     sim = running(before)
     view = sim.view()
-    plan = Deployment(PlacementPlan(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), True)
+    plan = Deployment(
+        PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), True
+    )
     plan.move(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
@@ -154,7 +156,9 @@ def test_moves_are_elastic(before, after):
 def test_moves_that_are_not_elastic_are_restarts():
     sim = running([(0, 1)])
     view = sim.view()
-    plan = Deployment(PlacementPlan(view), held_by_job(view), speed_table(view, BatchRule.PER_GPU), False)
+    plan = Deployment(
+        PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), False
+    )
     plan.move({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)
@@ -222,7 +226,7 @@ def test_an_epoch_is_the_data_set_where_it_is_known():
     epochs = jobs.iterations * jobs.batch_size / samples
     runs = {(float(size), float(one)) for task in ONES_TASKS for size in task.runs for one in task.runs[size]}
     assert set(zip(samples.tolist(), np.round(epochs, 9).tolist(), strict=True)) == runs
-    scheduler = Ones(pack(), epochs="data_set")
+    scheduler = Ones(pack(), epoch_unit="data_set")
     unknown = replace(jobs, dataset_bytes=np.where(np.arange(200) < 100, jobs.dataset_bytes, np.inf))
     scheduler.reset(Cluster.homogeneous(16, 4), unknown, np.random.default_rng(0))
     assert scheduler._epoch_samples[:100].tolist() == samples[:100].tolist()
@@ -230,7 +234,7 @@ def test_an_epoch_is_the_data_set_where_it_is_known():
 
 
 def test_the_predictor_has_seen_the_artifacts_590_epochs():
-    rows = earlier_rows()
+    rows = earlier_job_rows()
     assert rows.shape == (590, 6)
     assert np.isfinite(rows).all()
     assert (rows[:, 2] / rows[:, 5]).max() == pytest.approx(69)  # epochs of the longest

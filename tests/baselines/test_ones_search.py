@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace
 
 
 def held(genome, jobs):
@@ -133,7 +133,7 @@ def drawn(rng):
     speed[:, 3:] *= rng.random(speed[:, 3:].shape) < 0.7
     population = rng.integers(-1, count, (int(rng.integers(2, 7)), gpus))
     present = np.where(up, population[0], FREE)
-    jobs = Jobs(
+    jobs = SearchJobs(
         fewest=fewest,
         held=np.bincount(present[present >= 0], minlength=count),
         present_limit=np.maximum(np.minimum(limit, rng.integers(1, 6, count)), fewest),
@@ -146,7 +146,7 @@ def drawn(rng):
         sequence=rng.permutation(count),
     )
     seconds = float(rng.choice([0.0, 4.0]))
-    return population, jobs, Machine(present, server, up.astype(np.int64), int(widths.max()), seconds)
+    return population, jobs, ClusterGpus(present, server, up.astype(np.int64), int(widths.max()), seconds)
 
 
 def is_in_blocks(genome):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ringyard_baselines.papers.pollux import _weigh
+from ringyard_baselines.papers.pollux import _size_values
 from ringyard_baselines.tools.size_evolution import Choices, evolve
 
 
@@ -100,9 +100,9 @@ def test_what_sizes_are_worth():
         np.array([2, 0]),
     )
     worth, allowed = np.full((2, 6), np.nan), np.zeros((2, 6), np.int32)
-    assert _weigh(speed, place, held, 0.9, 1.0, worth, allowed) == 4
+    assert _size_values(speed, place, held, 0.9, 1.0, worth, allowed) == 4
     assert allowed.tolist() == [[0, 0, 2, 3, 4, 4], [0, 1, 1, 1, 1, 1]]
     nan = np.nan
     np.testing.assert_allclose(worth, [[0, nan, 1, 1.35, 1.8, nan], [0, 1, nan, nan, nan, nan]])
-    _weigh(speed, place, held, 0.9, -1.0, worth, allowed)
+    _size_values(speed, place, held, 0.9, -1.0, worth, allowed)
     np.testing.assert_allclose(worth, [[100, nan, 1, 1 / 1.35, 1 / 1.8, nan], [100, 1, nan, nan, nan, nan]])

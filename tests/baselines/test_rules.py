@@ -17,8 +17,8 @@ from ringyard_baselines.papers.gadget import (
 )
 from ringyard_baselines.papers.gavel import max_min_shares
 from ringyard_baselines.papers.gittins import gittins_index
-from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, fill, reorder
-from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_turn, mean_jct_shared
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill, reorder
+from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_sequence, mean_jct_shared
 from ringyard_baselines.papers.synergy import best_demand
 from ringyard_baselines.papers.themis import finish_time_fairness
 from ringyard_baselines.tools.predictions import _curve_end
@@ -80,10 +80,10 @@ def test_synergy_demand_is_where_the_curve_flattens():
 def test_sjf_bsbf_formulas_are_mean_completion_times():
     # both 10 s, slowed 1.5 times: together both end at 15; in turn at 10 and 20
     assert mean_jct_shared(10, 10, 1.5, 1.5) == pytest.approx(15.0)
-    assert mean_jct_in_turn(10, 10) == pytest.approx(15.0)
+    assert mean_jct_in_sequence(10, 10) == pytest.approx(15.0)
     # 10 s beside 100 s, no slowdown: 10 and 100; in turn 110 and 100
     assert mean_jct_shared(10, 100, 1.0, 1.0) == pytest.approx(55.0)
-    assert mean_jct_in_turn(10, 100) == pytest.approx(105.0)
+    assert mean_jct_in_sequence(10, 100) == pytest.approx(105.0)
     # the new job is the longer: 40 s at 2x beside 10 s at 1.2x: b ends at 12, a has done 6 of 40, ends at 46
     assert mean_jct_shared(40, 10, 2.0, 1.2) == pytest.approx((12 + 46) / 2)
 
@@ -155,7 +155,7 @@ def pad(start, order, limits, allowed=None, low=None):
     genes = genome(start)
     sizes = np.arange(gpus + 1)
     bounds = np.array(limits, dtype=np.int64)
-    known = Jobs(
+    known = SearchJobs(
         fewest=np.array(low or [1] * jobs),
         held=np.zeros(jobs, dtype=np.int64),
         present_limit=bounds,
@@ -186,7 +186,7 @@ def reordered(start, present, servers=1):
     for g in range(gpus - 1, -1, -1):
         if now[g] >= 0:
             where[now[g]] = g
-    machine = Machine(
+    machine = ClusterGpus(
         present=now,
         server=np.repeat(np.arange(servers), gpus // servers),
         up=np.ones(gpus, dtype=np.int64),

@@ -27,7 +27,7 @@ def test_gandiva_packs_while_it_pays():
     cluster = Cluster.homogeneous(1, 1, gpu_type="v100", jobs_per_gpu=2)
     performance = composed(1e9, 40e9, interference=sensitivity_pressure())
     together = simulated(Gandiva(pack(), 50.0), cluster, jobs, performance)
-    in_turn = simulated(Gandiva(pack(), 50.0, threshold=2.0), cluster, jobs, performance)
+    in_turn = simulated(Gandiva(pack(), 50.0, packing_threshold=2.0), cluster, jobs, performance)
     assert together.metrics().makespan < in_turn.metrics().makespan == pytest.approx(2000.0, rel=0.02)
 
 
@@ -76,7 +76,7 @@ def test_burst_sharing_keeps_the_foreground_within_its_limit():
     for limit, start in ((1.0, 1000.0), (5.0, 0.0)):
         cluster, jobs, performance = neighbours("resnet50_imagenet", "a3c_pong", gpus=2)
         jobs = replace(jobs, num_gpus=np.array([2, 1]), min_gpus=np.array([2, 1]), max_gpus=np.array([2, 1]))
-        found = times_of(simulated(BurstSharing(pack(), most_slowdown=limit), cluster, jobs, performance))
+        found = times_of(simulated(BurstSharing(pack(), max_slowdown=limit), cluster, jobs, performance))
         assert found.start_seconds[1] == pytest.approx(start)
 
 
@@ -103,7 +103,7 @@ def test_interference_aware_chooses_the_mildest_neighbour():
     cluster, jobs, performance = neighbours(*names)
     cluster = Cluster.homogeneous(2, 1, gpu_type="v100", jobs_per_gpu=2)
     sim = arrived(cluster, jobs, performance)
-    scheduler = InterferenceAware(share(), least_speed=0.0)
+    scheduler = InterferenceAware(share(), min_speed=0.0)
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
     sim.apply(scheduler.decide(sim.view()))
     harm = [sum(excesses(cluster, jobs, performance, 2, other)) for other in (0, 1)]
@@ -113,8 +113,8 @@ def test_interference_aware_chooses_the_mildest_neighbour():
 def test_nlwp_weighs_interference_against_communication():
     # server 0: two shared GPUs; server 1: a free and a shared one; server 2: a free one
     losses, server = np.array([0.2, 0.3, 0.0, 0.6, 0.0]), np.array([0, 0, 1, 1, 2])
-    for communication, gpus in ((0.1, {2, 4}), (0.2, {2, 4}), (0.3, {0, 1})):
-        found = place_tasks(losses, server, [0, 1, 2], 2, communication)
+    for communication_cost, gpus in ((0.1, {2, 4}), (0.2, {2, 4}), (0.3, {0, 1})):
+        found = place_tasks(losses, server, [0, 1, 2], 2, communication_cost)
         assert set(found) == gpus  # means: 0 + communication; (0.2 + 0.3) / 2; (0 + 0.6) / 2
     assert set(place_tasks(losses, server, [0, 1], 2, 0.01)) == {0, 2}  # server 2 was not named
     assert set(place_tasks(losses, server, [0, 1, 2], 4, 0.01)) == {0, 1, 2, 4}

@@ -8,17 +8,17 @@ import pytest
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import SchedulerError
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta_and_kappa, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.comparators import bisect_theta
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     SJF_BCO,
-    Batch,
-    Search,
-    Task,
-    empty_plan,
+    PlannedJobs,
+    PlanningProblem,
+    SearchSettings,
+    empty_gpu_plan,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
-from ringyard_baselines.papers.sjf_bco.planning import search
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco, sjf_bco_comparator
 from ringyard_baselines.scheduler import run
 
@@ -36,18 +36,18 @@ def test_no_plan_ends_after_the_horizon(rule):
     sim = Simulator(Cluster((1,)), JobTable.from_columns([0.0] * 3, [1] * 3, [10.0] * 3), ideal())
     sim.advance()
     view, rows = sim.view(), np.arange(3)
-    batch = Batch(rows, view.records(rows), np.full(3, 2.5), np.zeros((3, 1)))
+    batch = PlannedJobs(rows, view.records(rows), np.full(3, 2.5), np.zeros((3, 1)))
     ends = {}
     for horizon in (20.0, 40.0):
-        tried = Search(rule, np.array([1]), 1.0, False, horizon, 0.01)
-        plan = empty_plan(np.ones(3, dtype=np.int64))
-        task = Task(batch, np.zeros(1), tried, view.physics)
+        tried = SearchSettings(rule, np.array([1]), 1.0, False, horizon, 0.01)
+        plan = empty_gpu_plan(np.ones(3, dtype=np.int64))
+        task = PlanningProblem(batch, np.zeros(1), tried, view.physics)
         if rule == SJF_BCO:
-            ends[horizon] = bisect(
+            ends[horizon] = bisect_theta_and_kappa(
                 empty_trials(empty_planner_state(sim.cluster, num_rows(task)), task, plan)
             )[0]
         else:
-            ends[horizon] = search(empty_planner_state(sim.cluster, 1), plan, task)[0]
+            ends[horizon] = bisect_theta(empty_planner_state(sim.cluster, 1), plan, task)[0]
     assert ends == {20.0: np.inf, 40.0: 30.0}
 
 
@@ -58,7 +58,11 @@ def test_who_waits_for_free_gpus_does_not_queue():
         starts[queues] = set()
         for seed in range(12):
             sim = Simulator(Cluster((3,)), JobTable.from_columns([0.0, 0.0], [2, 1], [10.0, 4.0]), ideal())
-            run(sim, sjf_bco_comparator("sjf_bco_rand", queues=queues), np.random.default_rng(seed))
+            run(
+                sim,
+                sjf_bco_comparator("sjf_bco_rand", queue_on_busy_gpus=queues),
+                np.random.default_rng(seed),
+            )
             starts[queues].add(float(sim.state.jobs["first_start_seconds"][0, 1]))
     assert starts == {False: {0.0}, True: {0.0, 10.0}}
 

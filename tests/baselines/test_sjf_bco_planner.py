@@ -8,8 +8,14 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.plan import SJF_BCO, Batch, Search, Task, empty_plan
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta_and_kappa, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.plan import (
+    SJF_BCO,
+    PlannedJobs,
+    PlanningProblem,
+    SearchSettings,
+    empty_gpu_plan,
+)
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
 from ringyard_baselines.scheduler import run
@@ -29,12 +35,12 @@ class Trial:
     def __init__(self, servers, task, theta, kappa, limit):
         self.servers, self.theta, self.task = servers, theta, task
         self.load, self.free_at = task.busy_seconds.copy(), task.busy_seconds.copy()
-        self.time, self.last = 0.0, 0.0
+        self.time, self.makespan = 0.0, 0.0
         self.rings, self.starts, self.gpus = [], [], []
         for i, demand in enumerate(task.batch.records["num_gpus"].tolist()):
             chosen = self.choose(task.batch.estimates[i], demand, demand > kappa)
             if chosen is None or self.occupy(i, chosen) > limit:
-                self.last = np.inf
+                self.makespan = np.inf
                 return
 
     def choose(self, estimate, demand, is_large):
@@ -56,7 +62,7 @@ class Trial:
         loads = [self.load[self.servers == s].tolist() for s in ids]
         ranked = sorted(ids, key=lambda s: (sum(loads[s]) / len(loads[s]), s))
         held = np.cumsum([len(loads[s]) for s in ranked])
-        return ranked[: int((held < self.task.search.over_provision * demand).sum()) + 1]
+        return ranked[: int((held < self.task.settings.over_provision * demand).sum()) + 1]
 
     def occupy(self, i, gpus):
         """The job's exit by eq. 8, with the links as planned at its start."""
@@ -71,23 +77,23 @@ class Trial:
             self.rings.append(Ring(servers, end))
         self.load[gpus] += batch.estimates[i]
         self.free_at[gpus] = end
-        self.last = max(self.last, end)
+        self.makespan = max(self.makespan, end)
         self.starts.append(self.time)
         self.gpus.append(sorted(gpus.tolist()))
-        return self.last
+        return self.makespan
 
 
 def bisection(servers, task):
     """(makespan, theta, kappa) of the best trial, and the trial."""
-    search, left, right = task.search, 0.0, task.search.horizon
+    search, left, right = task.settings, 0.0, task.settings.horizon
     best, chosen = np.inf, None
     theta = right / 2.0
     while True:
         found = np.inf
         for kappa in search.kappas.tolist():
             trial = Trial(servers, task, theta, kappa, min(search.horizon, best))
-            if trial.last < found:
-                found, chosen = trial.last, (theta, kappa)
+            if trial.makespan < found:
+                found, chosen = trial.makespan, (theta, kappa)
         if found < np.inf:
             best, right = found, theta
         else:
@@ -116,9 +122,13 @@ def drawn(rng):
     horizon = float(rng.choice([0.5, 1.0, 2.0])) * (
         busy.max() + (estimates * demands).sum() / cluster.num_gpus + 5.0
     )
-    search = Search(SJF_BCO, kappas, float(rng.choice([1.0, 1.5, 3.0])), False, horizon, 1e-3 * horizon)
-    task = Task(Batch(rows, records, estimates, np.zeros((count, 1))), busy, search, view.physics)
-    return cluster, task, empty_plan(demands.astype(np.int64))
+    search = SearchSettings(
+        SJF_BCO, kappas, float(rng.choice([1.0, 1.5, 3.0])), False, horizon, 1e-3 * horizon
+    )
+    task = PlanningProblem(
+        PlannedJobs(rows, records, estimates, np.zeros((count, 1))), busy, search, view.physics
+    )
+    return cluster, task, empty_gpu_plan(demands.astype(np.int64))
 
 
 def test_plans_are_those_of_the_plain_algorithm(rng):
@@ -126,7 +136,7 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
     for _ in range(60):
         cluster, task, plan = drawn(rng)
         planner = empty_planner_state(cluster, num_rows(task))
-        makespan, theta, kappa = bisect(empty_trials(planner, task, plan))
+        makespan, theta, kappa = bisect_theta_and_kappa(empty_trials(planner, task, plan))
         best, best_theta, best_kappa, trial = bisection(cluster.server_of_gpu, task)
         assert makespan == best
         if trial is None:

@@ -188,7 +188,7 @@ def test_nothing_of_the_future_is_known(rng):
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
     assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
-    knows = SurvivalEstimate(drawn_network(1)).takes
+    knows = SurvivalEstimate(drawn_network(1)).observability
     assert knows == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
     check_reads(survival._by_hazard, knows, "the estimate")
 
@@ -226,8 +226,8 @@ def test_networks_of_other_shapes_are_refused():
     network = drawn_network(0)
     with pytest.raises(ConfigurationError, match=r"the hazard network has .*'mean': \(3,\).*; expected"):
         SurvivalEstimate({**network, "mean": np.zeros(3)})
-    with pytest.raises(ConfigurationError, match=r"stay is 0.*; expected"):
-        LeastEstimated(consolidate(), SurvivalEstimate(network), stay=0)
+    with pytest.raises(ConfigurationError, match=r"running_factor is 0.*; expected"):
+        LeastEstimated(consolidate(), SurvivalEstimate(network), running_factor=0)
     with pytest.raises(ConfigurationError, match="no finite numbers"):
         SurvivalEstimate({**network, "mean": np.full(FEATURES, np.nan)})
 

@@ -7,10 +7,17 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, Simulator
-from ringyard.allocator import Allocator, Estimate, EstimateLeft, Rates, empty_plan, put_rates
-from ringyard.allocator.beside import seconds_as, with_cores
-from ringyard.allocator.dealing import deal_cores
-from ringyard.allocator.sizes import choose_sizes, weigh
+from ringyard.allocator import (
+    Allocator,
+    Estimate,
+    EstimateSecondsLeft,
+    JobUtilities,
+    empty_allocation_plan,
+    write_utilities,
+)
+from ringyard.allocator.core_allocation import divide_cores
+from ringyard.allocator.target_sizes import set_target_gpus, set_weights
+from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
 from ringyard.compiled import FloatMatrix, FloatVector, fills
 from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
@@ -57,12 +64,12 @@ def test_gpus_go_where_they_add_most():
         sim.state.jobs["max_gpus"] = gpus
         gains = np.sort(rng.uniform(0.1, 1.0, (count, gpus)), axis=1)[:, ::-1]
         worth = np.pad(np.cumsum(gains, axis=1), ((0, 0), (1, 0)))
-        plan = empty_plan(sim.state, gpus)
-        put_rates(plan, 0, Rates(worth, np.ones_like(worth), np.ones(count)))
-        rules = Allocator().rules
-        weigh(sim.state, 0, plan, rules)
-        choose_sizes(sim.state, 0, plan, rules)
-        weight, target = plan.weight[0], plan.target[0]
+        plan = empty_allocation_plan(sim.state, gpus)
+        write_utilities(plan, 0, JobUtilities(worth, np.ones_like(worth), np.ones(count)))
+        config = Allocator().config
+        set_weights(sim.state, 0, plan, config)
+        set_target_gpus(sim.state, 0, plan, config)
+        weight, target = plan.weight[0], plan.target_gpus[0]
         divisions = (one for one in itertools.product(range(gpus + 1), repeat=count) if sum(one) <= gpus)
         best = max(sum(weight[j] * worth[j, k] for j, k in enumerate(one)) for one in divisions)
         assert sum(weight[j] * worth[j, target[j]] for j in range(count)) == pytest.approx(best)
@@ -122,7 +129,7 @@ def test_jobs_that_restart_dearly_are_not_thrown_about():
 def test_a_stop_that_costs_more_than_it_saves_is_not_made(price, stops):
     """100 s left, and a restart of 90; a job of 50 s comes, for which the other would wait and restart."""
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([4, 4], [200, 50], [0, 100]), 90.0)
-    scheduler = ready(sim, allocator(stop_price=price))
+    scheduler = ready(sim, allocator(preemption_price=price))
     while not sim.done:
         decide(sim, scheduler)
         sim.advance()
@@ -131,7 +138,7 @@ def test_a_stop_that_costs_more_than_it_saves_is_not_made(price, stops):
 
 def test_a_stop_that_saves_more_than_it_costs_is_made():
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([4, 4], [2000, 50], [0, 100]), 90.0)
-    scheduler = ready(sim, allocator(stop_price=1.0))
+    scheduler = ready(sim, allocator(preemption_price=1.0))
     while not sim.done:
         decide(sim, scheduler)
         sim.advance()
@@ -144,7 +151,7 @@ def test_who_has_less_left_than_a_move_takes_does_not_make_room(price, moved):
     sim = simulated(
         Cluster.homogeneous(2, 4), jobs_of([3, 3, 1, 1, 4], [1, 1, 900, 900, 50], [0, 0, 0, 0, 5]), 950.0
     )
-    scheduler = ready(sim, allocator(stop_price=price))
+    scheduler = ready(sim, allocator(preemption_price=price))
     while sim.now < 5:
         decide(sim, scheduler)
         sim.advance()
@@ -152,8 +159,8 @@ def test_who_has_less_left_than_a_move_takes_does_not_make_room(price, moved):
     assert sim.state.jobs["num_preemptions"][0, :-1].sum() == moved
 
 
-@fills(EstimateLeft)
-def _nonsense(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+@fills(EstimateSecondsLeft)
+def _nonsense(state: State, b: int, config: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     out[:] = np.nan
 
 
@@ -199,8 +206,8 @@ def busy_server(rng, cores_seconds):
     cores = rng.multinomial(6, [1 / 3] * 3) + 1
     sim.apply([Allocation(j, (j,), cores_per_worker=int(cores[j])) for j in range(3)])
     sim.advance()
-    plan = empty_plan(sim.state, 1)
-    plan.left[0, :3], plan.weight[0, :3] = rng.uniform(50, 500, 3), rng.uniform(0.1, 1.0, 3)
+    plan = empty_allocation_plan(sim.state, 1)
+    plan.seconds_left[0, :3], plan.weight[0, :3] = rng.uniform(50, 500, 3), rng.uniform(0.1, 1.0, 3)
     return sim, plan
 
 
@@ -208,12 +215,12 @@ def cores_worth(sim, plan, price):
     """{cores of each job: weighted speeds, less what changes cost} of every division of the cores."""
     jobs, physics = sim.state.jobs[0], sim.performance.physics
     held = jobs["cores_per_worker"][:3].tolist()
-    cost = price * jobs["cores_seconds"][:3] / plan.left[0, :3]
+    cost = price * jobs["cores_seconds"][:3] / plan.seconds_left[0, :3]
     speeds = np.zeros((3, 11))
     for j in range(3):
         jobs[-1] = jobs[j]
         for cores in range(1, 11):
-            seconds = seconds_as(sim.state, 0, j, with_cores(current_shape(jobs[j]), cores), physics)
+            seconds = seconds_in_shape(sim.state, 0, j, with_cores(current_shape(jobs[j]), cores), physics)
             worth = jobs["isolated_iteration_seconds"][j] / seconds - cost[j] * (cores != held[j])
             speeds[j, cores] = plan.weight[0, j] * worth
     divisions = (one for one in itertools.product(range(1, 11), repeat=3) if sum(one) <= 12)
@@ -223,19 +230,19 @@ def cores_worth(sim, plan, price):
 @pytest.mark.parametrize("cores_seconds", [0.0, 10.0])
 def test_cores_change_where_that_is_worth_the_pause(cores_seconds):
     """Against every division of the cores: nearly the best, never worse than none, the best if it is free."""
-    rules = Allocator().rules
+    config = Allocator().config
     for seed in range(20):
         sim, plan = busy_server(np.random.default_rng(seed), cores_seconds)
         held = sim.state.jobs["cores_per_worker"][0, :3]
         before = tuple(held.tolist())
-        worths = cores_worth(sim, plan, rules.resize_price)
-        deal_cores(sim.state, 0, 0, plan, rules, sim.performance.physics)
+        worths = cores_worth(sim, plan, config.resize_price)
+        divide_cores(sim.state, 0, 0, plan, config, sim.performance.physics)
         most = max(worths.values())
         missed = 0.0 if cores_seconds == 0.0 else 0.05 * (most - worths[before])
         assert worths[tuple(held.tolist())] >= most - missed - 1e-12
         sim, plan = busy_server(np.random.default_rng(seed), cores_seconds)
-        plan.left[0, :3] = 1.0  # ends before a pause could be worth it
-        deal_cores(sim.state, 0, 0, plan, rules, sim.performance.physics)
+        plan.seconds_left[0, :3] = 1.0  # ends before a pause could be worth it
+        divide_cores(sim.state, 0, 0, plan, config, sim.performance.physics)
         stays = tuple(sim.state.jobs["cores_per_worker"][0, :3].tolist()) == before
         assert stays == (cores_seconds > 0.0 or worths[before] == most)
 

@@ -385,4 +385,4 @@ def test_large_workloads_are_not_made_ahead():
     env.reset(seed=0)
     env.reset()
     assert env.batch.workload_cache.prefetch_size == 0
-    assert len(env.batch.workload_cache.rates) == 2
+    assert len(env.batch.workload_cache.utilities) == 2

@@ -334,7 +334,7 @@ def test_placement_rules_say_what_they_take():
         PlacementRule(_find_by_truth, "true")
     assert fifo_backfill(pack()).total_observability == Observability.NOTHING
     assert fifo_backfill(lwf(1)).total_observability == Observability.PREDICTIONS
-    assert Actions(templates=(pack(), lwf(1))).takes == Observability.PREDICTIONS
+    assert Actions(templates=(pack(), lwf(1))).observability == Observability.PREDICTIONS
 
 
 def test_only_families_and_the_loop_reach_behind_the_view():

@@ -34,7 +34,7 @@ ACTIONS = Actions(num_waiting=5, num_running=7)
 
 
 def is_for_scores(observation):
-    return any(block.each == ItemAxis.LIVE for block in observation.blocks)
+    return any(block.axis == ItemAxis.LIVE for block in observation.blocks)
 
 
 def actions_of(observation):

@@ -102,7 +102,7 @@ def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
     assert registration.experiment_ids()["ringyard/Mine-v0"] == "mine"
-    assert "mine" in selection.benchmarks()
+    assert "mine" in selection.benchmark_experiments()
     mine, sharing = experiment("mine"), experiment("sharing")
     assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")
     assert mine.cluster == sharing.cluster

@@ -17,7 +17,7 @@ from ringyard.rendering.chart import Chart, require_video, save_gantt, save_vide
 from ringyard.rendering.history import bars_of, history_of, rings_of
 from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import simulator
+from ringyard_agents.evaluation.evaluate import make_simulator
 
 SIZE = (720, 1280, 3)
 
@@ -96,7 +96,7 @@ def full():
     config = composed("compare", "experiment=full")
     world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     scheduler = leaf("scheduler", "srtf")
-    sim = simulator(world, 0, 3, None, segment_rows=4096)
+    sim = make_simulator(world, 0, 3, None, segment_rows=4096)
     scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     play(sim, scheduler, 250)
     running = sim.state.running[0, : sim.state.clusters[0]["num_running"]].tolist()

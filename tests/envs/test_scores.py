@@ -233,20 +233,20 @@ def test_rounds_are_the_only_decisions():
 
 def test_what_is_known_of_speeds_is_kept_and_grows():
     setting = scored("quickstart")
-    tables = ClusterBatch(setting, 1).workload_cache.rates_of  # sizes differ from table to table
+    tables = ClusterBatch(setting, 1).workload_cache.utilities_of  # sizes differ from table to table
     alone = [play(batch_of(setting, (entry,)), constant(0.0))[0] for entry in range(4)]
     batch = batch_of(setting, (0, 0))
     widths = []
     for entry in range(4):
         batch.reset(np.array([0, 1]), np.array([entry, 3 - entry]))
-        widths.append(batch.workload_cache.rates[entry].worth.shape[1])
-        longest = max(rates.worth.shape[1] for rates in batch.workload_cache.rates.values())
-        assert batch.episode.plan.worth.shape[2] == longest
+        widths.append(batch.workload_cache.utilities[entry].utility.shape[1])
+        longest = max(utilities.utility.shape[1] for utilities in batch.workload_cache.utilities.values())
+        assert batch.episode.plan.utility.shape[2] == longest
         ends = play(batch, constant(0.0))
         assert np.array_equal(ends, [alone[entry], alone[3 - entry]])
     assert len(set(widths)) > 1
     records = batch.workload_cache.rows.records[0, : batch.workload_cache.rows.num_jobs[0]]
-    assert np.array_equal(tables(records).worth, batch.workload_cache.rates[0].worth)
+    assert np.array_equal(tables(records).utility, batch.workload_cache.utilities[0].utility)
 
 
 @pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
@@ -357,7 +357,7 @@ def test_presets_take_parts_that_there_are():
 
 def test_the_memory_of_speeds_is_known_before_it_is_taken(monkeypatch):
     batch = batch_of(scored("elastic"), range(4))
-    arrays = [one for rates in batch.workload_cache.rates.values() for one in rates]
+    arrays = [one for utilities in batch.workload_cache.utilities.values() for one in utilities]
     for holder in (batch.state, batch.episode, batch.episode.plan, batch._out, batch.workload_cache.rows):
         arrays += [one for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)

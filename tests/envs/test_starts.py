@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from ringyard import Cluster, Simulator
-from ringyard.allocator import Allocator, Starts
+from ringyard.allocator import Allocator, StartOnly
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import Scores
@@ -28,7 +28,7 @@ def test_scores_of_zero_start_the_smallest_work_first(name, rule):
     world = experiment(name)
     table = ClusterBatch(replace(world, num_workloads=1), 1).workload_cache.table(0)
     ends = []
-    for scheduler in (AllocatingScheduler(Allocator(starts=Starts(rule()))), smallest_work(rule())):
+    for scheduler in (AllocatingScheduler(Allocator(start_only=StartOnly(rule()))), smallest_work(rule())):
         sim = Simulator(world.cluster, table, world.performance, world.restart, failures=world.failures)
         run(sim, scheduler, np.random.default_rng(0))
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
@@ -45,7 +45,7 @@ def batch_of(gpus, submit, starts):
         experiment("contention"),
         cluster=sim.cluster,
         performance=sim.performance,
-        actions=Scores(num_jobs=count, allocator=Allocator(starts=starts)),
+        actions=Scores(num_jobs=count, allocator=Allocator(start_only=starts)),
         observation=live_jobs(),
         num_workloads=1,
     )
@@ -71,11 +71,11 @@ GPUS, SUBMIT = [3, 4, 1], [0.0, 1.0, 1.0]
 @pytest.mark.parametrize(
     ("starts", "scores", "expected"),
     [
-        (Starts(), [0, 1, -1], [0, 101, 1]),  # what fits starts beside what runs
-        (Starts(strict=True), [0, 1, -1], [0, 100, 200]),  # the large one's turn: nobody passes it
-        (Starts(strict=True), [0, -1, 1], [0, 101, 1]),
-        (Starts(hold=-0.5), [0, 0, -1], [0, 100, 200]),  # it would fit, and waits until nothing runs
-        (Starts(hold=-0.5), [-1, -1, -0.4], [0, 101, 1]),
+        (StartOnly(), [0, 1, -1], [0, 101, 1]),  # what fits starts beside what runs
+        (StartOnly(strict=True), [0, 1, -1], [0, 100, 200]),  # the large one's turn: nobody passes it
+        (StartOnly(strict=True), [0, -1, 1], [0, 101, 1]),
+        (StartOnly(min_score=-0.5), [0, 0, -1], [0, 100, 200]),  # it would fit, and waits until nothing runs
+        (StartOnly(min_score=-0.5), [-1, -1, -0.4], [0, 101, 1]),
     ],
 )
 def test_who_starts_when(starts, scores, expected):
@@ -85,7 +85,7 @@ def test_who_starts_when(starts, scores, expected):
 def test_what_runs_stays():
     """However scores change, nobody is stopped, moved or resized."""
     world = experiment("elastic", action="scores", observation="live_jobs")
-    actions = Scores(allocator=Allocator(starts=Starts()))
+    actions = Scores(allocator=Allocator(start_only=StartOnly()))
     batch = ClusterBatch(replace(world, actions=actions, num_workloads=2), 2)
     batch.reset(np.arange(2), np.arange(2))
     draw = np.random.default_rng(3)
@@ -171,7 +171,7 @@ def test_a_job_larger_than_a_server_is_placed_as_by_consolidate():
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(ConfigurationError, match=r"action\.allocator\.starts\.hold is -2"):
-        Starts(hold=-2.0)
+    with pytest.raises(ConfigurationError, match=r"action\.allocator\.start_only\.min_score is -2"):
+        StartOnly(min_score=-2.0)
     with pytest.raises(ConfigurationError, match=r"placement.imbalance"):
         least_fragmenting(imbalance=-1.0)

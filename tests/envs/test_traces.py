@@ -18,7 +18,7 @@ from ringyard.state.records import JobOutcome
 from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
 from ringyard.workloads.sources import check_trace
 from ringyard_agents.evaluation.results_frame import jobs_frame
-from ringyard_agents.report.tenants import by_tenant
+from ringyard_agents.report.tenants import tenant_frame
 from ringyard_baselines.scheduler import Scheduler, run
 
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
@@ -369,7 +369,7 @@ def test_schedulers_see_tenants_and_metrics_tell_them_apart(rng):
         expected[users[row]].append((now + seconds, now, (now + seconds) / seconds, seconds))
         now += seconds
     frame = jobs_frame("turns", 0, times)
-    by_user = by_tenant(frame, "user")
+    by_user = tenant_frame(frame, "user")
     found = {one.tenant: one for one in by_user.itertuples()}
     assert set(found) == set(expected)
     for tenant, rows in expected.items():
@@ -378,7 +378,7 @@ def test_schedulers_see_tenants_and_metrics_tell_them_apart(rng):
         assert (one.jobs, means) == (len(rows), pytest.approx(np.mean(rows, axis=0)[:3]))
         assert one.gpu_seconds == pytest.approx(sum(row[3] for row in rows))
     assert by_user["tenant"].tolist() == ["a", "b", ""]
-    assert by_tenant(frame, "vc")["tenant"].tolist() == ["v"]
+    assert tenant_frame(frame, "vc")["tenant"].tolist() == ["v"]
 
 
 def test_reports_say_who_is_in_a_file(tmp_path):

@@ -204,7 +204,7 @@ def test_what_was_needed_longest_ago_makes_way(monkeypatch):
     cache.prefetch(np.arange(9))
     rows = cache.rows_of(np.array([0, 8]))  # beside those two there is room for two that are needed soon
     assert rows[0] == first[0]
-    assert set(cache.rates) == {0, 8, 4, 5}
+    assert set(cache.utilities) == {0, 8, 4, 5}
     assert len(set(cache.rows_of(np.array([0, 8, 4, 5])).tolist())) == 4
     for kept in (cache, pickle.loads(pickle.dumps(cache)), copy.deepcopy(cache)):
         for entry, row in zip((0, 8, 4, 5), kept.rows_of(np.array([0, 8, 4, 5])), strict=True):
@@ -213,7 +213,7 @@ def test_what_was_needed_longest_ago_makes_way(monkeypatch):
             assert np.array_equal(
                 kept.rows.records["submit_seconds"][row, : len(table)], table.submit_seconds
             )
-            assert len(kept.rates[entry].worth) == len(table)
+            assert len(kept.utilities[entry].utility) == len(table)
 
 
 def test_an_episode_does_not_depend_on_what_was_made_with_it():

@@ -7,7 +7,7 @@ from conftest import names
 from ringyard.config_folder import config_folder
 from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.selection import ComparisonRequest
-from ringyard_agents.evaluation.tuned_configs import alternatives, read_best
+from ringyard_agents.evaluation.tuned_configs import alternatives, read_tuned
 from tools.zoo.competitors import competitors
 from tools.zoo.judging import race_of
 from tools.zoo.recipes import World
@@ -100,5 +100,5 @@ def test_who_is_of_another_class_at_its_best_takes_the_best_with_which_it_is_not
 
 @pytest.mark.parametrize("name", names("tuned"))
 def test_what_is_kept_beside_the_best_is_what_may_compete(name):
-    for best in read_best(name).values():
+    for best in read_tuned(name).values():
         assert alternatives(best) == best.others

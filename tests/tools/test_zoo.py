@@ -15,8 +15,8 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement
-from ringyard_agents.evaluation.evaluate import evaluate
-from ringyard_agents.evaluation.tuned_configs import read_best
+from ringyard_agents.evaluation.evaluate import run_task
+from ringyard_agents.evaluation.tuned_configs import read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import parts_of, read_agent
 from ringyard_agents.shipped_agents import shipped_agents
@@ -75,13 +75,13 @@ def test_an_agent_is_as_good_as_its_record_says(name, world, composing, tmp_path
     go_where_traces_are(name, tmp_path, monkeypatch)
     recorded, label = RECORDS[name]["check"][world.label], f"zoo:{name}"
     tasks = race_of(world, {label: label}, len(recorded)).tasks
-    found = [evaluate(task).metrics.mean_jct for task in tasks if task.label == label]
+    found = [run_task(task).metrics.mean_jct for task in tasks if task.label == label]
     assert found == pytest.approx(recorded, rel=1e-6)
     assert len(found) >= 2
 
 
 #: settings that came after the agents that ship were made, with values at which all is as it was
-LATER = {"action": {"type_scores": [], "allocator": {"stop_price": 0.0}}}
+LATER = {"action": {"type_scores": [], "allocator": {"preemption_price": 0.0}}}
 
 
 def completed(settings, later):
@@ -105,7 +105,7 @@ def test_a_recipe_can_be_followed(name, composing):
     for world in (*recipe.worlds, *recipe.elsewhere):
         compose("compare", list(world.overrides))
         named = [one for one in world.references if isinstance(one, str) and one != "all"]
-        assert {one for one in named if accepts_placement(one)} <= read_best(world.best).keys()
+        assert {one for one in named if accepts_placement(one)} <= read_tuned(world.best).keys()
 
 
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
@@ -125,7 +125,7 @@ def test_whoever_an_agent_is_held_against_is_at_its_best(name, world, composing,
         SchedulerEntry.read(one).name for one in (*world.references, *world.rules) if not isinstance(one, str)
     }
     usual = {one.name for one in entries if accepts_placement(one.name)} - chosen
-    assert usual <= read_best(world.best).keys()
+    assert usual <= read_tuned(world.best).keys()
 
 
 def test_the_page_is_what_the_records_say():

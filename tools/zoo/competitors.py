@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 
 from ringyard_agents.config.compose import SchedulerEntry, scheduler_config, scheduler_names, to_plain
-from ringyard_agents.evaluation.selection import SEED_OFFSET, ComparisonRequest, supported_schedulers
+from ringyard_agents.evaluation.selection import (
+    COMPARISON_SEED_OFFSET,
+    ComparisonRequest,
+    supported_schedulers,
+)
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    at_best,
-    built,
-    class_of,
-    names_configuration,
-    read_best,
+    TunedScheduler,
+    build_scheduler,
+    capability_class,
+    has_explicit_config,
+    read_tuned,
+    with_tuned_options,
 )
 
 
@@ -31,24 +35,24 @@ def competitors(rule: SchedulerEntry, request: ComparisonRequest) -> list[Schedu
     """
     [world] = request.worlds().values()
     name = request.best_name(world)
-    best = {} if name is None else read_best(name)
-    [at_its_best] = at_best({rule.label: rule}, best).values()
-    sees_durations, only_starts = class_of(built(at_its_best))
+    best = {} if name is None else read_tuned(name)
+    [at_its_best] = with_tuned_options({rule.label: rule}, best).values()
+    sees_durations, only_starts = capability_class(build_scheduler(at_its_best))
 
     def competes(entry: SchedulerEntry) -> bool:
-        scheduler = built(entry)
-        sees, starts_only = class_of(scheduler)
+        scheduler = build_scheduler(entry)
+        sees, starts_only = capability_class(scheduler)
         return scheduler.published and (sees_durations or not sees) and (starts_only or not only_starts)
 
     tried = {one: _tried(one, best) for one in scheduler_names()}
     at_their_best = {one: to_plain(scheduler_config(entries[0])) for one, entries in tried.items()}
-    fit, _ = supported_schedulers(at_their_best, world, request.seed + SEED_OFFSET)
+    fit, _ = supported_schedulers(at_their_best, world, request.seed + COMPARISON_SEED_OFFSET)
     found = (next(filter(competes, tried[one]), None) for one in fit)
     return [one for one in found if one is not None]
 
 
-def _tried(name: str, best: Mapping[str, Best]) -> list[SchedulerEntry]:
+def _tried(name: str, best: Mapping[str, TunedScheduler]) -> list[SchedulerEntry]:
     """What was tried with a scheduler, the best first; one that was not tuned is as its yaml says."""
     if name not in best:
         return [SchedulerEntry.read(name)]
-    return [best[name].entry, *(one.entry for one in best[name].others if names_configuration(one.entry))]
+    return [best[name].entry, *(one.entry for one in best[name].others if has_explicit_config(one.entry))]

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, SchedulerError
 from ringyard_agents.config.compose import SchedulerEntry
-from ringyard_agents.evaluation.compare import Comparison, comparisons
-from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.evaluation.compare import Comparison, plan_comparisons
+from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import runs_frame
@@ -54,7 +54,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparis
     config.best, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
-    [race] = comparisons(ComparisonRequest.read(config)).values()
+    [race] = plan_comparisons(ComparisonRequest.read(config)).values()
     return race
 
 
@@ -98,11 +98,11 @@ def require_judges(recipe: Recipe) -> None:
             )
         rule = _rule_label(world, list(schedulers))
         shown = "all" in world.references or world.rules[0] in world.references
-        if build(schedulers[rule]).published and not shown:
+        if build_object(schedulers[rule]).published and not shown:
             raise ConfigurationError(
                 f"{where}: rules has {rule}, which is published; expected it among references, too"
             )
-        if not any(build(one).published for one in schedulers.values()):
+        if not any(build_object(one).published for one in schedulers.values()):
             raise ConfigurationError(
                 f"{where}: references is {list(world.references)}; expected a published scheduler among them"
             )

@@ -32,7 +32,7 @@ experiment=full restart.seconds=300 best=full schedulers=all seeds=10`): nobody 
 those named. On other sizes and loads they were not run. *Its rule* is what an agent's scores go through,
 with every score at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents
 that only start jobs or do not know durations; each table names it. The agent keeps the options that it
-learnt with, in its recipe; those of its rule may be others (only `zoo:joint` has `stop_price`, which
+learnt with, in its recipe; those of its rule may be others (only `zoo:joint` has `preemption_price`, which
 helps where restarts are dear). Under *Elsewhere*, slowdown, the worst rho and p99 are the agent's, then
 the best published scheduler's: a lower mean may be bought by starving somebody. Differences are of means,
 paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload

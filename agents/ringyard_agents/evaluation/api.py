@@ -17,23 +17,23 @@ from ringyard.observability import Observability
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.schema import check_groups, check_settings
-from ringyard_agents.evaluation.evaluate import RunResult, Task, build, measured
+from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, build_object, run_scheduler
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
-from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, workload_environment
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: attributes that a scheduler needs besides `decide`
-_NEEDED = ("name", "observability", "round_seconds", "reset")
+_REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or of the command alone
-_NOT_HERE = (
+_COMMAND_ONLY = (
     *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "presets", "best"),
     *("rerun", "trust", "tensorboard", "plots"),
 )
 
 
-class _Completed(Scheduler):
+class _SchedulerAdapter(Scheduler):
     """A scheduler made of an object with `decide(view)`: what the object lacks gets a default."""
 
     published = False
@@ -52,27 +52,27 @@ class _Completed(Scheduler):
             setattr(self, name, getattr(own, name, value))
 
 
-def _labelled(given: Any) -> tuple[str, Scheduler]:
+def _labelled_scheduler(given: Any) -> tuple[str, Scheduler]:
     """(label, scheduler) of a name or of an object."""
     if isinstance(given, str):
         entry = SchedulerEntry.read(given)
-        return entry.label, build(to_plain(scheduler_config(entry)))
+        return entry.label, build_object(to_plain(scheduler_config(entry)))
     if isinstance(given, type) or not callable(getattr(given, "decide", None)):
         raise ConfigurationError(
             f"scheduler is {shown(given)}; expected a name such as sjf@consolidate or zoo:sharing, a trained"
             " agent (ringyard_agents.load), or an object with decide(view)"
         )
-    complete = all(hasattr(given, name) for name in _NEEDED)
-    scheduler: Scheduler = given if complete else _Completed(given)  # type: ignore[abstract]
+    complete = all(hasattr(given, name) for name in _REQUIRED_ATTRIBUTES)
+    scheduler: Scheduler = given if complete else _SchedulerAdapter(given)  # type: ignore[abstract]
     return str(scheduler.name), scheduler
 
 
-def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
+def _compose_config(preset: str | None, overrides: Sequence[str]) -> DictConfig:
     if isinstance(overrides, str):
         raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
     for word in overrides:
         name = str(word).lstrip("+~").partition("=")[0]
-        if name in _NOT_HERE:
+        if name in _COMMAND_ONLY:
             raise ConfigurationError(
                 f"overrides: {word} has no effect here; give the argument (experiment is preset), or call"
                 " `ringyard compare`"
@@ -86,7 +86,7 @@ def _composed(preset: str | None, overrides: Sequence[str]) -> DictConfig:
     return config
 
 
-def _results(
+def _run_all(
     schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
     """Results of every scheduler on every workload, one after the other in this process."""
@@ -94,18 +94,21 @@ def _results(
     if preset is not None:
         require_experiment(preset)
     with hydra_initialized():
-        config = _composed(preset, overrides)
-        named = [_labelled(one) for one in schedulers]
+        config = _compose_config(preset, overrides)
+        named = [_labelled_scheduler(one) for one in schedulers]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")
-    world, seed = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, config.seed + SEED_OFFSET
+    world, seed = (
+        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS},
+        config.seed + COMPARISON_SEED_OFFSET,
+    )
     window = tuple(config.measured_jobs)
     results = []
     for workload in range(seeds):
-        drawn = drawn_for(world, seed, workload)
+        drawn = workload_environment(world, seed, workload)
         for label, scheduler in named:
-            results.append(measured(scheduler, Task(label, {}, drawn, workload, seed, window)))
+            results.append(run_scheduler(scheduler, EvaluationTask(label, {}, drawn, workload, seed, window)))
     return results
 
 
@@ -131,7 +134,7 @@ def evaluate(
         ConfigurationError: an argument that is none of these.
         SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
     """
-    return runs_frame(_results([scheduler], preset, seeds, overrides))
+    return runs_frame(_run_all([scheduler], preset, seeds, overrides))
 
 
 def compare(
@@ -162,7 +165,7 @@ def compare(
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
         such = schedulers if isinstance(schedulers, str) else "fifo"
         raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
-    runs = runs_frame(_results(schedulers, preset, seeds, overrides))
+    runs = runs_frame(_run_all(schedulers, preset, seeds, overrides))
     labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:
         raise ConfigurationError(

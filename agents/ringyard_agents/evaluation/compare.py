@@ -18,34 +18,34 @@ from rich.progress import Progress
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import Task, build, check, played
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks, run_to_end
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.evaluation.selection import (
-    SEED_OFFSET,
+    COMPARISON_SEED_OFFSET,
     ComparisonRequest,
-    agents_for,
-    drawn_for,
-    entries_of,
+    pretrained_agents_for,
+    read_entries,
     supported_schedulers,
+    workload_environment,
 )
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    at_best,
+    TunedScheduler,
+    environment_mismatch_notes,
     format_options,
-    found_elsewhere,
-    read_best,
+    read_tuned,
+    with_tuned_options,
 )
 from ringyard_agents.report.comparison_report import remove_stale_tables, report_comparison
-from ringyard_agents.report.comparison_table import notes_of_equal_workloads
-from ringyard_agents.report.tables import say
+from ringyard_agents.report.comparison_table import equal_workload_notes
+from ringyard_agents.report.tables import print_line
 from ringyard_agents.runs.run_folder import RunFolder
 
 _DPI = 60  # of pictures of schedules
 
 #: seconds; schedulers whose fastest run took longer are not played again to be drawn
-_LONGEST_SECONDS = 60.0
+_MAX_DRAWN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -61,44 +61,44 @@ class Comparison:
     """
 
     entries: Mapping[str, SchedulerEntry]
-    tasks: list[Task]
+    tasks: list[EvaluationTask]
     refused: Mapping[str, str]
     reference: str | None
     notes: Sequence[str]
 
 
-def comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
+def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """{environment: what its table needs}; Hydra must be initialised.
 
     Raises:
         RingyardError: bad input.
     """
-    given = entries_of(request.schedulers)
-    return {name: _comparison(request, given, world) for name, world in request.worlds().items()}
+    given = read_entries(request.schedulers)
+    return {name: _plan_comparison(request, given, world) for name, world in request.worlds().items()}
 
 
-def _comparison(
+def _plan_comparison(
     request: ComparisonRequest, given: Mapping[str, SchedulerEntry], world: Mapping[str, Any]
 ) -> Comparison:
     name = request.best_name(world)
-    best = {} if name is None else read_best(name)
-    agents, missing = agents_for(world) if request.wants_all else ({}, {})
-    entries = at_best({**given, **agents}, best)
+    best = {} if name is None else read_tuned(name)
+    agents, missing = pretrained_agents_for(world) if request.wants_all else ({}, {})
+    entries = with_tuned_options({**given, **agents}, best)
     reference = _reference(request.reference, entries)
-    seed = request.seed + SEED_OFFSET
+    seed = request.seed + COMPARISON_SEED_OFFSET
     configs = {label: to_plain(scheduler_config(entry, request.trust)) for label, entry in entries.items()}
     fit, refused = supported_schedulers(configs, world, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
-    drawn = [drawn_for(world, seed, workload) for workload in range(request.seeds)]
+    drawn = [workload_environment(world, seed, workload) for workload in range(request.seeds)]
     tasks = [
-        Task(label, configs[label], drawn[workload], workload, seed, request.measured_jobs)
+        EvaluationTask(label, configs[label], drawn[workload], workload, seed, request.measured_jobs)
         for workload in range(request.seeds)
         for label in fit
     ]
     fitting = {label: entries[label] for label in fit}
-    notes = _untuned_note(fitting, best) + notes_of_equal_workloads(check(tasks), request.seeds)
-    notes += [] if name is None else found_elsewhere(name, world)
+    notes = _untuned_note(fitting, best) + equal_workload_notes(check_tasks(tasks), request.seeds)
+    notes += [] if name is None else environment_mismatch_notes(name, world)
     if agents:
         notes.append(f"agents that ship, no published schedulers (docs/agents.md): {', '.join(agents)}")
     return Comparison(fitting, tasks, {**refused, **missing}, reference, notes)
@@ -114,7 +114,7 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
     raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
 
 
-def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best]) -> list[str]:
+def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, TunedScheduler]) -> list[str]:
     """A note if there are schedulers that take a placement rule, which was not chosen by tuning."""
     tuned = [one.entry for one in best.values()]
     labels = [
@@ -130,7 +130,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best
     ]
 
 
-def compare(config: DictConfig) -> float | None:
+def compare_command(config: DictConfig) -> float | None:
     """Run the schedulers, print tables, write CSV files, plots and TensorBoard runs, for each environment.
 
     Each result is cached as its run ends; the same command in the same folder does not run it again.
@@ -144,20 +144,20 @@ def compare(config: DictConfig) -> float | None:
             the others' results are written.
         OSError: files cannot be written.
     """
-    plots = _is_written("plots", "matplotlib", config.plots)
-    tensorboard = _is_written("tensorboard", "tensorboard", config.tensorboard)
+    plots = _output_enabled("plots", "matplotlib", config.plots)
+    tensorboard = _output_enabled("tensorboard", "tensorboard", config.tensorboard)
     request = ComparisonRequest.read(config)
-    wanted = comparisons(request)
+    wanted = plan_comparisons(request)
     with RunFolder.of_job("compare").claim(config) as folder:
         if config.rerun:
             folder.cache.unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
             remove_stale_tables(folder.path, ())  # no table or plot of another run while this one runs
-        return _compare(wanted, folder, config.workers, plots, tensorboard)
+        return _run_comparisons(wanted, folder, config.workers, plots, tensorboard)
 
 
-def _is_written(setting: str, library: str, said: bool | None) -> bool:
+def _output_enabled(setting: str, library: str, said: bool | None) -> bool:
     """Whether to write what a setting says, or by default if its library is installed.
 
     Raises:
@@ -171,7 +171,7 @@ def _is_written(setting: str, library: str, said: bool | None) -> bool:
     return installed if said is None else said
 
 
-def _compare(
+def _run_comparisons(
     wanted: Mapping[str, Comparison], home: RunFolder, workers: int | None, plots: bool, tensorboard: bool
 ) -> float | None:
     console = Console()
@@ -184,7 +184,7 @@ def _compare(
     failures, reported, means = [], [], []
     for name, comparison in wanted.items():
         for note in comparison.notes:
-            say(console, note)
+            print_line(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
         where = f"on preset {name}, " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
@@ -209,7 +209,7 @@ def _compare(
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
-            say(console, f"left out: {label}: {reason}")
+            print_line(console, f"left out: {label}: {reason}")
     remove_stale_tables(home.path, reported)
     if failures:
         raise SchedulerError("; ".join(failures))
@@ -217,7 +217,7 @@ def _compare(
 
 
 def _draw_schedules(
-    console: Console, folder: Path, tasks: Sequence[Task], runs: pd.DataFrame, workers: int | None
+    console: Console, folder: Path, tasks: Sequence[EvaluationTask], runs: pd.DataFrame, workers: int | None
 ) -> None:
     """Play each scheduler that finished once more, and draw the schedule into its TensorBoard run.
 
@@ -228,24 +228,24 @@ def _draw_schedules(
     first = runs["workload"].min()
     took = runs.groupby("scheduler")["wall_seconds"].min()  # the first ones may have compiled something
     own = [task for task in tasks if task.workload == first and task.label in took.index]
-    short = [task for task in own if took[task.label] <= _LONGEST_SECONDS]
+    short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
         long = ", ".join(task.label for task in own if task not in short)
-        say(console, f"schedules that took long are not drawn: {long}; `ringyard watch` shows them")
-    outcomes = run_in_processes(_picture, short, workers)
+        print_line(console, f"schedules that took long are not drawn: {long}; `ringyard watch` shows them")
+    outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
         for task, picture in bar.track(outcomes, len(short), description="drawing schedules"):
             if isinstance(picture, Exception):
-                say(console, f"no schedule of {task.label}: {picture}")
+                print_line(console, f"no schedule of {task.label}: {picture}")
             else:
                 add_schedule(folder / task.label, picture, task.workload)
 
 
-def _picture(task: Task) -> NDArray[np.uint8]:
+def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
     """[height, width, 3] pixels of which job held which GPUs, from the first arrival to the last end."""
     from ringyard.rendering.chart import Chart
 
-    sim = played(build(task.scheduler), task.world, task.workload, task.seed)
+    sim = run_to_end(build_object(task.scheduler), task.world, task.workload, task.seed)
     chart = Chart(sim.cluster, live=False, dpi=_DPI)
     chart.draw(history_of(sim.state, 0, sim.cluster))
     return chart.pixels()

@@ -60,13 +60,13 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationTask:
     """One scheduler on one workload, still to be run: plain configs for a worker process.
 
     Attributes:
         label: the scheduler's entry.
         scheduler: its config.
-        world: configs, as of `simulator`.
+        world: configs, as of `make_simulator`.
         workload: number of the job table.
         seed: of the comparison.
         measured_jobs: shares of the jobs, in order of arrival, between which they count
@@ -82,20 +82,20 @@ class Task:
 
 
 @functools.lru_cache(maxsize=64)
-def _built(config: str) -> Any:
+def _cached_object(config: str) -> Any:
     return instantiate(OmegaConf.create(config), _convert_="all")
 
 
-def _text(config: Mapping[str, Any]) -> str:
+def _config_text(config: Mapping[str, Any]) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
 
 
-def build(config: Mapping[str, Any]) -> Any:
+def build_object(config: Mapping[str, Any]) -> Any:
     """The object of a plain config; equal configs share one, so that files are read once per process."""
-    return _built(_text(config))
+    return _cached_object(_config_text(config))
 
 
-def simulator(
+def make_simulator(
     world: Mapping[str, Any],
     workload: int,
     seed: int,
@@ -116,9 +116,11 @@ def simulator(
     Raises:
         WorkloadError: jobs that make no sense or do not fit the cluster.
     """
-    cluster = build(world["cluster"])
-    jobs = build(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
-    performance, restart, failures = (build(world[part]) for part in ("performance", "restart", "failures"))
+    cluster = build_object(world["cluster"])
+    jobs = build_object(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
+    performance, restart, failures = (
+        build_object(world[part]) for part in ("performance", "restart", "failures")
+    )
     return Simulator(
         cluster,
         jobs,
@@ -133,7 +135,7 @@ def simulator(
     )
 
 
-def played(
+def run_to_end(
     scheduler: Scheduler,
     world: Mapping[str, Any],
     workload: int,
@@ -146,7 +148,7 @@ def played(
 
     Args:
         scheduler: decides.
-        world: as of `simulator`, with those below.
+        world: as of `make_simulator`, with those below.
         workload: its number.
         seed: of the comparison.
         round_seconds: None: what the scheduler asks for.
@@ -154,15 +156,15 @@ def played(
         segment_rows: kept at first; a run that needs more is played again. 0: remember nothing.
     """
     rounds = scheduler.round_seconds if round_seconds is None else round_seconds
-    sim = simulator(world, workload, seed, rounds, rounds_only, segment_rows)
+    sim = make_simulator(world, workload, seed, rounds, rounds_only, segment_rows)
     run(sim, scheduler, np.random.default_rng((seed, workload, 1)))
     written = int(sim.state.clusters["num_segments"][0])
     if 0 < segment_rows < written:
-        return played(scheduler, world, workload, seed, round_seconds, rounds_only, written)
+        return run_to_end(scheduler, world, workload, seed, round_seconds, rounds_only, written)
     return sim
 
 
-def check(tasks: Sequence[Task]) -> int:
+def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and every job table, so that bad input is found before anything runs.
 
     Returns:
@@ -170,14 +172,14 @@ def check(tasks: Sequence[Task]) -> int:
         they take: one, if jobs are those of a whole trace.
 
     Raises:
-        RingyardError: what `evaluate` would raise before it simulates.
+        RingyardError: what `run_task` would raise before it simulates.
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
-        check_capabilities(build(scheduler))
+        check_capabilities(build_object(scheduler))
     different = set()
     for task in {task.workload: task for task in tasks}.values():
-        sim = simulator(task.world, task.workload, task.seed, None)
+        sim = make_simulator(task.world, task.workload, task.seed, None)
         measured_rows(len(sim.jobs), task.measured_jobs)
         jobs = (sim.jobs.submit_seconds, sim.jobs.num_gpus, sim.jobs.duration_seconds)
         different.add((sim.cluster, *(hashlib.sha256(column.tobytes()).digest() for column in jobs)))
@@ -187,17 +189,17 @@ def check(tasks: Sequence[Task]) -> int:
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
     """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
-    return bounds_of(simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured)
+    return bounds_of(make_simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured)
 
 
-def evaluate(task: Task) -> RunResult:
+def run_task(task: EvaluationTask) -> RunResult:
     """Run a task."""
-    return measured(build(task.scheduler), task)
+    return run_scheduler(build_object(task.scheduler), task)
 
 
-def measured(scheduler: Scheduler, task: Task) -> RunResult:
+def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
     """Run a scheduler on the workload of a task, in place of the scheduler that the task names."""
-    sim = simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
+    sim = make_simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
     wall = time.perf_counter() - begin
@@ -209,7 +211,7 @@ def measured(scheduler: Scheduler, task: Task) -> RunResult:
         capabilities=scheduler.capabilities,
         published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
-        bounds=_bounds(_text(task.world), task.workload, task.seed, tuple(task.measured_jobs)),
+        bounds=_bounds(_config_text(task.world), task.workload, task.seed, tuple(task.measured_jobs)),
         times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,
@@ -217,11 +219,11 @@ def measured(scheduler: Scheduler, task: Task) -> RunResult:
     )
 
 
-def run_all(
-    tasks: list[Task],
+def run_tasks(
+    tasks: list[EvaluationTask],
     workers: int | None,
     on_result: Callable[[RunResult], None],
-    on_error: Callable[[Task, Exception], None] | None = None,
+    on_error: Callable[[EvaluationTask, Exception], None] | None = None,
 ) -> list[RunResult]:
     """Run tasks in worker processes; their results, in the order of the tasks.
 
@@ -235,7 +237,7 @@ def run_all(
         SchedulerError: a task failed; says which.
     """
     results: dict[tuple[str, int], RunResult] = {}
-    with contextlib.closing(run_in_processes(evaluate, tasks, workers)) as outcomes:
+    with contextlib.closing(run_in_processes(run_task, tasks, workers)) as outcomes:
         for task, outcome in outcomes:
             if not isinstance(outcome, Exception):
                 results[task.label, task.workload] = outcome

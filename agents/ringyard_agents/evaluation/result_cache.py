@@ -22,11 +22,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ringyard.bounds import LowerBounds
 from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
-from ringyard_agents.evaluation.evaluate import RunResult, Task, run_all
+from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
 from ringyard_agents.shipped_agents import agent_place, zoo_folders
 from ringyard_baselines.scheduler import Capabilities
 
-_OURS = ("ringyard", "ringyard_baselines", "ringyard_agents")
+_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
@@ -45,7 +45,7 @@ class CachedRuns:
         self._console = console
         self._own: set[str] = set()
 
-    def run(self, tasks: list[Task], doing: str) -> tuple[list[RunResult], dict[str, str]]:
+    def run(self, tasks: list[EvaluationTask], doing: str) -> tuple[list[RunResult], dict[str, str]]:
         """(results of the schedulers that finished every workload, {scheduler: why it did not}).
 
         Args:
@@ -62,7 +62,7 @@ class CachedRuns:
                 f"{count} of {len(tasks)} runs are from before; rerun=true measures them again"
             )
 
-        def note(task: Task, error: Exception) -> None:
+        def note(task: EvaluationTask, error: Exception) -> None:
             failed.setdefault(task.label, f"workload {task.workload}: {error}")
 
         def add(result: RunResult) -> None:
@@ -75,18 +75,18 @@ class CachedRuns:
         with Progress(*shown, TimeElapsedColumn(), console=self._console) as bar:
             missing = [task for task in tasks if keys[task.label, task.workload] not in before]
             job = bar.add_task(doing, total=len(tasks), completed=len(tasks) - len(missing))
-            results = {(one.label, one.workload): one for one in run_all(missing, self._workers, add, note)}
+            results = {(one.label, one.workload): one for one in run_tasks(missing, self._workers, add, note)}
         for place, key in keys.items():
             if key in before:
                 results[place] = replace(before[key], label=place[0])
         return [results[place] for place in keys if place[0] not in failed], failed
 
 
-def _packed(array: NDArray[Any]) -> dict[str, str]:
+def _encode_array(array: NDArray[Any]) -> dict[str, str]:
     return {"dtype": array.dtype.str, "bytes": base64.b64encode(array.tobytes()).decode()}
 
 
-def _unpacked(plain: dict[str, Any]) -> Any:
+def _decode_array(plain: dict[str, Any]) -> Any:
     if "dtype" not in plain:
         return plain
     return np.frombuffer(bytearray(base64.b64decode(plain["bytes"])), plain["dtype"])
@@ -103,7 +103,7 @@ def cache_result(file: Path, key: str, result: RunResult) -> None:
     Raises:
         OSError: it cannot be written; what was there before can still be read.
     """
-    text = json.dumps([key, asdict(result)], default=_packed)
+    text = json.dumps([key, asdict(result)], default=_encode_array)
     packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
     with file.open("a") as stream:
         stream.write(json.dumps({"key": key, "result": packed}) + "\n")
@@ -131,24 +131,24 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
                 written = json.loads(line)
                 if written["key"] in keys:
                     key, plain = json.loads(
-                        zlib.decompress(base64.b64decode(written["result"])), object_hook=_unpacked
+                        zlib.decompress(base64.b64decode(written["result"])), object_hook=_decode_array
                     )
                     if key == written["key"]:
-                        found[key] = _result(plain)
+                        found[key] = _decode_result(plain)
             except (ValueError, LookupError, TypeError, zlib.error):
                 continue  # damaged
         stream.truncate(whole)
     return found
 
 
-def _result(plain: dict[str, Any]) -> RunResult:
+def _decode_result(plain: dict[str, Any]) -> RunResult:
     own = {"capabilities": Capabilities(plain["capabilities"]), "timeline": tuple(plain["timeline"])}
     for name, kind in {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}.items():
         own[name] = kind(**plain[name])
     return RunResult(**plain | own)
 
 
-def fingerprints(tasks: Sequence[Task]) -> list[str]:
+def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
     """[tasks] 64 hexadecimal digits each; equal fingerprints mean equal results.
 
     A fingerprint is made of the task's configs, workload, seed and measured jobs; of the bytes of the files
@@ -157,7 +157,7 @@ def fingerprints(tasks: Sequence[Task]) -> list[str]:
     libraries.
 
     Args:
-        tasks: any whose schedulers and worlds have been built in this process (`evaluate.check`).
+        tasks: any whose schedulers and worlds have been built in this process (`evaluate.check_tasks`).
     """
 
     @functools.cache
@@ -165,7 +165,7 @@ def fingerprints(tasks: Sequence[Task]) -> list[str]:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
-    def of(task: Task) -> str:
+    def of(task: EvaluationTask) -> str:
         parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, code]
         files = sorted({file for config in (task.scheduler, task.world) for file in _input_files(config)})
         content = [parts, [digest(file) for file in files]]
@@ -173,8 +173,8 @@ def fingerprints(tasks: Sequence[Task]) -> list[str]:
 
     configs = {id(one): one for task in tasks for one in (task.world, task.scheduler)}.values()
     # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
-    targets = [text for one in configs for key, text in _texts(one) if key in ("_target_", "path")]
-    code = [_versions(), {str(file): digest(file) for file in (*_own_files(), *_plugin_files(targets))}]
+    targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
+    code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
     return [of(task) for task in tasks]
 
 
@@ -188,28 +188,28 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _own_files() -> list[Path]:
+def _package_files() -> list[Path]:
     """Sources, weights and yaml files of our packages."""
-    homes = [Path(str(sys.modules[name].__file__)).parent for name in _OURS]
+    homes = [Path(str(sys.modules[name].__file__)).parent for name in _PACKAGES]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
     kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
     agents = zoo_folders()  # they count where they are named
     return sorted({file for file in kept if file.parent not in agents})
 
 
-def _texts(config: Any) -> Iterator[tuple[str, str]]:
+def _strings(config: Any) -> Iterator[tuple[str, str]]:
     """(key, text) of every text in a config."""
     pairs = config.items() if isinstance(config, Mapping) else [("", item) for item in config]
     for key, value in pairs:
         if isinstance(value, str):
             yield str(key), value
         elif isinstance(value, Mapping | list | tuple):
-            yield from _texts(value)
+            yield from _strings(value)
 
 
 def _input_files(config: Any) -> Iterator[Path]:
     """Files that the config names."""
-    for key, text in _texts(config):
+    for key, text in _strings(config):
         text = str(agent_place(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
         if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
@@ -240,6 +240,6 @@ def _plugin_files(targets: Sequence[str]) -> list[Path]:
 
 def _is_library(module: ModuleType, file: Path, tops: set[str]) -> bool:
     top = module.__name__.partition(".")[0]
-    if top in _OURS or top in sys.stdlib_module_names:
+    if top in _PACKAGES or top in sys.stdlib_module_names:
         return True
     return top not in tops and not {"site-packages", "dist-packages"}.isdisjoint(file.parts)

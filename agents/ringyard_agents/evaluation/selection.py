@@ -17,30 +17,30 @@ from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
-from ringyard_agents.evaluation.evaluate import build, simulator
-from ringyard_agents.evaluation.tuned_configs import tuned_for
+from ringyard_agents.evaluation.evaluate import build_object, make_simulator
+from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.shipped_agents import agents_judged_in
 
-_LONGEST_LABEL = 60  # characters
+_MAX_LABEL_LENGTH = 60  # characters
 
 #: workloads of comparisons are drawn from seeds no training uses
-SEED_OFFSET = 2_000_000
+COMPARISON_SEED_OFFSET = 2_000_000
 
 
-def benchmarks() -> list[str]:
+def benchmark_experiments() -> list[str]:
     """Names of the experiments with `benchmark: true`."""
     files = config_files("experiment")
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
-def entries_of(schedulers: Any) -> dict[str, SchedulerEntry]:
-    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler (see `agents_for`).
+def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
+    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
 
     Raises:
         ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
             the entry is not.
     """
-    given = _listed(schedulers)
+    given = _as_list(schedulers)
     names = scheduler_names()
     entries = [SchedulerEntry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
@@ -51,10 +51,10 @@ def entries_of(schedulers: Any) -> dict[str, SchedulerEntry]:
                 " own, such as mine"
             )
         # a folder for its curves has that name
-        fits = len(entry.label) <= _LONGEST_LABEL and entry.label not in (".", "..")
+        fits = len(entry.label) <= _MAX_LABEL_LENGTH and entry.label not in (".", "..")
         if not fits or "/" in entry.label or not entry.label.isprintable():
             raise ConfigurationError(
-                f"schedulers has {entry.label!r}; expected a name of at most {_LONGEST_LABEL} printable"
+                f"schedulers has {entry.label!r}; expected a name of at most {_MAX_LABEL_LENGTH} printable"
                 " characters without /, such as mine"
             )
     labels = {entry.label: entry for entry in entries}
@@ -63,14 +63,14 @@ def entries_of(schedulers: Any) -> dict[str, SchedulerEntry]:
     return labels
 
 
-def _listed(schedulers: Any) -> list[Any]:
+def _as_list(schedulers: Any) -> list[Any]:
     found = to_plain(schedulers) if OmegaConf.is_config(schedulers) else schedulers
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
+def pretrained_agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
-    name = tuned_for(world)
+    name = tuned_name_for(world)
     agents = [] if name is None else agents_judged_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
@@ -96,7 +96,7 @@ class ComparisonRequest:
         """Unpack the config of `ringyard compare`."""
         values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
-        own["schedulers"], own["measured_jobs"] = _listed(config.schedulers), tuple(config.measured_jobs)
+        own["schedulers"], own["measured_jobs"] = _as_list(config.schedulers), tuple(config.measured_jobs)
         return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
 
     @property
@@ -110,7 +110,7 @@ class ComparisonRequest:
         By default, for all schedulers and on presets, it is what ships for the environment of these configs.
         """
         if self.best is None and (self.wants_all or self.presets):
-            return tuned_for(world)
+            return tuned_name_for(world)
         return self.best
 
     def worlds(self) -> dict[str, Mapping[str, Any]]:
@@ -121,9 +121,9 @@ class ComparisonRequest:
         Raises:
             ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
         """
-        usual = _world(hydra.compose("compare"))
+        usual = _environment_of(hydra.compose("compare"))
         chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
-        known = benchmarks()
+        known = benchmark_experiments()
         usually = known if self.wants_all and not chosen else []
         names = usually if self.presets is None else self.presets
         if not names:
@@ -136,14 +136,14 @@ class ComparisonRequest:
                 f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set"
                 " presets=[] for a table of what you have chosen"
             )
-        return {name: _world(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+        return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
 
-def _world(config: DictConfig) -> dict[str, Any]:
+def _environment_of(config: DictConfig) -> dict[str, Any]:
     return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
-def drawn_for(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
+def workload_environment(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
     """Configs of one workload's environment: a cluster that is drawn at random is drawn anew for each.
 
     Args:
@@ -170,11 +170,11 @@ def supported_schedulers(
     Raises:
         RingyardError: bad input other than a scheduler that refuses the workload.
     """
-    sim = simulator(world, 0, seed, None)
+    sim = make_simulator(world, 0, seed, None)
     fit, refused = [], {}
     for label, config in schedulers.items():
         try:
-            scheduler = build(config)
+            scheduler = build_object(config)
             if scheduler.observability & Observability.HISTORY and not len(sim.jobs.past.num_gpus):
                 refused[label] = "goes by jobs that have ended before these, and there are none"
                 continue

@@ -12,7 +12,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import played
+from ringyard_agents.evaluation.evaluate import run_to_end
 from ringyard_agents.evaluation.results_frame import jobs_frame
 from ringyard_agents.report.run_report import (
     draw_schedule,
@@ -20,7 +20,7 @@ from ringyard_agents.report.run_report import (
     require_drawings,
     write_jobs,
 )
-from ringyard_agents.report.tables import say
+from ringyard_agents.report.tables import print_line
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -58,7 +58,7 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     drawings = {name: files[name] for name in ("gantt", "video") if name in files}
     require_drawings(drawings)
     recorded = {} if drawings else {"segment_rows": 0}
-    sim = played(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
+    sim = run_to_end(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
     window = tuple(config.measured_jobs)
     metrics, bounds = sim.metrics(window), bounds_of(sim, window)
     jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
@@ -72,11 +72,11 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
         console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
     )
     print_tenants(console, jobs)
-    say(console, f"jobs: {written}")
+    print_line(console, f"jobs: {written}")
     if drawings:
         draw_schedule(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
     for file in drawings.values():
-        say(console, f"drawn: {file}")
+        print_line(console, f"drawn: {file}")
     if has_tenants:
-        say(console, f"tenants: {by_tenant}")
+        print_line(console, f"tenants: {by_tenant}")
     return metrics.mean_jct

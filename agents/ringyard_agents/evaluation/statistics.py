@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # Student's t without scipy.stats, whose import takes half a second
 
 #: fewer than these deserve a warning
-FEWEST_WORKLOADS = 20
+MIN_WORKLOADS = 20
 
 _CONFIDENCE = 0.95
 
@@ -101,11 +101,11 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def small_sample_warning(workloads: int) -> str | None:
     """A warning for tables of few workloads; None for enough."""
-    if workloads >= FEWEST_WORKLOADS:
+    if workloads >= MIN_WORKLOADS:
         return None
     if workloads == 1:
         return "warning: 1 workload, which says nothing of others"
     return (
-        f"warning: {workloads} workloads; below {FEWEST_WORKLOADS} intervals are wide, and hold the truth"
+        f"warning: {workloads} workloads; below {MIN_WORKLOADS} intervals are wide, and hold the truth"
         " less often than they say (docs/benchmarks.md)"
     )

@@ -23,24 +23,24 @@ from ringyard_agents.config.compose import (
     scheduler_names,
     to_plain,
 )
-from ringyard_agents.evaluation.evaluate import Task, build, check
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks
 from ringyard_agents.evaluation.result_cache import CachedRuns
-from ringyard_agents.evaluation.selection import drawn_for, entries_of, supported_schedulers
+from ringyard_agents.evaluation.selection import read_entries, supported_schedulers, workload_environment
 from ringyard_agents.evaluation.tuned_configs import (
-    Best,
-    TunedConfig,
+    AlternativeConfig,
+    TunedScheduler,
     alternatives,
     format_options,
-    write_best,
+    write_tuned,
 )
-from ringyard_agents.report.comparison_table import notes_of_equal_workloads
-from ringyard_agents.report.tables import pluralize, say
+from ringyard_agents.report.comparison_table import equal_workload_notes
+from ringyard_agents.report.tables import pluralize, print_line
 from ringyard_agents.report.tuning_report import report_tuning
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: tuning workloads are drawn from seeds that neither training nor comparisons use
-TUNING_SEED = 3_000_000
+TUNING_SEED_OFFSET = 3_000_000
 
 
 @dataclass(frozen=True)
@@ -110,25 +110,29 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         for note in search.notes:
-            say(console, note)
+            print_line(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(request, console, folder.path, found, search)
 
 
 def _report(
-    request: TuningRequest, console: Console, folder: Path, found: Mapping[str, Best], search: "_Search"
+    request: TuningRequest,
+    console: Console,
+    folder: Path,
+    found: Mapping[str, TunedScheduler],
+    search: "_Search",
 ) -> None:
     """Print the best of each scheduler, write it and all that was tried."""
     if not found:
         label, reason = next(iter(search.failed.items()))
         raise SchedulerError(f"all that was tried failed: {len(search.failed)}, such as {label}: {reason}")
     most = pluralize(max(best.workloads for best in found.values()), "workload")
-    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED}"
+    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
     command = f"ringyard tune {' '.join(sys.argv[1:])}"
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
     for file in (folder / "best.yaml", *([Path(request.output).expanduser()] if request.output else [])):
-        write_best(file, needed, request.world, command, title)
-        say(console, f"best: {file}")
+        write_tuned(file, needed, request.world, command, title)
+        print_line(console, f"best: {file}")
     tried = pd.DataFrame(
         {
             "scheduler": name,
@@ -136,7 +140,7 @@ def _report(
             "options": format_options(one.entry),
             "workloads": one.workloads,
             "best": one is best,
-            "change": one.change if isinstance(one, TunedConfig) else 0.0,
+            "change": one.change if isinstance(one, AlternativeConfig) else 0.0,
         }
         for name, best in found.items()
         for one in (best, *best.others)
@@ -145,7 +149,7 @@ def _report(
     notes = search.blocking_notes()
     report_tuning(console, folder, tried, means, request.metric, title, search.notes, notes)
     for label, reason in search.failed.items():
-        say(console, f"failed: {label}: {reason}")
+        print_line(console, f"failed: {label}: {reason}")
 
 
 class _Search:
@@ -165,19 +169,19 @@ class _Search:
     def __init__(self, request: TuningRequest) -> None:
         self.failed: dict[str, str] = {}
         self._request = request
-        self._seed = request.seed + TUNING_SEED
+        self._seed = request.seed + TUNING_SEED_OFFSET
         self._values: dict[str, NDArray[np.float64]] = {}
         self._blocking: dict[str, None] = {}
-        cluster = build(request.world["cluster"])
+        cluster = build_object(request.world["cluster"])
         sharing = request.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
         types = request.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
         self._rules = [*request.rules, *sharing, *types]
         self._names = self._tunable()
         first = [entry for entries in self._first_round().values() for entry in entries]
         more = [entry for name in self._names for entry in self._with_options(SchedulerEntry(name, name))]
-        check(self._tasks([(entry, 1) for entry in (*first, *more)]))
+        check_tasks(self._tasks([(entry, 1) for entry in (*first, *more)]))
         most = max(request.seeds, *map(request.first, self._names))
-        self.notes = notes_of_equal_workloads(check(self._tasks([(first[0], most)])), most)
+        self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
             self.notes.append(
                 "comparisons play the same jobs: what is found here suits them, but perhaps no others"
@@ -185,7 +189,7 @@ class _Search:
 
     def _tunable(self) -> list[str]:
         """Schedulers that can serve the jobs, and for which there is something to choose."""
-        given = entries_of(self._request.schedulers)
+        given = read_entries(self._request.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
                 raise ConfigurationError(
@@ -203,7 +207,7 @@ class _Search:
             )
         return names
 
-    def run(self, runs: CachedRuns) -> dict[str, Best]:
+    def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:
         """{scheduler: its best}; the runs are kept."""
         request, tried = self._request, self._first_round()
         self._measure(runs, tried, "rules")
@@ -248,15 +252,17 @@ class _Search:
                 made = replace(entry, options=given)
                 yield replace(made, label=f"{entry.label} {format_options(made)}")
 
-    def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[Task]:
+    def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
         """Tasks of entries, each with the number of its workloads."""
         request = self._request
         configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
-        worlds = [drawn_for(request.world, self._seed, workload) for workload in range(most)]
+        worlds = [workload_environment(request.world, self._seed, workload) for workload in range(most)]
         first, last = request.measured_jobs
         return [
-            Task(entry.label, configs[entry.label], worlds[workload], workload, self._seed, (first, last))
+            EvaluationTask(
+                entry.label, configs[entry.label], worlds[workload], workload, self._seed, (first, last)
+            )
             for workload in range(most)
             for entry, count in wanted
             if workload < count
@@ -308,7 +314,7 @@ class _Search:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 
-    def _best(self, ranked: Sequence[SchedulerEntry]) -> Best:
+    def _best(self, ranked: Sequence[SchedulerEntry]) -> TunedScheduler:
         """The best of the entries that ran on most workloads, with the others compared with it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
         best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
@@ -319,6 +325,6 @@ class _Search:
             own, against = self._mean(entry), self._mean(best, ran[entry.label])
             nothing = 0.0 if own == 0.0 else float("inf")
             change = own / against - 1.0 if against else nothing
-            others.append(TunedConfig.of(entry, ran[entry.label], change=change))
+            others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
         others.sort(key=lambda one: one.change)
-        return Best.of(best, ran[best.label], mean=self._mean(best), others=others)
+        return TunedScheduler.of(best, ran[best.label], mean=self._mean(best), others=others)

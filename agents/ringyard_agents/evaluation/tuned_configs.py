@@ -15,21 +15,21 @@ from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import find_interpolation
-from ringyard_agents.evaluation.evaluate import build
+from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: flags that show how long a job will run, or a prediction of it
-_HOW_LONG = Observability.DURATIONS | Observability.PREDICTIONS
+_DURATION_FLAGS = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
-_FOUND_IN = "found_in"
+_RECORD_KEY = "found_in"
 
 #: safe, and in C where libyaml is there: files are long
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Tried(BaseModel):
+class _TriedConfig(BaseModel):
     """A scheduler with a placement rule and options, as it was tried.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Tried(BaseModel):
         return SchedulerEntry(self.scheduler, self.scheduler, self.options)
 
 
-class TunedConfig(_Tried):
+class AlternativeConfig(_TriedConfig):
     """A configuration that was tried besides the best.
 
     Attributes:
@@ -66,7 +66,7 @@ class TunedConfig(_Tried):
     change: Annotated[float, Field(ge=-1)]
 
 
-class Best(_Tried):
+class TunedScheduler(_TriedConfig):
     """A scheduler at its best.
 
     Attributes:
@@ -75,20 +75,20 @@ class Best(_Tried):
     """
 
     mean: Annotated[float, Field(allow_inf_nan=False)]
-    others: list[TunedConfig] = []
+    others: list[AlternativeConfig] = []
 
 
-_FILE = TypeAdapter(dict[str, Best])
+_FILE_SCHEMA = TypeAdapter(dict[str, TunedScheduler])
 
 
-class _Setting(BaseModel):
+class _TuningRecord(BaseModel):
     """Digest of the configs of the world where schedulers were tuned, and the command as it was called."""
 
     world: str
     command: str
 
 
-def _digest(world: Mapping[str, Any]) -> str:
+def _environment_digest(world: Mapping[str, Any]) -> str:
     """12 hexadecimal digits, equal for equal worlds."""
     return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -98,46 +98,46 @@ def format_options(entry: SchedulerEntry) -> str:
     return ", ".join(f"{name}={value}" for name, value in entry.options.items())
 
 
-def read_best(given: str) -> dict[str, Best]:
+def read_tuned(given: str) -> dict[str, TunedScheduler]:
     """Read {scheduler: its best} from a file of `ringyard tune`, or from the one of that name in conf/tuned.
 
     Raises:
         ConfigurationError: there is none, or it says something else.
     """
-    return _content(given)[1]
+    return _read_file(given)[1]
 
 
-def found_elsewhere(given: str, world: Mapping[str, Any]) -> list[str]:
+def environment_mismatch_notes(given: str, world: Mapping[str, Any]) -> list[str]:
     """A note if a file was tuned in another environment; none if the file does not say where.
 
     Args:
-        given: as of `read_best`.
+        given: as of `read_tuned`.
         world: configs of the environment.
 
     Raises:
         ConfigurationError: as there.
     """
-    found = _content(given)[0]
-    if found is None or found.world == _digest(world):
+    found = _read_file(given)[0]
+    if found is None or found.world == _environment_digest(world):
         return []
     return [f"best={given} was found in another setting ({found.command})"]
 
 
-def tuned_for(world: Mapping[str, Any]) -> str | None:
+def tuned_name_for(world: Mapping[str, Any]) -> str | None:
     """The name of the file in conf/tuned that was found in the environment of these configs, or None.
 
     Raises:
         ConfigurationError: a leaf is not as `ringyard tune` writes it.
     """
-    digest = _digest(world)
+    digest = _environment_digest(world)
     for name in config_files("tuned"):
-        found = _content(name)[0]
+        found = _read_file(name)[0]
         if found is not None and found.world == digest:
             return name
     return None
 
 
-def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
+def _read_file(given: str) -> tuple[_TuningRecord | None, dict[str, TunedScheduler]]:
     """(where it was found, if it says so; {scheduler: its best})."""
     shipped = config_files("tuned")
     file = shipped[given] if given in shipped else Path(given).expanduser()
@@ -149,19 +149,19 @@ def _content(given: str) -> tuple[_Setting | None, dict[str, Best]]:
         content = yaml.load(file.read_text(), _LOADER)
         if text := find_interpolation(content):
             raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
-        setting = content.pop(_FOUND_IN, None) if isinstance(content, dict) else None
-        found = _FILE.validate_python(content)
+        setting = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
+        found = _FILE_SCHEMA.validate_python(content)
         for name, best in found.items():
             _require_scheduler(name, best.scheduler)
-        return None if setting is None else _Setting.model_validate(setting), found
+        return None if setting is None else _TuningRecord.model_validate(setting), found
     except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"best is {given!r}, which is not as `ringyard tune` writes it: {_one_line(error)}; write one"
+            f"best is {given!r}, which is not as `ringyard tune` writes it: {_error_text(error)}; write one"
             " with `ringyard tune output=FILE`"
         ) from error
 
 
-def _one_line(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
@@ -177,10 +177,10 @@ def _require_scheduler(name: str, scheduler: str) -> None:
         require_placement(f"{name}.scheduler", rule)
 
 
-def write_best(
-    file: Path, found: Mapping[str, Best], world: Mapping[str, Any], command: str, comment: str
+def write_tuned(
+    file: Path, found: Mapping[str, TunedScheduler], world: Mapping[str, Any], command: str, comment: str
 ) -> None:
-    """Write what `read_best` reads.
+    """Write what `read_tuned` reads.
 
     Args:
         file: to write.
@@ -189,7 +189,7 @@ def write_best(
         command: that found it, as it was called.
         comment: one line, by what.
     """
-    content: dict[str, Any] = {_FOUND_IN: {"world": _digest(world), "command": command}}
+    content: dict[str, Any] = {_RECORD_KEY: {"world": _environment_digest(world), "command": command}}
     for name, best in found.items():
         content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
         for other in content[name].get("others", ()):
@@ -200,7 +200,7 @@ def write_best(
         partial.write_text(f"# {command}: {comment}\n{text}")
 
 
-def alternatives(best: Best) -> list[TunedConfig]:
+def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
     """Configurations that are worth keeping beside the best; Hydra must be initialised.
 
     These are the first that do not see how long jobs will run where all better ones do, or that only start
@@ -209,32 +209,34 @@ def alternatives(best: Best) -> list[TunedConfig]:
     Raises:
         RingyardError: a configuration cannot be built.
     """
-    seen, found = [class_of(built(best.entry))], []
+    seen, found = [capability_class(build_scheduler(best.entry))], []
     for one in best.others:
-        if names_configuration(one.entry):
-            sees_durations, only_starts = class_of(built(one.entry))
+        if has_explicit_config(one.entry):
+            sees_durations, only_starts = capability_class(build_scheduler(one.entry))
             if not any(before[0] <= sees_durations and before[1] >= only_starts for before in seen):
                 seen.append((sees_durations, only_starts))
                 found.append(one)
     return found
 
 
-def names_configuration(entry: SchedulerEntry) -> bool:
+def has_explicit_config(entry: SchedulerEntry) -> bool:
     """Whether an entry names a rule or options; others stand for the scheduler at its best."""
     return bool(entry.options) or "@" in entry.scheduler
 
 
-def class_of(scheduler: Scheduler) -> tuple[bool, bool]:
+def capability_class(scheduler: Scheduler) -> tuple[bool, bool]:
     """(whether it sees how long jobs will run, or a prediction; whether it only starts jobs)."""
-    return bool(scheduler.total_observability & _HOW_LONG), scheduler.capabilities == Capabilities.START
+    return bool(scheduler.total_observability & _DURATION_FLAGS), scheduler.capabilities == Capabilities.START
 
 
-def built(entry: SchedulerEntry) -> Scheduler:
+def build_scheduler(entry: SchedulerEntry) -> Scheduler:
     """The scheduler of an entry; Hydra must be initialised."""
-    return build(to_plain(scheduler_config(entry)))
+    return build_object(to_plain(scheduler_config(entry)))
 
 
-def at_best(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Best]) -> dict[str, SchedulerEntry]:
+def with_tuned_options(
+    entries: Mapping[str, SchedulerEntry], best: Mapping[str, TunedScheduler]
+) -> dict[str, SchedulerEntry]:
     """{label: entry} where schedulers that name neither rule nor options take those of `best`.
 
     Args:

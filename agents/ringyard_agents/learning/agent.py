@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ringyard.allocator import Rates
+from ringyard.allocator import JobUtilities
 from ringyard.checks import NonNegative, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError
@@ -81,23 +81,23 @@ class AgentScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.observability = (
-            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.takes
+            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
         )
         self.capabilities = capabilities_of(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
-        self.actions = actions.refusing(False)
+        self.actions = actions.with_raise_on_invalid(False)
         self.round_seconds = actions.round_seconds
         self._played = self.actions
         self._cluster = Cluster((1,))
-        self._rates: Rates | None = None
+        self._utilities: JobUtilities | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Start an episode on a cluster; see `Scheduler.reset`."""
         if isinstance(self.actions, Scores) and isinstance(self.policy, ScorePolicy):
             self._played = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MOST_SCORED))
         self._cluster = cluster
-        self._rates = None
+        self._utilities = None
 
     def act(self, observation: Any, mask: Any) -> Any:
         """Choose an action in an environment with the spaces of the training (`load` can check them).
@@ -151,10 +151,10 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(setting, 1, state=state)
-        self._rates = self._rates or batch.workload_cache.rates_of(
+        self._utilities = self._utilities or batch.workload_cache.utilities_of(
             state.jobs[0, : state.clusters["num_jobs"][0]]
         )
-        batch.resume(self._rates)
+        batch.resume(self._utilities)
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:
@@ -163,19 +163,19 @@ class AgentScheduler(Scheduler):
         return action
 
 
-def _priced(actions: ActionKind, stop_price: float, name: str) -> ActionKind:
-    """The actions with another `stop_price` of their allocator."""
+def _priced(actions: ActionKind, preemption_price: float, name: str) -> ActionKind:
+    """The actions with another `preemption_price` of their allocator."""
     if not isinstance(actions, Scores):
         raise ConfigurationError(
-            f"{name} has stop_price: {stop_price}, and chooses one of several actions; expected"
-            " stop_price: null, or an agent that scores jobs (action=scores)"
+            f"{name} has preemption_price: {preemption_price}, and chooses one of several actions; expected"
+            " preemption_price: null, or an agent that scores jobs (action=scores)"
         )
-    if actions.allocator.starts is not None:
+    if actions.allocator.start_only is not None:
         raise ConfigurationError(
-            f"{name} has stop_price: {stop_price}, and stops no job (action=scores_start); expected"
-            " stop_price: null"
+            f"{name} has preemption_price: {preemption_price}, and stops no job (action=scores_start);"
+            " expected preemption_price: null"
         )
-    return replace(actions, allocator=replace(actions.allocator, stop_price=stop_price))
+    return replace(actions, allocator=replace(actions.allocator, preemption_price=preemption_price))
 
 
 @checked("scheduler")
@@ -183,7 +183,7 @@ def load_agent(
     checkpoint: str | None = None,
     name: str = "agent",
     trust: Trust = (),
-    stop_price: NonNegative | None = None,
+    preemption_price: NonNegative | None = None,
 ) -> AgentScheduler:
     """The agent of a checkpoint.
 
@@ -191,16 +191,16 @@ def load_agent(
         checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
         name: shown in tables.
         trust: full names of your own classes that the agent may name; True trusts any.
-        stop_price: of its allocator (`ringyard.allocator.Allocator`); None: that of its training.
+        preemption_price: of its allocator (`ringyard.allocator.Allocator`); None: that of its training.
 
     Raises:
         CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
             trusted.
-        ConfigurationError: an argument of another kind, or `stop_price` for an agent that does not preempt.
+        ConfigurationError: an argument of another kind, or `preemption_price` without preemption.
     """
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
-    if stop_price is not None:
-        actions = _priced(actions, stop_price, name)
+    if preemption_price is not None:
+        actions = _priced(actions, preemption_price, name)
     return AgentScheduler(policy, observation, actions, name)
 
 

@@ -13,7 +13,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import Trust
-from ringyard_agents.evaluation.evaluate import Task, check, run_all
+from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
 
@@ -178,9 +178,11 @@ class Unseen(NamedTuple):
         means = {}
         for label, environment in self.environments.items():
             parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
-            tasks = [Task(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)]
-            check(tasks[:1])  # the scheduler
-            means[label] = _mean((one.metrics for one in run_all(tasks, 1, lambda result: None)), metric)
+            tasks = [
+                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)
+            ]
+            check_tasks(tasks[:1])  # the scheduler
+            means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means
 
 

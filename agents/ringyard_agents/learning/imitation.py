@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, attained, predicted
-from ringyard.allocator.sizes import weigh
+from ringyard.allocator.target_sizes import set_weights
 from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
@@ -25,7 +25,7 @@ _Decision = tuple[Floats, Floats, Floats]
 _CLUSTERS = 16
 
 #: options of an allocator that weigh jobs
-_OPTIONS = ("gamma", "stay", "unknown_seconds")
+_OPTIONS = ("gamma", "running_factor", "unknown_seconds")
 
 #: estimates with an option `unknown_seconds`
 _ESTIMATES = {"predicted": predicted, "attained": attained}
@@ -42,9 +42,9 @@ class ImitateAllocator:
     a job's speed beside others.
 
     Attributes:
-        options: {label of an environment: {gamma: ..., stay: ..., unknown_seconds: ...}}, as arguments of
-            `ringyard.allocator.Allocator` and its estimates; `own` is the run's environment. Missing options
-            are those of `action`.
+        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
+            of `ringyard.allocator.Allocator` and its estimates. `own` is the run's environment. Missing
+            options are those of `action`.
         episodes: watched in each environment, rounded up to a multiple of 16.
         share: of their decisions that are kept.
         batches: gradient steps.
@@ -72,7 +72,7 @@ class ImitateAllocator:
             except ConfigurationError as error:
                 raise ConfigurationError(f"agent.teacher.options, world {label}: {error}") from None
             actions = setting.actions
-            if isinstance(actions, Scores) and actions.allocator.starts is not None:
+            if isinstance(actions, Scores) and actions.allocator.start_only is not None:
                 raise ConfigurationError(
                     f"agent.teacher is to be imitated in the world {label}, where jobs are only started"
                     " (action=scores_start) and low scores make them wait; expected action=scores or"
@@ -86,7 +86,7 @@ class ImitateAllocator:
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
                 f"agent.teacher.options.{label} is {shown(options)}; expected"
-                " {gamma: NUMBER, stay: NUMBER, unknown_seconds: NUMBER}"
+                " {gamma: NUMBER, running_factor: NUMBER, unknown_seconds: NUMBER}"
             )
         own = setting.actions.allocator
         estimate = own.estimate
@@ -100,7 +100,7 @@ class ImitateAllocator:
         return replace(
             own,
             gamma=options.get("gamma", own.gamma),
-            stay=options.get("stay", own.stay),
+            running_factor=options.get("running_factor", own.running_factor),
             estimate=estimate,
         )
 
@@ -160,7 +160,7 @@ class ImitateAllocator:
                 plan.score[b] = 0.0
                 logarithms = []
                 for allocator in (actions.allocator, teacher):
-                    weigh(state, b, plan, allocator.rules)
+                    set_weights(state, b, plan, allocator.config)
                     logarithms.append(np.log(plan.weight[b, rows[i, :count]]))
                 wanted = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
                 scores[i, :count] = np.clip(wanted - wanted.mean(), -1.0, 1.0)

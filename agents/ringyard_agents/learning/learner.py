@@ -135,7 +135,7 @@ def world_of(learner: Learner, setting: EnvConfig) -> EnvConfig:
     return replace(
         setting,
         observation=replace(setting.observation, flat=learner.flat),
-        actions=setting.actions.refusing(learner.masked),
+        actions=setting.actions.with_raise_on_invalid(learner.masked),
     )
 
 

@@ -25,8 +25,8 @@ _MASKS = [block.name for block in _BLOCKS if block.is_mask]
 _FEATURES = {block.name: len(block.features) for block in _BLOCKS}
 #: {first block: blocks} that describe each kind of item; an observation may lack all but the first
 _ITEMS: dict[str, list[str]] = {}
-for _each in dict.fromkeys(block.each for block in _BLOCKS):
-    _names = [block.name for block in _BLOCKS if block.each == _each and not block.is_mask]
+for _each in dict.fromkeys(block.axis for block in _BLOCKS):
+    _names = [block.name for block in _BLOCKS if block.axis == _each and not block.is_mask]
     _ITEMS[_names[0]] = _names
 _NEEDED = [*_ITEMS, *_MASKS]
 _KNOWN = [*itertools.chain(*_ITEMS.values()), *_MASKS]

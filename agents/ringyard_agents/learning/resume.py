@@ -33,7 +33,7 @@ from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.stored_names import update_settings
-from ringyard_agents.runs.run_folder import leaves
+from ringyard_agents.runs.run_folder import flatten_config
 
 #: settings that a run may change when it goes on
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
@@ -126,7 +126,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
         saved: plain config of the run.
         file: of the saved config.
     """
-    new, old = leaves(asked), leaves(saved)
+    new, old = flatten_config(asked), flatten_config(saved)
     for word in sorted(words, key=lambda word: "." not in _key(word)):  # a leaf's own word before its group's
         key = _key(word)
         if key.partition(".")[0] in _OF_THE_COMMAND:

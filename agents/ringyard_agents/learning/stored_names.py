@@ -4,10 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 #: {`_target_` in a file: its full name today}
-RENAMED_TARGETS: dict[str, str] = {}
+RENAMED_TARGETS: dict[str, str] = {"ringyard.allocator.Starts": "ringyard.allocator.StartOnly"}
 
 #: {`_target_` today: {argument in a file: its name today}}
-RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {}
+RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
+    "ringyard.allocator.Allocator": {
+        "stay": "running_factor",
+        "stop_price": "preemption_price",
+        "move_price": "migration_price",
+        "stay_bonus": "same_type_bonus",
+        "starts": "start_only",
+    },
+    "ringyard.allocator.StartOnly": {"hold": "min_score"},
+}
 
 #: {group of settings of `ringyard train`, "" for those outside groups: {setting in a file: its name today}}
 RENAMED_SETTINGS: dict[str, dict[str, str]] = {}

@@ -25,7 +25,7 @@ from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of
 from ringyard_agents.learning.process_group import Hardware, device_of, join_process_group
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
-from ringyard_agents.runs.run_folder import RunFolder, in_sweep, job_folder, locked
+from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
 
@@ -53,7 +53,7 @@ def train(config: DictConfig) -> float | None:
     if hardware.peers.rank > 0:
         _follow(hardware)
         return None
-    if in_sweep() and (folder / LAST).is_file():
+    if is_sweep_job() and (folder / LAST).is_file():
         config.resume = str(folder)
     with locked(folder):
         return _lead(config, folder, hardware)
@@ -107,7 +107,7 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
         plainly = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plainly, given["num_workloads"], seed, total, constraint, learner.state()
         hardware.peers.from_first(known)
-    by_itself = saved is not None and not in_sweep()  # a job of a study that goes on
+    by_itself = saved is not None and not is_sweep_job()  # a job of a study that goes on
     pruning = Pruning.of(None if by_itself else judged["prune"])
 
     def enough() -> bool:

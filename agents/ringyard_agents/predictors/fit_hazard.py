@@ -21,7 +21,7 @@ from torch import nn
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import build, simulator
+from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.predictors.hazard_file import write_hazards
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
@@ -95,7 +95,7 @@ def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: 
 
 
 def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
-    sim = simulator(world, window, seed, None)
+    sim = make_simulator(world, window, seed, None)
     scheduler = LeastEstimated(consolidate(), SurvivalEstimate(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     rng = np.random.default_rng((seed, window, 1))
@@ -266,7 +266,7 @@ def fit_hazard(config: DictConfig) -> None:
     require_writable("file", file)
     first, second = _worlds(config)
     for world in (*first, *second):
-        build(world["workload"])
+        build_object(world["workload"])
     with folder.claim(config):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)

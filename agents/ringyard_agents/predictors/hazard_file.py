@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.allocator import Allocator, Gamma, SizePower, Stay
+from ringyard.allocator import Allocator, Gamma, RunningFactor, SizePower
 from ringyard.checks import NonNegative, Positive, checked
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
@@ -48,24 +48,30 @@ def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
 def hazard(
     placement: PlacementRule,
     file: str | None = None,
-    stay: float = 0.2,
+    running_factor: float = 0.2,
     gpu_power: NonNegative = 1.0,
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
     """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
-    return LeastEstimated(placement, read_survival_estimate(file), "hazard", gpu_power, stay, round_seconds)
+    return LeastEstimated(
+        placement, read_survival_estimate(file), "hazard", gpu_power, running_factor, round_seconds
+    )
 
 
 @checked("scheduler")
 def allocator_hazard(
     file: str | None = None,
-    stay: Stay = 0.5,
+    running_factor: RunningFactor = 0.5,
     gamma: Gamma = 0.75,
     size_power: SizePower = 0.7,
-    stop_price: NonNegative = 0.0,
+    preemption_price: NonNegative = 0.0,
 ) -> AllocatingScheduler:
     """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
     allocator = Allocator(
-        gamma, size_power, stay=stay, stop_price=stop_price, estimate=read_survival_estimate(file)
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=read_survival_estimate(file),
     )
     return AllocatingScheduler(allocator, "allocator_hazard")

@@ -11,17 +11,17 @@ from ringyard.sim.metrics import Window
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.report.comparison_table import (
-    best_line,
+    best_note,
     blocking_notes,
+    equal_schedule_notes,
     interval_notes,
-    loss_names,
-    notes_of_equal_rows,
+    loss_columns,
     printed_columns,
     printed_markdown,
     table_rows,
     window_notes,
 )
-from ringyard_agents.report.tables import pluralize, print_table, say, write_tables
+from ringyard_agents.report.tables import pluralize, print_line, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
 #: all that a comparison writes for an environment, beside the cache of its runs
@@ -32,7 +32,7 @@ _OUTPUTS = (
 )
 
 #: schedulers shown in plots, the best of a table; TensorBoard has all
-_MOST_PLOTTED = 12
+_MAX_PLOTTED = 12
 
 
 def _remove_stale(folder: Path, written: Collection[str]) -> None:
@@ -103,16 +103,16 @@ def report_comparison(
     workloads = results.runs["workload"].nunique()
     said = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     below = [
-        best_line(rows),
+        best_note(rows),
         *blocking_notes(ranking),
         *([f"options: {'; '.join(said)}"] if said else []),
         *notes,
         *interval_notes(ranking, workloads),
-        *(window_notes(window) or notes_of_equal_rows(results.jobs)),  # in a window jobs are missing
+        *(window_notes(window) or equal_schedule_notes(results.jobs)),  # in a window jobs are missing
     ]
     written += write_tables(folder, frame, rows, below)
     heading = f"{pluralize(workloads, 'workload')}, the same for all; means over workloads"
-    _print(console, f"{title}: {heading}" if title else heading, rows, below, ranking)
+    _print_tables(console, f"{title}: {heading}" if title else heading, rows, below, ranking)
     jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
     written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
     print_tenants(console, jobs)
@@ -120,21 +120,21 @@ def report_comparison(
     if plots:
         from ringyard_agents.report.plots import draw_plots
 
-        images = draw_plots(results.only(ranking.order[:_MOST_PLOTTED]), folder)
-        say(console, f"plots: {', '.join(str(file) for file in images)}")
+        images = draw_plots(results.only(ranking.order[:_MAX_PLOTTED]), folder)
+        print_line(console, f"plots: {', '.join(str(file) for file in images)}")
     if tensorboard is not None:
         from ringyard_agents.report.tensorboard import write_tensorboard
 
         runs = folder / "tensorboard"
         write_tensorboard(results, runs, f"{tensorboard}\n\n{printed_markdown(rows, below)}", images)
-        say(console, f"curves: tensorboard --logdir {runs}")
+        print_line(console, f"curves: tensorboard --logdir {runs}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
-    say(console, f"tables: {', '.join(tables)}")
+    print_line(console, f"tables: {', '.join(tables)}")
 
 
-def _print(
+def _print_tables(
     console: Console,
     title: str,
     rows: Sequence[Mapping[str, str]],
@@ -156,6 +156,6 @@ def _print(
     for names in printed_columns(rows[0]):
         table(title, names)
     for note in notes:
-        say(console, note)
-    lost = ["scheduler", "queueing (s)", *loss_names(rows)]
+        print_line(console, note)
+    lost = ["scheduler", "queueing (s)", *loss_columns(rows)]
     table("what the mean JCT is made of, lost to ...; means over workloads", lost)

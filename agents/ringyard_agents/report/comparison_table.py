@@ -12,7 +12,7 @@ from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown, pluralize
 
 #: a cell without a value: no job was served
-NOTHING = "-"
+NO_VALUE = "-"
 
 #: (title, metric, format) of the columns that are plain means over workloads
 METRIC_COLUMNS = (
@@ -61,12 +61,12 @@ def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) ->
         rows: one row or more, of `table_rows`.
         notes: what stands below.
     """
-    columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_names(rows)]]
+    columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_columns(rows)]]
     tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
     return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
 
 
-def _text(form: str, value: float, nothing: str = NOTHING) -> str:
+def _text(form: str, value: float, nothing: str = NO_VALUE) -> str:
     return nothing if np.isnan(value) else form.format(value)
 
 
@@ -101,11 +101,11 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     return notes if warning is None else [*notes, warning]
 
 
-def notes_of_equal_workloads(different: int, workloads: int) -> list[str]:
+def equal_workload_notes(different: int, workloads: int) -> list[str]:
     """A note if all workloads have the same jobs on the same cluster.
 
     Args:
-        different: how many of them differ (`ringyard_agents.evaluation.evaluate.check`).
+        different: how many of them differ (`ringyard_agents.evaluation.evaluate.check_tasks`).
         workloads: how many there are.
     """
     if workloads == 1 or different > 1:
@@ -122,7 +122,7 @@ def blocking_notes(ranking: Ranking) -> list[str]:
     if ranking.metric == "blocking_rate":
         return [
             "every row blocks jobs: rows are ordered, marked and compared by the share that they block; times"
-            f" are of the jobs that were served ({NOTHING}: none on some workload)"
+            f" are of the jobs that were served ({NO_VALUE}: none on some workload)"
         ]
     return [
         f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is of the others, and is not"
@@ -150,13 +150,13 @@ def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
         frame: one row per scheduler.
         ranking: of the schedulers.
     """
-    return [_texts(row, ranking) for row in frame.to_dict("records")]
+    return [_row_texts(row, ranking) for row in frame.to_dict("records")]
 
 
-def _texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
+def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     blocked = "blocked " if ranking.metric == "blocking_rate" else ""
     mean = _text("{:,.0f}", row["mean_jct"])
-    if ranking.varied and mean != NOTHING:
+    if ranking.varied and mean != NO_VALUE:
         mean += f" [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
     texts = {
         "scheduler": row["scheduler"],
@@ -186,7 +186,7 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
     return f"{change:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
 
 
-def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
+def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
     """A note for each set of schedulers under which all jobs of `Results` start and end at the same times."""
     found: dict[bytes, list[str]] = {}
     for label, own in jobs.groupby("scheduler", sort=False):
@@ -199,7 +199,7 @@ def notes_of_equal_rows(jobs: pd.DataFrame) -> list[str]:
     ]
 
 
-def best_line(rows: Sequence[Mapping[str, str]]) -> str:
+def best_note(rows: Sequence[Mapping[str, str]]) -> str:
     """A note on the starred rows, and how far each is above the lower bound."""
 
     def how_good(row: Mapping[str, str]) -> str:
@@ -209,7 +209,7 @@ def best_line(rows: Sequence[Mapping[str, str]]) -> str:
     return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
 
 
-def loss_names(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Titles of what the mean JCT is made of beside queueing, without what no scheduler loses anything to."""
     parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    return [title for title, none in parts.items() if any(row[title] not in (none, NOTHING) for row in rows)]
+    return [title for title, none in parts.items() if any(row[title] not in (none, NO_VALUE) for row in rows)]

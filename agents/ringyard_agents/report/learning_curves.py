@@ -9,23 +9,23 @@ import numpy as np
 from ringyard_agents.report.comparison_table import METRIC_COLUMNS
 from ringyard_agents.report.time_series import band_of_means
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.runs.run_index import Trained, names_of
+from ringyard_agents.runs.run_index import TrainingResult, short_names
 
 _POINTS = 200
 
 #: settings that make no other agent
-_NO_VARIANTS = (
+_IGNORED_SETTINGS = (
     *("seed", "name", "resume", "overwrite", "num_threads", "save_minutes", "total_decisions", "trust"),
     *("evaluate", "hydra"),
 )
 
 #: more differences than that are no label
-_MOST_SAID = 3
+_MAX_LABEL_SETTINGS = 3
 
 _TITLES = {"mean_jct": "mean JCT (s)"} | {metric: title for title, metric, _ in METRIC_COLUMNS}
 
 
-def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "png") -> list[Path]:
+def draw_learning_curves(runs: Sequence[TrainingResult], folder: Path, suffix: str = "png") -> list[Path]:
     """Draw a figure for each metric and set of evaluation workloads, baselines as lines; the files written.
 
     Args:
@@ -33,7 +33,7 @@ def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "p
         folder: exists.
         suffix: png, pdf or svg.
     """
-    judged_alike: dict[Any, list[Trained]] = {}
+    judged_alike: dict[Any, list[TrainingResult]] = {}
     for run in runs:  # a scheduler is as good on other workloads by chance only
         judged_alike.setdefault((run.metric, tuple(sorted(run.baselines.items()))), []).append(run)
     files = []
@@ -43,8 +43,8 @@ def draw_learning_curves(runs: Sequence[Trained], folder: Path, suffix: str = "p
     return files
 
 
-def _draw(runs: Sequence[Trained], file: Path) -> Path:
-    groups = groups_of(runs)
+def _draw(runs: Sequence[TrainingResult], file: Path) -> Path:
+    groups = group_by_settings(runs)
 
     def draw(axes: Any) -> None:
         for label, some in groups.items():
@@ -61,7 +61,7 @@ def _draw(runs: Sequence[Trained], file: Path) -> Path:
     return save_figure(file, draw, f"Agents on the evaluation workloads of their training{bands}")
 
 
-def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
+def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
     """Mean over seeds, from where all of them have begun to where the first one ends."""
     curves = [(run.curve["decisions"].to_numpy(float), run.curve["value"].to_numpy(float)) for run in runs]
     if len(curves) == 1:
@@ -73,30 +73,31 @@ def _draw_group(axes: Any, runs: Sequence[Trained], label: str) -> None:
     band_of_means(values.reshape(len(decisions), -1)).draw(axes, decisions / 1e6, label)
 
 
-def groups_of(runs: Sequence[Trained]) -> dict[str, list[Trained]]:
+def group_by_settings(runs: Sequence[TrainingResult]) -> dict[str, list[TrainingResult]]:
     """{settings in which they differ from the other runs: runs that differ in their seed only}."""
     settings = [run.settings for run in runs]
     different = [
         name
         for name in dict.fromkeys(name for one in settings for name in one)
-        if name.partition(".")[0] not in _NO_VARIANTS and len({repr(one.get(name)) for one in settings}) > 1
+        if name.partition(".")[0] not in _IGNORED_SETTINGS
+        and len({repr(one.get(name)) for one in settings}) > 1
     ]
-    variants: dict[str, list[Trained]] = {}
+    variants: dict[str, list[TrainingResult]] = {}
     for run in runs:
         variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)
     groups = list(variants.values())
     if len(runs) > 1 and len(groups) == 1:
         return {"agent": groups[0]}
-    short = _without_parts(different)
+    short = _drop_nested_settings(different)
     labels = [
         ", ".join(_setting_text(name, group[0].settings.get(name)) for name in short) for group in groups
     ]
-    if len(set(labels)) < len(labels) or "" in labels or len(short) > _MOST_SAID:
-        labels = names_of([group[0].folder for group in groups])
+    if len(set(labels)) < len(labels) or "" in labels or len(short) > _MAX_LABEL_SETTINGS:
+        labels = short_names([group[0].folder for group in groups])
     return dict(zip(labels, groups, strict=True))
 
 
-def _without_parts(names: Sequence[str]) -> list[str]:
+def _drop_nested_settings(names: Sequence[str]) -> list[str]:
     """Settings without those of a part whose class differs already."""
     parts = [name.removesuffix("_target_") for name in names if name.endswith("._target_")]
     outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]

@@ -12,9 +12,9 @@ from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
-from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, curves, interquartile_mean
+from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, interquartile_mean, time_curves
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.runs.run_index import Compared, find_runs, names_of
+from ringyard_agents.runs.run_index import ComparisonResult, find_runs, short_names
 
 #: (name, what draws into axes, title)
 _Plot = tuple[str, Callable[[Any], None], str]
@@ -40,34 +40,36 @@ def plot_runs(
     """
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
-    plots, worlds = [], _worlds(compared)
+    plots, worlds = [], _join_comparisons(compared)
     for name, (runs, jobs) in worlds.items():
         shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
         kept = [frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs)]
-        plots += _world_plots(kept[0], kept[1], name if len(worlds) > 1 else "")
+        plots += _environment_plots(kept[0], kept[1], name if len(worlds) > 1 else "")
     plots += _profile_plots({name: runs for name, (runs, _) in worlds.items()})
-    return [*draw_learning_curves(trained, folder, suffix), *_saved(plots, folder, suffix)], damaged
+    return [*draw_learning_curves(trained, folder, suffix), *_save_plots(plots, folder, suffix)], damaged
 
 
-def _worlds(compared: Sequence[Compared]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
     """{name: (runs, jobs)} of comparisons, joined if they are on the same workloads.
 
     If two comparisons have run the same scheduler with the same results, one of them counts. If the results
     differ, the name of the comparison is added to the label.
     """
-    names = names_of([one.folder for one in compared])
-    found: dict[tuple[float, ...], tuple[str, list[Compared]]] = {}
+    names = short_names([one.folder for one in compared])
+    found: dict[tuple[float, ...], tuple[str, list[ComparisonResult]]] = {}
     for one, name in zip(compared, names, strict=True):
         bounds = one.runs.drop_duplicates("workload").sort_values("workload")["bound_mean_jct"]
         _, together = found.setdefault(tuple(bounds.tolist()), (name, []))
-        together.append(_renamed(one, name, together))
+        together.append(_without_duplicates(one, name, together))
     return {
         name: (pd.concat([one.runs for one in some]), pd.concat([one.jobs for one in some]))
         for name, some in found.values()
     }
 
 
-def _renamed(one: Compared, name: str, earlier: Sequence[Compared]) -> Compared:
+def _without_duplicates(
+    one: ComparisonResult, name: str, earlier: Sequence[ComparisonResult]
+) -> ComparisonResult:
     """A comparison without schedulers of equal results in earlier ones; its name marks other labels."""
 
     def jcts(runs: pd.DataFrame, label: str) -> list[float]:
@@ -81,13 +83,13 @@ def _renamed(one: Compared, name: str, earlier: Sequence[Compared]) -> Compared:
         elif any(others):
             to = {label: f"{label} ({name})"}
             runs, jobs = (frame.replace({"scheduler": to}) for frame in (runs, jobs))
-    return Compared(one.folder, runs, jobs)
+    return ComparisonResult(one.folder, runs, jobs)
 
 
 _POINTS = 200
 
 #: parts of the mean JCT from the left, and their colours
-_PARTS = {
+_JCT_PARTS = {
     "work": ("mean_work", "#bab0ac"),
     "queueing": ("mean_queueing", "#4e79a7"),
 } | {
@@ -103,8 +105,8 @@ _PARTS = {
 def draw_plots(results: Results, folder: Path) -> list[Path]:
     """Draw all plots of a comparison that has just ended; the files written."""
     folder.mkdir(parents=True, exist_ok=True)
-    seconds, found = curves(results.jobs, results.timelines)
-    workloads = _intervals(results.runs["workload"].nunique())
+    seconds, found = time_curves(results.jobs, results.timelines)
+    workloads = _sample_text(results.runs["workload"].nunique())
 
     def over_time(name: str, title: str, curve: str, ylabel: str) -> _Plot:
         def draw(axes: Any) -> None:
@@ -115,29 +117,29 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
         return name, draw, f"{title}; {workloads}"
 
     plots = [
-        *_world_plots(results.runs, results.jobs),
+        *_environment_plots(results.runs, results.jobs),
         *_profile_plots({"": results.runs}),
         over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
         over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
         over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
     ]
-    return _saved(plots, folder, "png")
+    return _save_plots(plots, folder, "png")
 
 
-def _saved(plots: Sequence[_Plot], folder: Path, suffix: str) -> list[Path]:
+def _save_plots(plots: Sequence[_Plot], folder: Path, suffix: str) -> list[Path]:
     return [save_figure(folder / f"{name}.{suffix}", draw, title) for name, draw, title in plots]
 
 
-def _world_plots(runs: pd.DataFrame, jobs: pd.DataFrame, world: str = "") -> list[_Plot]:
+def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, world: str = "") -> list[_Plot]:
     """Distribution of job completion times, and what their means are made of."""
     labels = runs.groupby("scheduler")["mean_jct"].mean().sort_values(kind="stable").index.tolist()
     count = runs["workload"].nunique()
     of, ending = (f" of {world}", f"_{world.replace('/', '_')}") if world else ("", "")
-    title = f"Job completion times{of}; {_intervals(count)}"
+    title = f"Job completion times{of}; {_sample_text(count)}"
     parts = f"What mean JCTs{of} are made of; {pluralize(count, 'workload')}"
     return [
-        (f"jct_distribution{ending}", lambda axes: _draw_jcts(axes, jobs, labels), title),
-        (f"losses{ending}", lambda axes: _draw_parts(axes, runs), parts),
+        (f"jct_distribution{ending}", lambda axes: _draw_jct_distribution(axes, jobs, labels), title),
+        (f"losses{ending}", lambda axes: _draw_jct_parts(axes, runs), parts),
     ]
 
 
@@ -150,20 +152,20 @@ def _profile_plots(worlds: Mapping[str, pd.DataFrame]) -> list[_Plot]:
     scores = _scores(worlds)
     if not scores:
         return []
-    over = _intervals(sum(len(strata) for strata in next(iter(scores.values()))), len(worlds))
+    over = _sample_text(sum(len(strata) for strata in next(iter(scores.values()))), len(worlds))
     return [
         ("performance_profile", lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
         ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), f"Mean JCT / bound; {over}"),
     ]
 
 
-def _intervals(workloads: int, worlds: int = 1) -> str:
+def _sample_text(workloads: int, worlds: int = 1) -> str:
     """The end of a title: number of workloads and worlds, and whether there are intervals."""
     of = f" of {worlds} worlds" if worlds > 1 else ""
     return pluralize(workloads, "workload") + of + (", 95 % intervals" if workloads > 1 else "")
 
 
-def _draw_jcts(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
+def _draw_jct_distribution(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
     """Share of the served jobs that took at most so long, over all workloads."""
     served = jobs[jobs["outcome"] != "blocked"]
     most, least = served["jct"].max(), served.loc[served["jct"] > 0, "jct"].min()
@@ -239,13 +241,13 @@ def _draw_aggregates(axes: Any, scores: _Scores) -> None:
     axes.set(xlabel="mean JCT / lower bound: less is better (1: no schedule can be better)")
 
 
-def _draw_parts(axes: Any, runs: pd.DataFrame) -> None:
+def _draw_jct_parts(axes: Any, runs: pd.DataFrame) -> None:
     """One bar for each scheduler, stacked: what its mean JCT is made of; gains hang to the left of zero."""
     means = runs.groupby("scheduler").mean(numeric_only=True).sort_values("mean_jct", kind="stable")
     jct = means["mean_jct"].to_numpy()
     rows = range(len(means))
     right, left = np.zeros(len(means)), np.zeros(len(means))
-    for name, (field, colour) in _PARTS.items():
+    for name, (field, colour) in _JCT_PARTS.items():
         if field not in means:
             continue
         widths = means[field].to_numpy()

@@ -19,7 +19,7 @@ from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 _COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"]
 
 
-def _number(value: Any) -> str:
+def _number_text(value: Any) -> str:
     """Whole numbers without a fraction, others so that they read back equal."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
@@ -33,7 +33,7 @@ def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
-        jobs.to_csv(partial, columns=_COLUMNS, index=False, float_format=_number)
+        jobs.to_csv(partial, columns=_COLUMNS, index=False, float_format=_number_text)
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:

@@ -12,16 +12,16 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from rich.console import Console
 
 from ringyard_agents.evaluation.results_frame import write_frame
-from ringyard_agents.report.tables import pluralize, print_table, say
+from ringyard_agents.report.tables import pluralize, print_line, print_table
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
-from ringyard_agents.runs.sweep_table import best_job, said, sweep_table, swept
+from ringyard_agents.runs.sweep_table import best_job, describe_job, sweep_table, swept_settings
 
-_MOST_ROWS = 30  # on the console; the CSV has all
-_MOST_SETTINGS = 8  # in the plot
-_LOG_FROM = 30.0  # largest over smallest value of an axis that is logarithmic
-_DECADES_FROM = 100.0  # likewise, of one whose labels are decades
-_PER_ROW = 3
+_MAX_ROWS = 30  # on the console; the CSV has all
+_MAX_PLOTTED_SETTINGS = 8  # in the plot
+_LOG_SCALE_RATIO = 30.0  # largest over smallest value of an axis that is logarithmic
+_DECADE_LABEL_RATIO = 100.0  # likewise, of one whose labels are decades
+_PLOTS_PER_ROW = 3
 
 
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
@@ -36,24 +36,26 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     table = sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
     _print(console, table)
-    names = swept(records)
+    names = swept_settings(records)
     for record in records:
         if record.status != "done":
-            say(console, f"failed: job {said(record, names)}: {record.why}")
-    say(console, f"table: {folder / 'sweep.csv'}")
+            print_line(console, f"failed: job {describe_job(record, names)}: {record.why}")
+    print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
-        say(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
+        print_line(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
     elif several:
         draw_sweep(table, names, folder / "sweep.png", logarithmic)
-        say(console, f"plot: {folder / 'sweep.png'}")
+        print_line(console, f"plot: {folder / 'sweep.png'}")
     best = best_job(records)
     if best is not None:
         see = shlex.join(["ringyard", "best", str(folder)])
-        say(console, f"best: job {said(best, names)}, {_shown(best.objective)}; see `{see}`")
+        print_line(
+            console, f"best: job {describe_job(best, names)}, {_value_text(best.objective)}; see `{see}`"
+        )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value as the console has it: numbers by four digits or whole."""
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return ""
@@ -67,13 +69,13 @@ def _print(console: Console, table: pd.DataFrame) -> None:
     names = [name for name in table.columns if name not in ("error", "folder")]
     headers = {name: _header(name, names) for name in names}
     rows = [
-        {headers[str(name)]: _shown(value) for name, value in row.items()}
-        for row in best_first.head(_MOST_ROWS)[names].astype(object).to_dict("records")
+        {headers[str(name)]: _value_text(value) for name, value in row.items()}
+        for row in best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
     ]
     title = f"{pluralize(len(table), 'job')}, the best first; of the objective less is better"
     print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
-    if len(table) > _MOST_ROWS:
-        say(console, f"and {len(table) - _MOST_ROWS} more in the CSV")
+    if len(table) > _MAX_ROWS:
+        print_line(console, f"and {len(table) - _MAX_ROWS} more in the CSV")
 
 
 def _header(name: str, names: Sequence[str]) -> str:
@@ -97,8 +99,8 @@ def draw_sweep(
     from matplotlib.figure import Figure
 
     done = table[np.isfinite(table["objective"].astype(float))]
-    shown = [name for name in settings if done[name].nunique() > 1][:_MOST_SETTINGS]
-    columns = min(_PER_ROW, 1 + len(shown))
+    shown = [name for name in settings if done[name].nunique() > 1][:_MAX_PLOTTED_SETTINGS]
+    columns = min(_PLOTS_PER_ROW, 1 + len(shown))
     rows = -(-(1 + len(shown)) // columns)
     figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
     axes = [figure.add_subplot(rows, columns, at + 1) for at in range(1 + len(shown))]
@@ -129,7 +131,7 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, log
     places: Any = column
     chosen: Any = best[name]
     if numeric:
-        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_FROM):
+        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_SCALE_RATIO):
             _logarithmic_scale(axis, column.max() / column.min())
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
@@ -149,6 +151,6 @@ def _logarithmic_scale(axis: Any, reach: float) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADES_FROM else (1.0,)))
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADE_LABEL_RATIO else (1.0,)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())

@@ -13,7 +13,7 @@ from rich.table import Table
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.runs.atomic_write import atomic_write
 
-_LEAST_WIDTH = 150  # characters of a table that goes to a file
+_MIN_FILE_WIDTH = 150  # characters of a table that goes to a file
 
 
 def markdown(rows: Sequence[Mapping[Any, Any]]) -> str:
@@ -68,11 +68,11 @@ def print_table(
     for number, row in enumerate(rows):
         ends = number + 1 < len(groups) and groups[number] != groups[number + 1]
         table.add_row(*(escape(row[name]) for name in names), end_section=ends)
-    wide = console if console.is_terminal else Console(width=max(console.width, _LEAST_WIDTH))
+    wide = console if console.is_terminal else Console(width=max(console.width, _MIN_FILE_WIDTH))
     wide.print(table)
 
 
-def say(console: Console, line: str) -> None:
+def print_line(console: Console, line: str) -> None:
     """Print a line as it is, without markup or breaks."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 

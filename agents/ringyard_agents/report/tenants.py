@@ -11,12 +11,12 @@ from ringyard_agents.report.tables import print_table
 #: {column of jobs that tells tenants apart: what tables call them}
 _KINDS = {"vc": "virtual cluster", "user": "user"}
 
-_MOST_TENANTS = 12  # lines of a printed table
-_MOST_SCHEDULERS = 6  # columns of a printed table
+_MAX_TENANTS = 12  # lines of a printed table
+_MAX_SCHEDULERS = 6  # columns of a printed table
 _UNNAMED = "(none named)"
 
 
-def by_tenant(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
+def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
     """A row per tenant, by GPU seconds, most first; jobs without a name are of the tenant "".
 
     The columns are `tenant`, `jobs` that ended, their `gpu_seconds`, and `mean_jct`, `mean_queueing` (both in
@@ -49,7 +49,7 @@ def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
         file.unlink(missing_ok=True)
         return False
     rows = {
-        (label, workload, kind): by_tenant(own, kind)
+        (label, workload, kind): tenant_frame(own, kind)
         for (label, workload), own in jobs.groupby(["scheduler", "workload"], sort=False)
         for kind in kinds
     }
@@ -67,19 +67,19 @@ def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
         console: to print on.
         jobs: of `Results`.
     """
-    schedulers = dict(list(jobs.groupby("scheduler", sort=False))[:_MOST_SCHEDULERS])
+    schedulers = dict(list(jobs.groupby("scheduler", sort=False))[:_MAX_SCHEDULERS])
     (label, first), *others = schedulers.items()
     kind = next((kind for kind in _KINDS if first[kind].nunique() > 1), None)
     if kind is None:
         return
-    who, found = _KINDS[kind], by_tenant(first, kind)
+    who, found = _KINDS[kind], tenant_frame(first, kind)
     texts = pd.DataFrame(
         {who: found["tenant"].replace("", _UNNAMED), "jobs": found["jobs"].map("{:,}".format)}
     )
     if others:
         title = f"mean JCT (s) by {who}"
         for name, own in schedulers.items():
-            means = by_tenant(own, kind).set_index("tenant")["mean_jct"]
+            means = tenant_frame(own, kind).set_index("tenant")["mean_jct"]
             texts[name] = found["tenant"].map(means).map("{:,.0f}".format)
     else:
         title = f"{label!s} by {who}"
@@ -87,7 +87,7 @@ def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
         texts["queueing (s)"] = found["mean_queueing"].map("{:,.0f}".format)
         texts["slowdown"] = found["mean_slowdown"].map("{:.1f}".format)
         texts["GPU hours"] = (found["gpu_seconds"] / 3600).map("{:,.1f}".format)
-    rows = texts.head(_MOST_TENANTS).to_dict("records")
+    rows = texts.head(_MAX_TENANTS).to_dict("records")
     print_table(console, title, rows, [str(one) for one in texts], left=[who], wrapped=[who])
-    if len(texts) > _MOST_TENANTS:
-        console.print(f"  and {len(texts) - _MOST_TENANTS:,} more")
+    if len(texts) > _MAX_TENANTS:
+        console.print(f"  and {len(texts) - _MAX_TENANTS:,} more")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard_agents.evaluation.results_frame import Results
-from ringyard_agents.report.time_series import curves
+from ringyard_agents.report.time_series import time_curves
 from ringyard_agents.runs.atomic_write import atomic_folder
 
 #: groups of tags say what the x axis is
@@ -55,7 +55,7 @@ def write_tensorboard(results: Results, folder: Path, text: str, images: Sequenc
             writer.add_custom_scalars(_LAYOUT)
             writer.add_text("comparison", text)
             add_images(writer, images)
-        seconds, found = curves(results.jobs, results.timelines)
+        seconds, found = time_curves(results.jobs, results.timelines)
         served = results.jobs[results.jobs["outcome"] != "blocked"]
         for label, bands in found.items():
             with SummaryWriter(str(partial / label)) as writer:
@@ -97,7 +97,7 @@ def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
         writer.add_image("schedule/gantt", picture, step, dataformats="HWC")
 
 
-def _folded(words: Sequence[str]) -> list[str]:
+def _fold_command(words: Sequence[str]) -> list[str]:
     """A command line in lines that a shell reads as one."""
     lines = [words[0]]
     for word in words[1:]:
@@ -112,7 +112,7 @@ def _folded(words: Sequence[str]) -> list[str]:
 def record_text(folder: Path) -> str:
     """What `run.json` says of a run, as Markdown."""
     record = json.loads((folder / "run.json").read_text())
-    command = _folded([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
+    command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
     versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
     facts = {
         "commit": record["commit"] or "unknown",

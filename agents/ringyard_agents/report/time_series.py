@@ -104,7 +104,7 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
     return Interval(value, float(found.low), float(found.high))
 
 
-def _finished(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+def _finished_by(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """[2, points] sum of the JCTs of the jobs of a run that have finished so far, and their number."""
     served = jobs[jobs["outcome"] != "blocked"].sort_values("end_time", kind="stable")
     count = np.searchsorted(served["end_time"].to_numpy(), seconds, side="right")
@@ -112,7 +112,7 @@ def _finished(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.fl
     return np.stack([totals[count], count])
 
 
-def _on_axis(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+def _resample(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """[points, workloads]; a run that has ended counts as 0."""
     found = np.zeros((len(seconds), len(runs)))
     for k, run in enumerate(runs):
@@ -122,7 +122,7 @@ def _on_axis(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.floa
     return found
 
 
-def curves(
+def time_curves(
     jobs: pd.DataFrame, timelines: pd.DataFrame
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
     """(simulated seconds [points], {scheduler: {curve: band over its workloads}}).
@@ -140,10 +140,10 @@ def curves(
     found = {}
     for label, own in jobs.groupby("scheduler", sort=False):
         # [workloads, 2, points]
-        finished = np.array([_finished(one, seconds) for _, one in own.groupby("workload")])
+        finished = np.array([_finished_by(one, seconds) for _, one in own.groupby("workload")])
         bins = timelines[timelines["scheduler"] == label]
         waiting, utilisation = (
-            band_of_means(_on_axis([one for _, one in bins.groupby("workload")], name, seconds))
+            band_of_means(_resample([one for _, one in bins.groupby("workload")], name, seconds))
             for name in ("waiting", "utilisation")
         )
         found[str(label)] = {

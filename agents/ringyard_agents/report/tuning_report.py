@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ringyard_agents.report.tables import print_table, say, write_tables
+from ringyard_agents.report.tables import print_line, print_table, write_tables
 
 
 def report_tuning(
@@ -35,7 +35,7 @@ def report_tuning(
     texts = tried.astype(str)[["scheduler", "tried", "options", "workloads"]]
     texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")
     write_tables(folder, tried, texts.to_dict("records"), [*notes, *blocking_notes])
-    say(console, f"everything that was tried: {folder / 'table.md'}")
+    print_line(console, f"everything that was tried: {folder / 'table.md'}")
     rows = []
     for name in sorted(means, key=lambda one: means[one]):
         best, *others = texts[texts["scheduler"] == name].to_dict("records")
@@ -52,4 +52,4 @@ def report_tuning(
         )
     print_table(console, title, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
     for note in blocking_notes:
-        say(console, note)
+        print_line(console, note)

@@ -20,7 +20,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import Task, check, run_all
+from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT
 from ringyard_agents.reproduction.claims import (
@@ -133,7 +133,7 @@ def _trained(
     return entries
 
 
-def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[Task]:
+def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[EvaluationTask]:
     """Return a task for every scheduler and seed; random clusters are drawn anew for each seed.
 
     Args:
@@ -147,7 +147,9 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
         world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
         measured = tuple(config.measured_jobs)
-        tasks += [Task(label, schedulers[label], world, seed, seed, measured) for label in schedulers]
+        tasks += [
+            EvaluationTask(label, schedulers[label], world, seed, seed, measured) for label in schedulers
+        ]
     return tasks
 
 
@@ -214,8 +216,8 @@ def reproduce(
             with TemporaryDirectory() as folder:
                 entries = _trained(case, Path(folder), on_result)
                 tasks = scheduler_tasks({**case, "schedulers": entries}, count, content["rule"])
-                check(tasks)
-                results = run_all(tasks, workers, lambda result: None)
+                check_tasks(tasks)
+                results = run_tasks(tasks, workers, lambda result: None)
             runs = {label: [run for run in results if run.label == label] for label in entries}
             metrics = _metrics(content, name)
             figures[name] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from ringyard.errors import ConfigurationError
 
 #: beginning of the names of files and folders that are not whole yet
-PARTIAL = ".partial-"
+PARTIAL_PREFIX = ".partial-"
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def atomic_write(file: Path) -> Iterator[Path]:
         yield file
         return
     file = file.resolve()
-    partial = file.with_name(f"{PARTIAL}{secrets.token_hex(8)}{file.suffix}")
+    partial = file.with_name(f"{PARTIAL_PREFIX}{secrets.token_hex(8)}{file.suffix}")
     try:
         yield partial
         _sync(partial, os.O_RDWR)
@@ -52,7 +52,7 @@ def require_writable(setting: str, file: Path) -> None:
     try:
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        with tempfile.TemporaryFile(dir=folder, prefix=PARTIAL):
+        with tempfile.TemporaryFile(dir=folder, prefix=PARTIAL_PREFIX):
             pass
     except OSError as error:
         raise ConfigurationError(
@@ -64,7 +64,7 @@ def require_writable(setting: str, file: Path) -> None:
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder that replaces `folder` when the block ends without an exception."""
-    partial = folder.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
+    partial = folder.with_name(f"{PARTIAL_PREFIX}{secrets.token_hex(8)}")
     try:
         partial.mkdir()
         yield partial

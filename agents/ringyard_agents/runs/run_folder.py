@@ -26,21 +26,21 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.runs.atomic_write import PARTIAL, atomic_write
+from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write
 
 _LOCK = ".lock"
-_HYDRAS_NOTE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
+_HYDRA_SWEEP_FILE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
 
 #: errors of file systems that have no locks
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+_LOCKS_UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 #: settings that say how a run is run and where else it is written, not what it finds
-_OF_THE_RUN = (
+_NOT_COMPARED = (
     *("name", "overwrite", "rerun", "workers", "trust", "gym"),
     *("plots", "tensorboard", "output", "out", "file"),
 )
 
-_LONGEST_NAME = 255  # bytes, of a folder on most file systems
+_MAX_NAME_BYTES = 255  # bytes, of a folder on most file systems
 
 #: libraries that decide what a run computes, as pip calls them
 _LIBRARIES = (
@@ -49,7 +49,7 @@ _LIBRARIES = (
 )
 
 #: {field of a record: what it may be}, as far as it is read again
-_FIELDS = {
+_RECORD_FIELDS = {
     "command": str,
     "arguments": Sequence[str],
     "commit": str | None,
@@ -60,11 +60,11 @@ _FIELDS = {
 
 def register_run_folders() -> None:
     """Register the resolvers `run_folder` and `job_number`, which check names before Hydra makes folders."""
-    OmegaConf.register_new_resolver("run_folder", _folder, replace=True)
+    OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
     OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
 
 
-def _folder(name: object, resume: object) -> str:
+def _resolve_run_folder(name: object, resume: object) -> str:
     """The folder of a run: `resume` if it is given, else runs/<name>.
 
     Raises:
@@ -83,12 +83,12 @@ def _folder(name: object, resume: object) -> str:
             " without . and .., of printable characters"
         )
     longest = max(len(os.fsencode(segment)) for segment in segments)
-    if longest > _LONGEST_NAME:
-        raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_LONGEST_NAME}")
+    if longest > _MAX_NAME_BYTES:
+        raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_MAX_NAME_BYTES}")
     return str(Path("runs", *segments))
 
 
-def in_sweep() -> bool:
+def is_sweep_job() -> bool:
     """Whether the running job is one of a sweep."""
     return HydraConfig.get().mode is RunMode.MULTIRUN
 
@@ -177,15 +177,15 @@ class RunFolder:
                 " name=, or let it be replaced: overwrite=true"
             )
         if settings is not None:
-            self._refuse_other_settings(leaves(settings))
+            self._refuse_other_settings(flatten_config(settings))
 
     def _refuse_other_settings(self, now: Mapping[str, Any]) -> None:
         try:
-            before = leaves(yaml.safe_load((self.path / "config.yaml").read_text()))
+            before = flatten_config(yaml.safe_load((self.path / "config.yaml").read_text()))
         except (OSError, yaml.YAMLError, UnicodeError, RecursionError):
             return
         for name in (*before, *now):
-            if name.partition(".")[0] in _OF_THE_RUN or (name in before) > (name in now):
+            if name.partition(".")[0] in _NOT_COMPARED or (name in before) > (name in now):
                 continue  # a setting that an older version had
             if name not in before and name.partition(".")[0] not in before:
                 continue  # a setting that it did not have
@@ -233,8 +233,8 @@ def _read_record(file: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(file.read_text())
         require("it", record, Mapping[str, object])
-        for name in _FIELDS.keys() & record:
-            require(name, record[name], _FIELDS[name])
+        for name in _RECORD_FIELDS.keys() & record:
+            require(name, record[name], _RECORD_FIELDS[name])
     except (ValueError, RecursionError, ConfigurationError) as error:
         raise CheckpointError(
             f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
@@ -304,7 +304,7 @@ def locked(folder: Path) -> Iterator[None]:
             f"another process is writing to {folder}; wait until it has ended, or give another name="
         ) from None
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in _LOCKS_UNSUPPORTED:
             remove_if_empty(folder)
             raise
     try:
@@ -332,11 +332,11 @@ def _remove_partial_files(folder: Path) -> None:
     """Remove what killed writers left, except in folders with a writer of their own."""
     for home, folders, files in os.walk(folder):
         for name in folders:
-            if name.startswith(PARTIAL):
+            if name.startswith(PARTIAL_PREFIX):
                 shutil.rmtree(Path(home, name), ignore_errors=True)
         folders[:] = [name for name in folders if not Path(home, name, _LOCK).exists()]
         for name in files:
-            if name.startswith(PARTIAL):
+            if name.startswith(PARTIAL_PREFIX):
                 with suppress(OSError):
                     Path(home, name).unlink()
 
@@ -347,19 +347,19 @@ def remove_if_empty(folder: Path) -> None:
     folder = folder.resolve()
     while here in folder.parents:
         try:
-            if os.listdir(folder) == [_HYDRAS_NOTE]:
-                (folder / _HYDRAS_NOTE).unlink()
+            if os.listdir(folder) == [_HYDRA_SWEEP_FILE]:
+                (folder / _HYDRA_SWEEP_FILE).unlink()
             folder.rmdir()
         except OSError:
             return
         folder = folder.parent
 
 
-def leaves(config: Any, path: str = "") -> dict[str, Any]:
+def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
     """{dotted path: value} of a plain config."""
     if not isinstance(config, dict) or not config:
         return {path: config}
     found: dict[str, Any] = {}
     for name, value in config.items():
-        found |= leaves(value, f"{path}.{name}" if path else str(name))
+        found |= flatten_config(value, f"{path}.{name}" if path else str(name))
     return found

@@ -18,7 +18,7 @@ _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError,
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A training run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """A comparison: its folder, and both frames of `ringyard_agents.evaluation.results_frame.Results`."""
 
     folder: Path
@@ -45,14 +45,14 @@ class Compared:
     jobs: pd.DataFrame
 
 
-def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], list[str]]:
+def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[ComparisonResult], list[str]]:
     """All training runs and comparisons in some folders, at any depth, and what is wrong with others.
 
     Raises:
         ConfigurationError: no such folder, none of them in it, or none but damaged ones.
     """
-    trained: dict[Path, Trained] = {}
-    compared: dict[Path, Compared] = {}
+    trained: dict[Path, TrainingResult] = {}
+    compared: dict[Path, ComparisonResult] = {}
     damaged: dict[Path, str] = {}
     for place in places:
         if not Path(place).expanduser().is_dir():
@@ -63,9 +63,9 @@ def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], lis
             home = Path(name)
             try:
                 if "training.json" in files:
-                    trained[home.resolve()] = _trained(home)
+                    trained[home.resolve()] = _read_training(home)
                 elif {"runs.csv", "jobs.csv"} <= {*files}:
-                    compared[home.resolve()] = _compared(home)
+                    compared[home.resolve()] = _read_comparison(home)
                 else:
                     continue
             except ConfigurationError as error:
@@ -82,7 +82,7 @@ def find_runs(places: Iterable[str]) -> tuple[list[Trained], list[Compared], lis
 
 
 @contextmanager
-def _reading(file: Path, left_by: str) -> Iterator[Path]:
+def _name_file_in_errors(file: Path, left_by: str) -> Iterator[Path]:
     """Turn every error about a file of a run into a ConfigurationError that names it."""
     try:
         yield file
@@ -94,7 +94,7 @@ def _reading(file: Path, left_by: str) -> Iterator[Path]:
         ) from error
 
 
-def _table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
+def _read_table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
     """A CSV that has some columns, some of them in every row; raises KeyError or ValueError."""
     if not file.read_bytes().endswith(b"\n"):
         raise ValueError("its last line is not whole")
@@ -107,42 +107,42 @@ def _table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how:
     return frame
 
 
-def _trained(folder: Path) -> Trained:
-    with _reading(folder / "training.json", "train") as file:
+def _read_training(folder: Path) -> TrainingResult:
+    with _name_file_in_errors(folder / "training.json", "train") as file:
         summary = json.loads(file.read_text())
         metric, baselines = summary["metric"], summary["baselines"]
         require("metric", metric, str)
         require("baselines", baselines, Mapping[str, float])
-    with _reading(folder / "tensorboard" / "progress.csv", "train") as file:
+    with _name_file_in_errors(folder / "tensorboard" / "progress.csv", "train") as file:
         names = ["decisions", f"eval/{metric}"]
-        curve = _table(file, names)[names].dropna().astype(float)
+        curve = _read_table(file, names)[names].dropna().astype(float)
         curve.columns = pd.Index(["decisions", "value"])
         if curve.empty:
             raise ValueError("it has no evaluation")
-    with _reading(folder / "config.yaml", "train") as file:
+    with _name_file_in_errors(folder / "config.yaml", "train") as file:
         settings = yaml.safe_load(file.read_text())
         flat: dict[Any, Any] = pd.json_normalize(dict(settings)).iloc[0].to_dict()
-    return Trained(folder, metric, curve, baselines, flat)
+    return TrainingResult(folder, metric, curve, baselines, flat)
 
 
-def _compared(folder: Path) -> Compared:
+def _read_comparison(folder: Path) -> ComparisonResult:
     names, numbers = ["scheduler", "workload"], ["mean_jct", "bound_mean_jct", "blocking_rate"]
-    with _reading(folder / "runs.csv", "compare") as file:
-        runs = _table(file, [*names, *numbers], names, dtype={"scheduler": str})
+    with _name_file_in_errors(folder / "runs.csv", "compare") as file:
+        runs = _read_table(file, [*names, *numbers], names, dtype={"scheduler": str})
         if runs.empty:
             raise ValueError("it has no runs")
         runs = runs.astype(dict.fromkeys(numbers, float))
-    with _reading(folder / "jobs.csv", "compare") as file:
+    with _name_file_in_errors(folder / "jobs.csv", "compare") as file:
         kinds: Any = {"scheduler": str, "job_id": str}
         said = [*names, "outcome"]
-        jobs = _table(file, [*said, "jct"], said, dtype=kinds, low_memory=False)
+        jobs = _read_table(file, [*said, "jct"], said, dtype=kinds, low_memory=False)
         if not set(runs["scheduler"]) <= set(jobs["scheduler"]):
             raise ValueError("it has not the jobs of every scheduler of runs.csv")
         jobs = jobs.astype({"jct": float})
-    return Compared(folder, runs, jobs)
+    return ComparisonResult(folder, runs, jobs)
 
 
-def names_of(folders: Sequence[Path]) -> list[str]:
+def short_names(folders: Sequence[Path]) -> list[str]:
     """A short name for each folder: the parts in which they differ."""
     paths = [folder.resolve() for folder in folders]
     common = Path(os.path.commonpath(paths)) if paths else Path()

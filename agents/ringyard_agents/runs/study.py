@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.run_folder import in_sweep, job_folder
+from ringyard_agents.runs.run_folder import is_sweep_job, job_folder
 
 PRUNERS = Literal["median", "successive_halving"]
 
@@ -52,8 +52,8 @@ class Pruning:
         """
         if pruner is None:
             return None
-        sweeper = HydraConfig.get().sweeper if in_sweep() else OmegaConf.create({})
-        require_kept(sweeper, f"evaluate.prune={pruner}")
+        sweeper = HydraConfig.get().sweeper if is_sweep_job() else OmegaConf.create({})
+        require_stored_study(sweeper, f"evaluate.prune={pruner}")
         return cls(pruner, sweeper, int(job_folder().name))
 
     def behind(self, step: int, value: float) -> bool:
@@ -73,7 +73,7 @@ class Pruning:
         return stops
 
 
-def require_kept(sweeper: DictConfig, setting: str) -> None:
+def require_stored_study(sweeper: DictConfig, setting: str) -> None:
     """Raise a ConfigurationError unless a sweeper has a study that other processes can open.
 
     Args:
@@ -87,7 +87,7 @@ def require_kept(sweeper: DictConfig, setting: str) -> None:
         )
 
 
-def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
+def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
     """Number of trials in the study of a sweep; None if the study is not kept.
 
     Args:
@@ -100,7 +100,7 @@ def trials_kept(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None
     """
     if sweeper.get("storage") is None:
         return None
-    require_kept(sweeper, "hydra.sweeper.storage")
+    require_stored_study(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)
     if storage.startswith("sqlite:///"):
         file = Path(storage.removeprefix("sqlite:///"))

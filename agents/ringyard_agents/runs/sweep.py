@@ -19,9 +19,9 @@ from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
-from ringyard_agents.runs.study import trials_kept
-from ringyard_agents.runs.sweep_job import JobRecord, job_records
-from ringyard_agents.runs.sweep_table import said, swept
+from ringyard_agents.runs.study import num_stored_trials
+from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
+from ringyard_agents.runs.sweep_table import describe_job, swept_settings
 
 _FILE = "sweep.json"
 
@@ -32,7 +32,7 @@ _OUTPUTS = (
 )
 
 #: beginnings of words that change where and when jobs run, not what they find
-_OF_THE_PLACE = (
+_EXECUTION_OVERRIDES = (
     *("overwrite=", "num_threads=", "workers=", "save_minutes="),
     *("hydra/launcher", "hydra.launcher"),
 )
@@ -65,7 +65,7 @@ class Sweep:
         """Remove what an earlier sweep of this name left, unless this one goes on with it."""
         if self.goes_on:
             return
-        for record in job_records(self.folder):
+        for record in read_job_records(self.folder):
             shutil.rmtree(self.folder / str(record.number))
         for name in _OUTPUTS:
             if (self.folder / name).is_dir():
@@ -74,7 +74,7 @@ class Sweep:
                 (self.folder / name).unlink(missing_ok=True)
 
 
-def planned(command: str, words: Sequence[str], searched: str | None = None) -> Sweep:
+def plan_sweep(command: str, words: Sequence[str], searched: str | None = None) -> Sweep:
     """The sweep that a command line means.
 
     Args:
@@ -85,7 +85,7 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
     Raises:
         ConfigurationError: there is another sweep of that name, or a run; or the name is swept.
     """
-    parsed = _parsed(words)
+    parsed = _parse_overrides(words)
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
             "name is swept; expected one name: the jobs of a sweep are in folders inside"
@@ -98,11 +98,13 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
     overwrite = bool(config.get("overwrite"))
     home = RunFolder(folder, command)
     home.refuse_another(overwrite, sweep=True)
-    earlier = job_records(folder)
-    first = trials_kept(sweeper, folder, overwrite)
+    earlier = read_job_records(folder)
+    first = num_stored_trials(sweeper, folder, overwrite)
     goes_on = bool(earlier) and not overwrite
     if goes_on and first is None:
-        _require_same(home, words, len(earlier), repeats=str(sweeper._target_).endswith(".BasicSweeper"))
+        _require_same_sweep(
+            home, words, len(earlier), repeats=str(sweeper._target_).endswith(".BasicSweeper")
+        )
     elif goes_on and first is not None and first <= earlier[-1].number:
         raise ConfigurationError(
             f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
@@ -111,22 +113,24 @@ def planned(command: str, words: Sequence[str], searched: str | None = None) -> 
     return Sweep(folder, first or 0, goes_on, _logarithmic(words, sweeper))
 
 
-def _parsed(words: Sequence[str]) -> Sequence[Override]:
+def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
     return OverridesParser.create().parse_overrides(list(words))
 
 
 def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
     """Settings tagged `log`, in the sweeper's search space or on the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    swept_over = [one for one in _parsed([*space, *words]) if one.is_sweep_override()]
+    swept_over = [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
     return frozenset(one.key_or_group for one in swept_over if "log" in getattr(one.value(), "tags", ()))
 
 
-def _require_same(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
+def _require_same_sweep(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
     """Raise ConfigurationError unless a sweep goes on with jobs that are its own."""
     try:
         plain: Any = json.loads((home.path / _FILE).read_text())
-        known = plain["command"] == home.command and _kept(plain["overrides"]) == _kept(words)
+        known = plain["command"] == home.command and _result_overrides(
+            plain["overrides"]
+        ) == _result_overrides(words)
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not (known and repeats):
@@ -137,8 +141,8 @@ def _require_same(home: RunFolder, words: Sequence[str], jobs: int, repeats: boo
         )
 
 
-def _kept(words: Sequence[str]) -> list[str]:
-    return sorted(word for word in words if not word.startswith(_OF_THE_PLACE))
+def _result_overrides(words: Sequence[str]) -> list[str]:
+    return sorted(word for word in words if not word.startswith(_EXECUTION_OVERRIDES))
 
 
 class SweepError(RingyardError):
@@ -165,7 +169,7 @@ def run_sweep(
         SweepError: names the jobs that failed.
         Exception: of Hydra's sweeper or launcher.
     """
-    sweep = planned(command, words, searched)
+    sweep = plan_sweep(command, words, searched)
     wrong: Exception | None = None
     with locked(sweep.folder):
         sweep.make_room()
@@ -173,7 +177,7 @@ def run_sweep(
             partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
         sys.argv += sweep.pinned
         try:
-            with redirect_stderr(cast(TextIO, _WithoutHydrasLine(sys.stderr))):
+            with redirect_stderr(cast(TextIO, _HydraErrorFilter(sys.stderr))):
                 start()
         except Exception as error:
             wrong = error
@@ -181,19 +185,19 @@ def run_sweep(
             stop.add_note("what has ended is kept, and the same command goes on")
             raise
         finally:
-            records = job_records(sweep.folder)
+            records = read_job_records(sweep.folder)
             if records:
                 report(sweep.folder, records, sweep.logarithmic)
     failed = [one for one in records if one.status != "done"]
     if failed:
         which = ", ".join(str(one.number) for one in failed)
-        first = f"job {said(failed[0], swept(records))}: {failed[0].why}"
+        first = f"job {describe_job(failed[0], swept_settings(records))}: {failed[0].why}"
         raise SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}") from wrong
     if wrong is not None:
         raise wrong
 
 
-class _WithoutHydrasLine:
+class _HydraErrorFilter:
     """A stream without Hydra's line about a failed job, which gives no reason."""
 
     def __init__(self, stream: TextIO) -> None:

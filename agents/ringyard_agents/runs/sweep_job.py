@@ -19,15 +19,15 @@ from ringyard.errors import RingyardError
 from ringyard.mdp.user_config import register_user_config_folders
 from ringyard_agents.command_line import one_line
 from ringyard_agents.runs.atomic_write import atomic_write
-from ringyard_agents.runs.run_folder import in_sweep, job_folder, register_run_folders, remove_if_empty
+from ringyard_agents.runs.run_folder import is_sweep_job, job_folder, register_run_folders, remove_if_empty
 
-FILE = "job.json"
+JOB_FILE = "job.json"
 
 Status = Literal["running", "done", "failed", "stopped", "damaged"]
 
 _NUMBER = re.compile("0|[1-9][0-9]*")
 
-_LOST = "it ended without a word: killed, out of memory, or out of time"
+_KILLED_MESSAGE = "it ended without a word: killed, out of memory, or out of time"
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class JobRecord:
 
     def write(self, folder: Path) -> None:
         """Replace the record in a job's folder; raises OSError if it cannot be written."""
-        with atomic_write(folder / FILE) as partial:
+        with atomic_write(folder / JOB_FILE) as partial:
             partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
         """The record in a job's folder, whose name is the job's number; None if there is none."""
-        file, number = folder / FILE, int(folder.name)
+        file, number = folder / JOB_FILE, int(folder.name)
         if not file.is_file():
             return None
         try:
@@ -73,10 +73,10 @@ class JobRecord:
     @property
     def why(self) -> str | None:
         """Why there is no objective, once the sweep has ended; None if nothing went wrong."""
-        return _LOST if self.status == "running" else self.error
+        return _KILLED_MESSAGE if self.status == "running" else self.error
 
 
-def job_records(sweep: Path) -> Sequence[JobRecord]:
+def read_job_records(sweep: Path) -> Sequence[JobRecord]:
     """The records in the folder of a sweep, of all jobs that have begun, by number."""
     folders = [one for one in sweep.iterdir() if _NUMBER.fullmatch(one.name)] if sweep.is_dir() else []
     found = [JobRecord.read(folder) for folder in folders]
@@ -84,7 +84,7 @@ def job_records(sweep: Path) -> Sequence[JobRecord]:
 
 
 #: what a job in another process prints
-LOG = "log.txt"
+LOG_FILE = "log.txt"
 
 
 class JobFailedError(RingyardError):
@@ -92,7 +92,7 @@ class JobFailedError(RingyardError):
 
 
 @dataclass(frozen=True)
-class Job:
+class HydraJob:
     """What Hydra calls with the composed config; launchers carry it to where it runs.
 
     A job of a sweep that has ended well is not run again: the sweep goes on with what it returned.
@@ -111,8 +111,8 @@ class Job:
     elsewhere: bool = False
     failures: list[Exception] = field(default_factory=list)
 
-    def __reduce__(self) -> tuple[Callable[..., "Job"], tuple[str, str, bool]]:
-        return Job, (self.command, self.recipe, True)
+    def __reduce__(self) -> tuple[Callable[..., "HydraJob"], tuple[str, str, bool]]:
+        return HydraJob, (self.command, self.recipe, True)
 
     def __post_init__(self) -> None:
         register_run_folders()
@@ -121,7 +121,7 @@ class Job:
     def __call__(self, config: Any) -> float | None:
         """Run a composed config; the objective, of which less is better. Raises why a job failed."""
         folder = job_folder()
-        if not in_sweep():
+        if not is_sweep_job():
             try:
                 return self._run(config)
             except Exception as error:
@@ -157,7 +157,7 @@ class Job:
         if not self.elsewhere:
             print(f"job {record.number}: {folder}", flush=True)
         try:
-            with _printed_to(folder / LOG) if self.elsewhere else nullcontext():
+            with _redirect_output(folder / LOG_FILE) if self.elsewhere else nullcontext():
                 objective = self._run(config)
         except Exception as error:
             ended(status="failed", error=one_line(error))
@@ -176,7 +176,7 @@ def _overrides() -> list[str]:
 
 
 @contextmanager
-def _printed_to(file: Path) -> Iterator[None]:
+def _redirect_output(file: Path) -> Iterator[None]:
     """What is printed goes to a file, with the traceback of what goes wrong: jobs share one terminal."""
     with file.open("a", buffering=1) as stream, redirect_stdout(stream), redirect_stderr(stream):
         try:

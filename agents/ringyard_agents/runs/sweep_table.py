@@ -14,25 +14,25 @@ import pandas as pd
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
-from ringyard_agents.runs.sweep_job import JobRecord, job_records
+from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
 
 AGENT = "agent.safetensors"  # as `ringyard train` calls it
 
 
-def over_seeds(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
+def jobs_by_setting(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
     """Jobs with an objective, grouped by everything but the seed; the least mean objective first."""
-    names = [name for name in swept(records) if name != SEED]
+    names = [name for name in swept_settings(records) if name != SEED]
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
         if record.status == "done" and record.objective is not None and math.isfinite(record.objective):
-            settings = settings_of(record)
+            settings = override_values(record)
             groups.setdefault(repr([settings.get(name) for name in names]), []).append(record)
     return sorted(groups.values(), key=lambda jobs: fmean(float(one.objective or 0.0) for one in jobs))
 
 
 def best_job(records: Sequence[JobRecord]) -> JobRecord | None:
     """The best seed of the setting that is best over seeds; None: no job has an objective."""
-    groups = over_seeds(records)
+    groups = jobs_by_setting(records)
     return min(groups[0], key=lambda one: float(one.objective or 0.0)) if groups else None
 
 
@@ -46,7 +46,7 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     Raises:
         ConfigurationError: there is no sweep, or no job of it has an objective.
     """
-    records = job_records(sweep)
+    records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(
             f"{sweep} has no jobs of a sweep; expected a folder that `ringyard COMMAND -m` wrote"
@@ -64,8 +64,9 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if only_folder:
         print(folder)
         return
-    print(f"best of {len(records)} jobs: {said(best, swept(records))}, objective {best.objective:.6g}")
-    seeds = over_seeds(records)[0]
+    settings = describe_job(best, swept_settings(records))
+    print(f"best of {len(records)} jobs: {settings}, objective {best.objective:.6g}")
+    seeds = jobs_by_setting(records)[0]
     if len(seeds) > 1:
         values = [float(one.objective or 0.0) for one in seeds]
         spread = f"{min(values):.6g} to {max(values):.6g}"
@@ -91,22 +92,22 @@ def _value(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-def settings_of(record: JobRecord) -> dict[str, Any]:
+def override_values(record: JobRecord) -> dict[str, Any]:
     """{setting: value} of a job's overrides."""
     parts = (word.lstrip("+~").partition("=") for word in record.overrides)
     return {key: _value(value) for key, _, value in parts}
 
 
-def swept(records: Sequence[JobRecord]) -> list[str]:
+def swept_settings(records: Sequence[JobRecord]) -> list[str]:
     """The settings in which jobs differ, in the order of the command line."""
-    every = [settings_of(record) for record in records if record.status != "damaged"]
+    every = [override_values(record) for record in records if record.status != "damaged"]
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
-def said(record: JobRecord, names: Sequence[str]) -> str:
+def describe_job(record: JobRecord, names: Sequence[str]) -> str:
     """A job for messages: its number, and its values of some settings."""
-    settings = settings_of(record)
+    settings = override_values(record)
     words = " ".join(f"{name}={settings[name]}" for name in names if name in settings)
     return f"{record.number} ({words})" if words else str(record.number)
 
@@ -118,16 +119,16 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
         folder: of the sweep.
         records: of the jobs.
     """
-    names = swept(records)
+    names = swept_settings(records)
     rows = []
     for record in records:
-        settings = settings_of(record)
+        settings = override_values(record)
         own = folder / str(record.number)
         rows.append(
             {"job": record.number, "objective": record.objective}
             | {name: settings.get(name) for name in names}
-            | _of_training(own)
-            | _of_comparison(own)
+            | _training_results(own)
+            | _comparison_results(own)
             | {"seconds": record.seconds, "status": record.status, "error": record.why, "folder": str(own)}
         )
     table = pd.DataFrame(rows).replace({"status": {"running": "killed"}})
@@ -135,7 +136,7 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
     return table[[*_FIRST, *middle, *_LAST]]
 
 
-def _of_training(job: Path) -> dict[str, Any]:
+def _training_results(job: Path) -> dict[str, Any]:
     """Decisions of the training, and the best agent's ratio to each baseline."""
     try:
         said: Any = json.loads((job / "training.json").read_text())
@@ -148,7 +149,7 @@ def _of_training(job: Path) -> dict[str, Any]:
         return {}
 
 
-def _of_comparison(job: Path) -> dict[str, Any]:
+def _comparison_results(job: Path) -> dict[str, Any]:
     """Mean JCT of each scheduler over the workloads, seconds."""
     try:
         runs = pd.read_csv(job / "runs.csv")

@@ -13,9 +13,14 @@ from rich.console import Console
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import build, played
-from ringyard_agents.evaluation.selection import SEED_OFFSET, drawn_for, entries_of, supported_schedulers
-from ringyard_agents.report.tables import say
+from ringyard_agents.evaluation.evaluate import build_object, run_to_end
+from ringyard_agents.evaluation.selection import (
+    COMPARISON_SEED_OFFSET,
+    read_entries,
+    supported_schedulers,
+    workload_environment,
+)
+from ringyard_agents.report.tables import print_line
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.schedule import schedule_of, workload_of
@@ -39,9 +44,11 @@ def watch(config: DictConfig) -> None:
     """
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
-        seed, number = config.seed + SEED_OFFSET, config.workload_number
-        world = drawn_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number)
-        entries = entries_of(config.schedulers)
+        seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
+        world = workload_environment(
+            {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number
+        )
+        entries = read_entries(config.schedulers)
         configs = {label: to_plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
         _, refused = supported_schedulers(configs, world, seed)
         if refused:
@@ -49,16 +56,16 @@ def watch(config: DictConfig) -> None:
         console = Console()
         schedules = []
         for label, one in configs.items():
-            sim = played(build(one), world, number, seed)
-            schedules.append(schedule_of(label, build(one), sim))
-            say(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
+            sim = run_to_end(build_object(one), world, number, seed)
+            schedules.append(schedule_of(label, build_object(one), sim))
+            print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
         command = " ".join(["ringyard", "watch", *sys.argv[1:]])
         data = workload_of(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             partial.write_text(page_of(data), encoding="utf-8")
-        say(console, f"page: {file}")
+        print_line(console, f"page: {file}")
 
 
 def _page_file(out: str) -> Path:

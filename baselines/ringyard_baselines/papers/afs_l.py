@@ -22,7 +22,7 @@ def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
     return 0
 
 
-class _Prospects(NamedTuple):
+class _RelativeGains(NamedTuple):
     """What the rule compares, of every job that has GPUs.
 
     Attributes:
@@ -37,8 +37,8 @@ class _Prospects(NamedTuple):
 
 
 @kernel
-def _look_ahead(
-    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, more: int, prospects: _Prospects
+def _update_gains(
+    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, more: int, prospects: _RelativeGains
 ) -> None:
     """Note what job j, which has GPUs, would gain by `more` of them in all."""
     now, then = speed[j, sizes[j]], speed[j, more]
@@ -48,7 +48,7 @@ def _look_ahead(
 
 
 @kernel
-def _prefers(left: FloatVector, sizes: IntVector, prospects: _Prospects, a: int, b: int) -> bool:
+def _is_preferred(left: FloatVector, sizes: IntVector, prospects: _RelativeGains, a: int, b: int) -> bool:
     """Whether b is to be preferred to a (the rule of the public implementation)."""
     if sizes[a] == 0 or sizes[b] == 0:
         if sizes[a] == 0 and sizes[b] == 0:
@@ -60,12 +60,12 @@ def _prefers(left: FloatVector, sizes: IntVector, prospects: _Prospects, a: int,
 
 
 @kernel
-def _grant(
+def _grant_gpus(
     speed: FloatMatrix,
     left: FloatVector,
     sizes: IntVector,
     following: IntVector,
-    prospects: _Prospects,
+    prospects: _RelativeGains,
     gpus: int,
 ) -> None:
     """Hand out GPUs until no job can take more, into `sizes`; `following` is work space, [jobs]."""
@@ -76,7 +76,7 @@ def _grant(
         top = -1
         for j in range(len(left)):
             if 0 < following[j] <= sizes[j] + free:
-                if top < 0 or _prefers(left, sizes, prospects, top, j):
+                if top < 0 or _is_preferred(left, sizes, prospects, top, j):
                     top = j
         if top < 0:
             return
@@ -85,7 +85,7 @@ def _grant(
         sizes[top] = size
         following[top] = _next_size(speed, top, size, speed.shape[1])
         if following[top] > 0:
-            _look_ahead(speed, left, sizes, top, following[top], prospects)
+            _update_gains(speed, left, sizes, top, following[top], prospects)
 
 
 def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
@@ -97,7 +97,7 @@ def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: 
         gpus: to be handed out.
     """
     sizes, following = np.zeros((2, len(left)), dtype=np.int64)
-    _grant(speed, left, sizes, following, _Prospects(*np.zeros((3, len(left)))), gpus)
+    _grant_gpus(speed, left, sizes, following, _RelativeGains(*np.zeros((3, len(left)))), gpus)
     return sizes
 
 

@@ -33,7 +33,7 @@ class Predictor(StrEnum):
     LOSS_CURVE = "loss_curve"
 
 
-class Size(NamedTuple):
+class JobSize(NamedTuple):
     """What a job is to hold: workers (one GPU each), parameter servers, cores of each worker."""
 
     workers: int
@@ -46,21 +46,21 @@ class Size(NamedTuple):
 CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 
 #: single-unit changes of a job in one direction, at most: a worker; a server or a core
-_WAYS = 2
+_MAX_CHANGES = 2
 
 #: cores counted for a pod where the cluster does not count cores
 POD_CORES = 5
 
 
 #: a loss curve is fitted anew when its log has grown by so much
-CURVE_GROWTH = 1.1
+REFIT_GROWTH = 1.1
 
 #: share of the iterations done that is taken to be left at least, whatever the loss curve says
-LEAST_LEFT = 0.02
+MIN_REMAINING_SHARE = 0.02
 
 
 @dataclass(frozen=True)
-class _Curve:
+class _LossForecast:
     """What a job's loss log said last.
 
     Attributes:
@@ -166,21 +166,23 @@ class AITurbo(Scheduler):
         num_jobs = len(jobs)
         self._slots = Slots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
-        self._sizes: dict[int, Size] = {}
+        self._sizes: dict[int, JobSize] = {}
         self._shapes: dict[int, Allocation] = {}
-        self._nearby: dict[int, tuple[list[Size], list[Size]]] = {}  # sizes with one unit more, or one less
+        self._nearby: dict[
+            int, tuple[list[JobSize], list[JobSize]]
+        ] = {}  # sizes with one unit more, or one less
         self._fewest: dict[int, int] = {}
         self._input: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
-        self._curves: dict[int, _Curve] = {}
+        self._curves: dict[int, _LossForecast] = {}
         self._last = 0.0
         self._service = np.zeros(num_jobs)
         self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
         self._rates = np.zeros(num_jobs)  # R of `_sizes`
         self._noted = np.full(num_jobs, -1)  # GPUs that were up when what is nearby was noted; -1: not noted
         # of the size, of larger, of smaller ones
-        self._seconds_of = np.full((num_jobs, 1 + 2 * _WAYS), np.inf)
-        self._rate_of = np.zeros((num_jobs, 1 + 2 * _WAYS))
+        self._seconds_of = np.full((num_jobs, 1 + 2 * _MAX_CHANGES), np.inf)
+        self._rate_of = np.zeros((num_jobs, 1 + 2 * _MAX_CHANGES))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
@@ -223,7 +225,7 @@ class AITurbo(Scheduler):
             self._note(view, job)
         seconds = self._seconds_of[jobs]
         gains = _gains(seconds, self._rate_of[jobs], left)
-        larger, smaller = gains[:, :_WAYS], gains[:, _WAYS:]
+        larger, smaller = gains[:, :_MAX_CHANGES], gains[:, _MAX_CHANGES:]
         add, remove = larger.max(axis=1), smaller.max(axis=1)
         if changing and crowded:
             for i in np.flatnonzero(np.maximum(add, remove) > 0).tolist():
@@ -231,12 +233,12 @@ class AITurbo(Scheduler):
                 sizes, gained = (more, larger[i]) if add[i] > remove[i] else (fewer, smaller[i])
                 self._resize(view, int(jobs[i]), sizes[int(np.argmax(gained))])
         elif changing:  # the addition that shortens a step most, if any does
-            shortest = np.argmin(seconds[:, : 1 + _WAYS], axis=1)
+            shortest = np.argmin(seconds[:, : 1 + _MAX_CHANGES], axis=1)
             for i in np.flatnonzero(shortest).tolist():
                 self._resize(view, int(jobs[i]), self._nearby[int(jobs[i])][0][shortest[i] - 1])
         return add, remove
 
-    def _resize(self, view: SchedulingView, job: int, size: Size) -> None:
+    def _resize(self, view: SchedulingView, job: int, size: JobSize) -> None:
         """The job is to have this size from now on."""
         self._sizes[job] = size
         self._shapes[job] = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
@@ -251,7 +253,11 @@ class AITurbo(Scheduler):
         self._nearby[job] = (larger, smaller)
         self._seconds_of[job] = np.inf
         self._seconds_of[job, 0] = self._rate_of[job, 0] = 1.0  # stays if the job cannot change
-        for first, sizes in ((0, [size] if larger or smaller else []), (1, larger), (1 + _WAYS, smaller)):
+        for first, sizes in (
+            (0, [size] if larger or smaller else []),
+            (1, larger),
+            (1 + _MAX_CHANGES, smaller),
+        ):
             for i, one in enumerate(sizes, first):
                 self._seconds_of[job, i] = self._seconds(view, job, one)
                 self._rate_of[job, i] = self._rate(view, job, one)
@@ -263,13 +269,13 @@ class AITurbo(Scheduler):
         left = np.full(len(jobs), np.nan)
         for i, job in enumerate(jobs.tolist()):
             iterations, loss = view.loss_log(job)
-            curve = self._curves.get(job, _Curve())
-            if len(loss) >= CURVE_GROWTH * max(curve.points, 1):
+            curve = self._curves.get(job, _LossForecast())
+            if len(loss) >= REFIT_GROWTH * max(curve.points, 1):
                 end, confidence = curve_prediction(iterations, loss)
                 sure = curve.sure or confidence >= self._confidence
-                curve = self._curves[job] = _Curve(len(loss), end if end < np.inf else curve.end, sure)
+                curve = self._curves[job] = _LossForecast(len(loss), end if end < np.inf else curve.end, sure)
             if curve.sure:
-                left[i] = max(curve.end - done[i], LEAST_LEFT * done[i])
+                left[i] = max(curve.end - done[i], MIN_REMAINING_SHARE * done[i])
         return left
 
     def _account(self, view: SchedulingView) -> None:
@@ -278,23 +284,23 @@ class AITurbo(Scheduler):
         rows = view.running
         self._service[rows] += self._rates[rows] * elapsed
 
-    def _asked(self, view: SchedulingView, job: int) -> Size:
-        return Size(
+    def _asked(self, view: SchedulingView, job: int) -> JobSize:
+        return JobSize(
             int(view.column("asked_gpus")[job]),
             int(view.column("asked_parameter_servers")[job]),
             int(view.column("asked_cores")[job]),
         )
 
-    def _cores(self, view: SchedulingView, job: int, size: Size) -> int:
+    def _cores(self, view: SchedulingView, job: int, size: JobSize) -> int:
         if not view.cluster.cores_per_server:
             return POD_CORES * (size.workers + size.servers)
         return size.workers * size.cores + size.servers * int(view.column("asked_cores_per_server_task")[job])
 
-    def _rate(self, view: SchedulingView, job: int, size: Size) -> float:
+    def _rate(self, view: SchedulingView, job: int, size: JobSize) -> float:
         """R."""
         return self._gpu_weight * size.workers + self._cores(view, job, size)
 
-    def _changes(self, view: SchedulingView, job: int, size: Size, sign: int) -> list[Size]:
+    def _changes(self, view: SchedulingView, job: int, size: JobSize, sign: int) -> list[JobSize]:
         low, high = self._fewest[job], view.column("max_gpus")[job]
         changes = []
         if low <= size.workers + sign <= min(high, view.num_gpus_up):
@@ -306,7 +312,7 @@ class AITurbo(Scheduler):
             changes.append(size._replace(cores=size.cores + sign))
         return [change for change in changes if self._fits(view, job, change)]
 
-    def _fits(self, view: SchedulingView, job: int, size: Size) -> bool:
+    def _fits(self, view: SchedulingView, job: int, size: JobSize) -> bool:
         """Whether the empty cluster holds the job in this size."""
         if not view.cluster.cores_per_server:
             return True
@@ -314,7 +320,7 @@ class AITurbo(Scheduler):
         workers = np.minimum(view.cluster.gpus_per_server, cores // max(size.cores, 1)).sum()
         return bool(size.workers <= workers and self._cores(view, job, size) <= cores.sum())
 
-    def _seconds(self, view: SchedulingView, job: int, size: Size) -> float:
+    def _seconds(self, view: SchedulingView, job: int, size: JobSize) -> float:
         """Predicted seconds per step."""
         seconds = self._models.seconds(view, job, size.workers, size.servers)
         if size.cores != view.column("asked_cores")[job]:

@@ -43,11 +43,11 @@ class BurstSharing(Scheduler):
         self,
         placement: PlacementRule,
         foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2,
-        most_slowdown: Annotated[float, "[1, inf)"] = 1.1,
+        max_slowdown: Annotated[float, "[1, inf)"] = 1.1,
     ) -> None:
         self.placement = placement
         self._foreground_gpus = foreground_gpus
-        self._most_slowdown = most_slowdown
+        self._max_slowdown = max_slowdown
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Foreground first, then the background on free GPUs or beside the foreground."""
@@ -73,7 +73,7 @@ class BurstSharing(Scheduler):
         large = view.column("asked_gpus")[host] >= self._foreground_gpus
         excess = view.interference(view.workers(host), view.workers(job), view.type_of_gpu)
         slowdown = 1.0 + excess * activity
-        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._most_slowdown))
+        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._max_slowdown))
         for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
             if draft.take(found):

@@ -23,7 +23,7 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @dataclass
-class _Tuning:
+class _CoreTuning:
     """What is known of a job's need of cores.
 
     Attributes:
@@ -88,27 +88,27 @@ class Coda(Scheduler):
         placement: PlacementRule,
         adaptive: bool = True,
         window_seconds: Positive = 90.0,
-        gain: Positive = 0.02,
+        min_utilisation_change: Positive = 0.02,
         bandwidth_limit: Positive = 0.75,
-        cpu_array: Fraction = 0.25,
-        large_servers: Fraction = 0.5,
-        large_gpus: PositiveInt = 4,
-        throttled: Annotated[float, "(0, 1)"] = 0.5,
+        cpu_array_share: Fraction = 0.25,
+        large_job_servers: Fraction = 0.5,
+        large_job_gpus: PositiveInt = 4,
+        throttled_bandwidth: Annotated[float, "(0, 1)"] = 0.5,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = window_seconds
         self._adaptive = adaptive
         self._window = window_seconds
-        self._gain = gain
+        self._min_change = min_utilisation_change
         self._limit = bandwidth_limit
-        self._cpu_array = cpu_array
-        self._large_servers = large_servers
-        self._large_gpus = large_gpus
-        self._throttled = throttled
+        self._cpu_array_share = cpu_array_share
+        self._large_job_servers = large_job_servers
+        self._large_job_gpus = large_job_gpus
+        self._throttled_bandwidth = throttled_bandwidth
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was learnt of the models; note the group of each job."""
-        self._tuning: dict[int, _Tuning] = {}
+        self._tuning: dict[int, _CoreTuning] = {}
         self._history: dict[int, int] = {}
         self._best_use: dict[int, float] = {}
         self._groups = np.unique(jobs.vc, return_inverse=True)[1]
@@ -125,13 +125,13 @@ class Coda(Scheduler):
         changed = {allocation.job for allocation in allocations}
         evictable = [job for job in self._borrowers(view) if job not in changed]
         training = np.intersect1d(view.gpu_jobs, view.waiting).tolist()
-        allocations += _by_share(
+        allocations += _start_by_dominant_share(
             view, self._groups, training, self._tuning, lambda job: self._start(view, draft, job, evictable)
         )
         evicted = {allocation.job for allocation in allocations if allocation.stops}
         helpers = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._cpu_running(view) if job not in evicted]
-        return allocations + _by_share(
+        return allocations + _start_by_dominant_share(
             view, self._groups, {*helpers.tolist(), *evicted}, kept, lambda job: self._helper(draft, job)
         )
 
@@ -148,7 +148,7 @@ class Coda(Scheduler):
         held, model = view.column("cores_per_worker"), view.column("model")
         training = view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist()
         started = view.column("last_start_seconds")
-        self._tuning = {job: self._tuning.get(job, _Tuning(float(started[job]))) for job in training}
+        self._tuning = {job: self._tuning.get(job, _CoreTuning(float(started[job]))) for job in training}
         reserved = self._reserved_cores(view)
         for job in training:
             tuning = self._tuning[job]
@@ -169,16 +169,16 @@ class Coda(Scheduler):
         """What the next job of the model begins with: where one settled, or the most one still wanted."""
         self._history[model] = cores if settled else max(cores, self._history.get(model, 0))
 
-    def _steps(self, tuning: _Tuning, use: float, held: int) -> list[int]:
+    def _steps(self, tuning: _CoreTuning, use: float, held: int) -> list[int]:
         """Judge the last step; then cores more or fewer for each worker, to be tried in order.
 
         A job that is refused more tries fewer once, and asks again whenever its window has passed; one
         that needs all it has and no more tries nothing: it has settled.
         """
-        for_nothing = tuning.last > 0 and use <= tuning.before + self._gain
+        for_nothing = tuning.last > 0 and use <= tuning.before + self._min_change
         if for_nothing:
             tuning.more_helps = False
-        if tuning.last < 0 and use < tuning.before - self._gain:
+        if tuning.last < 0 and use < tuning.before - self._min_change:
             tuning.fewer_hurts = tuning.more_helps = True
         tuning.last = 0
         fewer = held > 1 and (for_nothing or not tuning.fewer_hurts)
@@ -206,7 +206,7 @@ class Coda(Scheduler):
 
     def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """[servers] cores of the CPU array."""
-        return np.floor(self._cpu_array * np.array(view.cluster.cores_per_server)).astype(np.int64)
+        return np.floor(self._cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
 
     def _cpu_running(self, view: SchedulingView) -> list[int]:
         """Running CPU-only jobs, the last started first."""
@@ -242,7 +242,7 @@ class Coda(Scheduler):
         demand = view.bandwidth_demand
         suffering = np.zeros(view.cluster.num_servers, dtype=bool)
         for job in self._tuning:
-            if use[job] < self._best_use[job] - self._gain:
+            if use[job] < self._best_use[job] - self._min_change:
                 suffering[view.cluster.server_of_gpu[list(view.gpus_of(job))]] = True
         allocations = []
         caps, cores = view.column("memory_bandwidth_cap"), view.column("cores_per_worker")
@@ -250,7 +250,7 @@ class Coda(Scheduler):
         for job in self._cpu_running(view):
             server = int(view.column("server")[job])
             if demand[server] > self._limit and suffering[server]:
-                cap = self._throttled
+                cap = self._throttled_bandwidth
             else:
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self._limit else float(caps[job])
@@ -299,9 +299,9 @@ class Coda(Scheduler):
         self, view: SchedulingView, draft: PlacementPlan, shape: Allocation, count: int, own_array: bool
     ) -> Allocation | None:
         """The tightest server of the job's own sub-array, or of the other; None if none holds it whole."""
-        first_large = round(view.cluster.num_servers * (1.0 - self._large_servers))
+        first_large = round(view.cluster.num_servers * (1.0 - self._large_job_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
-        right = (large == (count >= self._large_gpus)) == own_array
+        right = (large == (count >= self._large_job_gpus)) == own_array
         free = draft.free_gpus_per_server
         servers = np.flatnonzero(right & (free >= count))
         for server in servers[np.argsort(free[servers], kind="stable")].tolist():
@@ -313,14 +313,14 @@ class Coda(Scheduler):
         return None
 
 
-def _parts(view: SchedulingView) -> NDArray[np.float64]:
+def _resource_shares(view: SchedulingView) -> NDArray[np.float64]:
     """[jobs, 2] parts of all GPUs and of all cores that jobs hold; that waiting ones ask for."""
     gpus = view.num_gpus
     cores = view.column("cores_per_worker") * np.maximum(gpus, 1)
     return np.stack([gpus / view.cluster.num_gpus, cores / sum(view.cluster.cores_per_server)], axis=1)
 
 
-def _by_share(
+def _start_by_dominant_share(
     view: SchedulingView,
     groups: NDArray[np.int64],
     waiting: Iterable[int],
@@ -338,7 +338,7 @@ def _by_share(
         running: rows of jobs whose parts count from the beginning.
         start: the allocations that start a job, none if it finds no room.
     """
-    parts = _parts(view)
+    parts = _resource_shares(view)
     held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for job in running:
         held[groups[job]] = held[groups[job]] + parts[job]

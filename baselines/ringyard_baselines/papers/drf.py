@@ -54,7 +54,7 @@ class DominantResourceFairness(Scheduler):
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
         if self._elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
-        held = _filled(gpu_places(view, self.placement), least, most, self._shares(view, jobs))
+        held = _progressive_filling(gpu_places(view, self.placement), least, most, self._shares(view, jobs))
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
         return apply_sizes(view, targets, self.placement)
 
@@ -66,7 +66,7 @@ class DominantResourceFairness(Scheduler):
         return np.maximum(part, 1.0 / max(view.num_gpus_up, 1))
 
 
-def _filled(
+def _progressive_filling(
     free: int, least: NDArray[np.int64], most: NDArray[np.int64], share: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """[jobs] GPUs after progressive filling.

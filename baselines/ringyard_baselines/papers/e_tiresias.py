@@ -14,7 +14,7 @@ from ringyard_baselines.tools.targets import Target, gpu_places
 
 
 @kernel
-def _hand_out(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
+def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
     """GPUs left over, one step at a time, to the largest marginal speed-up per GPU, into `sizes`.
 
     Args:
@@ -63,7 +63,7 @@ class ElasticTiresias(SizingScheduler):
         self,
         placement: PlacementRule,
         threshold_gpu_seconds: Positive = 3600.0,
-        crowd: NonNegativeInt = 10,
+        max_waiting_jobs: NonNegativeInt = 10,
         round_seconds: Positive = 300.0,
     ) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class ElasticTiresias(SizingScheduler):
             round_seconds,
         )
         self._threshold = threshold_gpu_seconds
-        self._crowd = crowd
+        self._max_waiting_jobs = max_waiting_jobs
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
@@ -100,7 +100,7 @@ class ElasticTiresias(SizingScheduler):
                 left -= sizes[job]
             else:
                 waiting.append(job)
-        while len(waiting) > self._crowd:
+        while len(waiting) > self._max_waiting_jobs:
             job = waiting[0]
             spare = {other: sizes[other] - least[other] for other in sizes}
             need = least[job] - left
@@ -123,5 +123,5 @@ class ElasticTiresias(SizingScheduler):
         left = gpu_places(view, self.placement) - sum(sizes.values())
         if left > 0:
             jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _hand_out(table.of(jobs), table.least_of(jobs), held, left)
+            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
             sizes.update(zip(sizes, held.tolist(), strict=True))

@@ -14,7 +14,7 @@ _UNREACHABLE = -1e4  # of the public implementation
 
 
 @kernel
-def _solve(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
+def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
     """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
     num_jobs = gain.shape[0]
     columns = value.shape[1]
@@ -46,7 +46,7 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))
     chosen = np.zeros((count + 1, gpus + 1), dtype=np.int64)
-    _solve(speedup, value, chosen)
+    _fill_table(speedup, value, chosen)
     k = int(np.argmax(value[count]))
     if count and value[count, k] <= 0:
         return None

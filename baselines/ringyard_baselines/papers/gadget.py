@@ -18,7 +18,7 @@ SLOT_SECONDS = 300.0  # assumption: the paper's slots have no length
 _Numbers = NDArray[np.float64] | float
 
 
-class Step(NamedTuple):
+class GrowthStep(NamedTuple):
     """How a job may grow; steps in order of preference are in ascending order.
 
     Attributes:
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 def sigmoid_utility(
-    done: _Numbers, height: _Numbers, steepness: _Numbers, middle: _Numbers
+    done: _Numbers, height: _Numbers, steepness: _Numbers, midpoint: _Numbers
 ) -> NDArray[np.float64]:
     """lambda1 / (1 + exp(-lambda2 (z - lambda3))).
 
@@ -49,7 +49,7 @@ def sigmoid_utility(
         steepness: lambda2, per unit of z.
         middle: lambda3, in units of z.
     """
-    exponent = np.asarray(steepness * (np.asarray(done) - middle))
+    exponent = np.asarray(steepness * (np.asarray(done) - midpoint))
     return np.asarray(height * 0.5 * (1.0 + np.tanh(0.5 * exponent)))
 
 
@@ -64,7 +64,7 @@ class Utilities(NamedTuple):
 
     heights: NDArray[np.float64]
     steepnesses: NDArray[np.float64]
-    middles: NDArray[np.float64]
+    midpoints: NDArray[np.float64]
 
 
 def drawn_utilities(num_jobs: int) -> Utilities:
@@ -75,8 +75,8 @@ def drawn_utilities(num_jobs: int) -> Utilities:
     """
     rng = np.random.default_rng(0)
     draws = rng.uniform([1.0, 0.0, 300.0, 50.0], [100.0, 1.0, 3000.0, 500.0], (num_jobs, 4))
-    height, steepness, middle, work = draws.T
-    return Utilities(height, steepness * work, middle / work)
+    height, steepness, midpoint, work = draws.T
+    return Utilities(height, steepness * work, midpoint / work)
 
 
 def total_utility(worker_slots: NDArray[np.float64], utilities: Utilities) -> float:
@@ -119,8 +119,8 @@ class Gadget(SizingScheduler):
         slot_seconds: Positive = SLOT_SECONDS,
         height: Positive = 1.0,
         steepness: Positive = 5.0,
-        middle: Positive = 0.5,
-        drawn: bool = False,
+        midpoint: Positive = 0.5,
+        per_job_utilities: bool = False,
     ) -> None:
         super().__init__(
             "gadget",
@@ -130,8 +130,8 @@ class Gadget(SizingScheduler):
             slot_seconds,
             slotted=True,
         )
-        self._utility = (height, steepness, middle)
-        self._drawn = drawn
+        self._utility = (height, steepness, midpoint)
+        self._per_job_utilities = per_job_utilities
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Greedy: the step with the largest gain in utility per GPU, of one worker or more."""
@@ -141,8 +141,8 @@ class Gadget(SizingScheduler):
         slot = self.round_seconds or 0.0
         sizes = np.arange(table.sizes + 1)
         asked = view.column("asked_gpus")[jobs]
-        utilities = drawn_utilities(len(view.column("status"))) if self._drawn else None
-        heap: list[Step] = []
+        utilities = drawn_utilities(len(view.column("status"))) if self._per_job_utilities else None
+        heap: list[GrowthStep] = []
         curves = []
         for i, job in enumerate(jobs.tolist()):
             speed = table.speed[table.place[job]]
@@ -150,8 +150,8 @@ class Gadget(SizingScheduler):
             worth = self._utility
             if utilities is not None:  # per worker slot there, per whole job here
                 slots = float(total[i] / speed[asked[i]] * asked[i] / slot)
-                height, steepness, middle = (float(column[job]) for column in utilities)
-                worth = (height, steepness * slots, middle / slots)
+                height, steepness, midpoint = (float(column[job]) for column in utilities)
+                worth = (height, steepness * slots, midpoint / slots)
             utility = sigmoid_utility(reached / total[i], *worth)
             allowed = np.concatenate([[0], sizes[speed > 0]])
             curves.append((allowed, utility[allowed], float(done[i] / total[i])))
@@ -178,7 +178,7 @@ class Gadget(SizingScheduler):
 
 def best_step(
     sizes: NDArray[np.int64], utility: NDArray[np.float64], done: float, job: int, begin: int, most: int
-) -> Step:
+) -> GrowthStep:
     """The step that gains most per GPU, the shortest of equal ones.
 
     Args:
@@ -190,8 +190,8 @@ def best_step(
         most: last position that it may reach.
     """
     if begin >= most:
-        return Step(np.inf, done, job, begin, begin, 0)
+        return GrowthStep(np.inf, done, job, begin, begin, 0)
     more = sizes[begin + 1 : most + 1] - sizes[begin]
     gain = (utility[begin + 1 : most + 1] - utility[begin]) / more
     best = int(np.argmax(gain))
-    return Step(-float(gain[best]), done, job, begin, begin + 1 + best, int(more[best]))
+    return GrowthStep(-float(gain[best]), done, job, begin, begin + 1 + best, int(more[best]))

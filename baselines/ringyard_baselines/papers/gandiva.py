@@ -51,12 +51,12 @@ class Gandiva(Scheduler):
         self,
         placement: PlacementRule,
         slice_seconds: Positive = 600.0,
-        threshold: Annotated[float, "[0, 2]"] = 1.0,
+        packing_threshold: Annotated[float, "[0, 2]"] = 1.0,
         migrate: bool = True,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = slice_seconds
-        self._threshold = threshold
+        self._packing_threshold = packing_threshold
         self._migrate = migrate
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -131,7 +131,7 @@ class Gandiva(Scheduler):
         bad = [
             guest
             for guest, host in self._partner.items()
-            if alone[guest] / now[guest] + alone[host] / now[host] < self._threshold
+            if alone[guest] / now[guest] + alone[host] / now[host] < self._packing_threshold
         ]
         self._failed |= {frozenset((guest, self._partner[guest])) for guest in bad}
         return bad

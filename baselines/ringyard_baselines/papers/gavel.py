@@ -24,7 +24,7 @@ from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 #: the solver leaves more than two of a program's variables where there are fewer jobs than about this
-_MANY = 24
+_MIN_JOBS_FOR_REDUCTION = 24
 
 _PACK = pack()
 
@@ -90,7 +90,7 @@ def _one_type_shares(
     if len(value) * least <= gpus:
         within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any for the least
         return least / value if within_tolerance.max() == least else None
-    if len(value) < _MANY:
+    if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
     # of the others each needs one GPU for each unit of the minimum
     matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])

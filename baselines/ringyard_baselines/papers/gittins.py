@@ -11,7 +11,7 @@ from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.ranking import JobKey, KeyChanges, place_in_queue
 
-_STEPS = 256
+_MAX_STEPS = 256
 
 
 def gittins_index(attained: float, services: NDArray[np.float64], delta: float) -> float:
@@ -29,7 +29,7 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
 
 
 @fills(JobKey)
-def _rank_and_place(job: Job, now: float, parameters: FloatVector) -> float:
+def _gittins_key(job: Job, now: float, parameters: FloatVector) -> float:
     """Rank of the index (0: the highest) at the job's step of attained service, a queue of its own."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
     return place_in_queue(job, int(parameters[1 + step]))
@@ -67,7 +67,7 @@ class GittinsTiresias(PreemptiveScheduler):
     def __init__(self, placement: PlacementRule, delta_gpu_seconds: Positive = 3250.0) -> None:
         super().__init__(
             "gittins",
-            _rank_and_place,
+            _gittins_key,
             np.array([delta_gpu_seconds, 0.0]),
             placement,
             Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.DISTRIBUTION,
@@ -80,7 +80,7 @@ class GittinsTiresias(PreemptiveScheduler):
         """Learn the distribution of GPU time; forget the order."""
         super().reset(cluster, jobs, rng)
         services = jobs.gpu_seconds_distribution
-        steps = int(min(np.ceil(services.max() / self._delta), _STEPS))
+        steps = int(min(np.ceil(services.max() / self._delta), _MAX_STEPS))
         index = np.array([gittins_index(i * self._delta, services, self._delta) for i in range(steps + 1)])
         ranks = np.unique(-index, return_inverse=True)[1].astype(np.float64)
         self.use_parameters(np.concatenate([[self._delta], ranks]))

@@ -97,7 +97,7 @@ class PartitioningHeuristic(Scheduler):
         self,
         placement: PlacementRule,
         policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max",
-        most_workers: Annotated[int, "[1, 1000000]"] = 16,
+        max_degree: Annotated[int, "[1, 1000000]"] = 16,
         ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
     ) -> None:
         self.name = policy
@@ -105,7 +105,7 @@ class PartitioningHeuristic(Scheduler):
         if policy == "para_min":
             self.observability |= Observability.DURATIONS
         self.placement = placement
-        self._degrees = [1, *range(2, most_workers + 1, 2)]
+        self._degrees = [1, *range(2, max_degree + 1, 2)]
         self._ramp_shape = ramp_shape
         self._blocks: dict[int, list[tuple[int, ...]]] = {}
         if ramp_shape is not None:

@@ -16,7 +16,7 @@ from ringyard_baselines.tools.targets import Target, gpu_places
 
 
 @kernel
-def _weigh(
+def _size_values(
     speed: FloatMatrix,
     place: IntVector,
     held: IntVector,
@@ -146,7 +146,7 @@ class Pollux(SizingScheduler):
     ) -> NDArray[np.int64]:
         worth = np.zeros((len(jobs), table.sizes + 1))
         allowed = np.zeros(worth.shape, np.int32)
-        most = _weigh(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
+        most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
         choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._power)
         parents = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)

@@ -31,7 +31,7 @@ def mean_jct_shared(
     return np.where(together_a >= together_b, other_first, new_first)
 
 
-def mean_jct_in_turn(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
+def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
     """[...] mean completion time if the new job waits for the running one's end."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
@@ -120,7 +120,7 @@ class SjfBsbf(Scheduler):
         own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
         if self._pair_test:
-            mean = np.where(mean < mean_jct_in_turn(own, theirs), mean, np.inf)
+            mean = np.where(mean < mean_jct_in_sequence(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared
 

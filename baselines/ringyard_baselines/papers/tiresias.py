@@ -17,37 +17,39 @@ from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, 
 
 
 @kernel
-def _counted(job: Job, now: float) -> float:
+def _service_since_promotion(job: Job, now: float) -> float:
     """GPU seconds since the last promotion."""
     return attained_service(job, now) - job.forgiven_service
 
 
 @kernel
-def _waited(job: Job, now: float) -> float:
+def _waiting_since_promotion(job: Job, now: float) -> float:
     """Seconds, once the job has run since its last promotion."""
     return now - job.submit_seconds - run_seconds(job, now) - job.forgiven_waiting
 
 
 @kernel
-def _patience(job: Job, now: float, knob: float) -> float:
+def _starvation_seconds(job: Job, now: float, knob: float) -> float:
     """Seconds that a job waits until it counts as starved."""
-    return knob * _counted(job, now) / job.num_gpus
+    return knob * _service_since_promotion(job, now) / job.num_gpus
 
 
 @kernel
-def _count_from_here(job: Job, now: float) -> None:
+def _promote(job: Job, now: float) -> None:
     """Service counts from here, waiting from the next start on; promotes a job that ran."""
     job.forgiven_service = attained_service(job, now)
-    job.forgiven_waiting += _waited(job, now)
+    job.forgiven_waiting += _waiting_since_promotion(job, now)
 
 
 @kernel
 def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
     """By GPU seconds since the last promotion; promotes the starved."""
-    counted = _counted(job, now)
+    counted = _service_since_promotion(job, now)
     starved = job.status == JobStatus.WAITING and counted >= parameters[1]
-    if counted == 0.0 or (starved and _waited(job, now) >= _patience(job, now, parameters[0])):
-        _count_from_here(job, now)
+    if counted == 0.0 or (
+        starved and _waiting_since_promotion(job, now) >= _starvation_seconds(job, now, parameters[0])
+    ):
+        _promote(job, now)
         return 0
     queue = 0
     for i in range(1, len(parameters)):
@@ -71,10 +73,10 @@ def by_submission(job: Job, now: float, parameters: FloatVector) -> float:
 @fills(JobKey)
 def next_change(job: Job, now: float, parameters: FloatVector) -> float:
     """When a running job reaches its next queue, or a waiting one counts as starved."""
-    counted = _counted(job, now)
+    counted = _service_since_promotion(job, now)
     change = np.inf
     if job.status == JobStatus.WAITING and counted >= parameters[1]:
-        change = now + _patience(job, now, parameters[0]) - _waited(job, now)
+        change = now + _starvation_seconds(job, now, parameters[0]) - _waiting_since_promotion(job, now)
     elif job.status == JobStatus.RUNNING:
         for i in range(len(parameters) - 1, 0, -1):
             if counted < parameters[i]:
@@ -84,27 +86,32 @@ def next_change(job: Job, now: float, parameters: FloatVector) -> float:
 
 
 @fills(JobKey)
-def as_the_public_simulator(job: Job, now: float, parameters: FloatVector) -> float:
+def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float:
     """As `running_first`, but a job goes down one queue at a decision, and only if it runs then."""
     queue = job.service_queue
-    counted = _counted(job, now)
+    counted = _service_since_promotion(job, now)
     if job.status == JobStatus.RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
         queue += 1
     starved = job.status == JobStatus.WAITING and queue > 0
-    if counted == 0.0 or (starved and _waited(job, now) >= np.floor(_patience(job, now, parameters[0]))):
-        _count_from_here(job, now)
+    if counted == 0.0 or (
+        starved
+        and _waiting_since_promotion(job, now) >= np.floor(_starvation_seconds(job, now, parameters[0]))
+    ):
+        _promote(job, now)
         queue = 0
     return place_in_queue(job, queue)
 
 
 @fills(JobKey)
-def next_check(job: Job, now: float, parameters: FloatVector) -> float:
+def next_public_check(job: Job, now: float, parameters: FloatVector) -> float:
     """When the public simulator looks at a job again: of a running one it takes seconds from GPU seconds."""
     queue = job.service_queue
     if job.status == JobStatus.WAITING and queue > 0:
-        return now + np.floor(_patience(job, now, parameters[0]) - _waited(job, now))
+        return now + np.floor(
+            _starvation_seconds(job, now, parameters[0]) - _waiting_since_promotion(job, now)
+        )
     if job.status == JobStatus.RUNNING and queue + 1 < len(parameters):
-        ran = _counted(job, now) / job.num_gpus
+        ran = _service_since_promotion(job, now) / job.num_gpus
         return now + np.floor((parameters[queue + 1] - ran) / job.num_gpus)
     return np.inf
 
@@ -151,11 +158,11 @@ def tiresias(
     key = {"running_first": running_first, "submission": by_submission}[within_queue]
     return PreemptiveScheduler(
         "tiresias",
-        as_the_public_simulator if public else key,
+        public_simulator_key if public else key,
         np.array([starvation_knob, *thresholds_gpu_seconds], dtype=np.float64),
         placement,
         Observability.SIZES | Observability.ATTAINED_SERVICE,
-        wake=next_check if public else next_change,
+        wake=next_public_check if public else next_change,
         # the public simulator's checks shift at each decision; waiting is added up from one to the next
         key_changes=KeyChanges.ANY_TIME if public or starvation_knob < np.inf else KeyChanges.AT_WAKES,
     )

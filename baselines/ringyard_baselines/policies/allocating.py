@@ -8,20 +8,20 @@ import numpy as np
 from ringyard import Allocation, Cluster, JobTable, Observability, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
+    AllocationPlan,
     Allocator,
+    AllocatorConfig,
     Gamma,
-    Plan,
-    Rules,
+    RunningFactor,
     SizePower,
-    Stay,
     UnknownSeconds,
-    allocate,
     attained,
-    empty_plan,
-    moves_of,
+    empty_allocation_plan,
+    job_utilities,
+    logged_moves,
     predicted,
-    put_rates,
-    rates_of,
+    run_allocator,
+    write_utilities,
 )
 from ringyard.checks import NonNegative, Positive, checked
 from ringyard.compiled import kernel
@@ -36,11 +36,11 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 
 @kernel
-def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bool:
+def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> bool:
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        allocate(state, b, plan, rules, physics)
+        run_allocator(state, b, plan, config, physics)
         if not advance(state, b, physics):
             return False
     return True
@@ -48,7 +48,7 @@ def _run(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bo
 
 def capabilities_of(allocator: Allocator) -> Capabilities:
     """What an allocator may do to jobs."""
-    if allocator.starts is not None:
+    if allocator.start_only is not None:
         return Capabilities.START
     return Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
@@ -74,9 +74,9 @@ class AllocatingScheduler(Scheduler):
         self.name = name
         self.allocator = allocator
         self.capabilities = capabilities_of(allocator)
-        self.observability: Observability = allocator.takes
+        self.observability: Observability = allocator.observability
         self.round_seconds: float | None = round_seconds
-        self._plan: Plan | None = None
+        self._plan: AllocationPlan | None = None
         self._memory = np.zeros((0, 0))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -85,14 +85,16 @@ class AllocatingScheduler(Scheduler):
         check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         self._plan, self._memory = None, estimate.memory_of(jobs)
 
-    def _planned(self, view: SchedulingView, logged: bool) -> Plan:
+    def _planned(self, view: SchedulingView, logged: bool) -> AllocationPlan:
         if self._plan is None:
             view.check("asked_gpus")  # and all that profiling asks for
-            rates = rates_of(IsolatedJobs.of_view(view), self.allocator.size_power)
-            sizes = rates.worth.shape[1] - 1
-            self._plan = empty_plan(unrestricted(view).state, sizes, self.allocator.estimate.memory, logged)
-            put_rates(self._plan, 0, rates)
-            self._plan.memory[0] = self._memory
+            utilities = job_utilities(IsolatedJobs.of_view(view), self.allocator.size_power)
+            sizes = utilities.utility.shape[1] - 1
+            self._plan = empty_allocation_plan(
+                unrestricted(view).state, sizes, self.allocator.estimate.memory, logged
+            )
+            write_utilities(self._plan, 0, utilities)
+            self._plan.estimate_memory[0] = self._memory
         return self._plan
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
@@ -100,13 +102,13 @@ class AllocatingScheduler(Scheduler):
         plan = self._planned(view, True)
         now, b, physics, _ = unrestricted(view)
         state = copy_state(now)
-        allocate(state, b, plan, self.allocator.rules, physics)
-        return moves_of(plan, state, b)
+        run_allocator(state, b, plan, self.allocator.config, physics)
+        return logged_moves(plan, state, b)
 
     def run_compiled(self, sim: Simulator) -> None:
         """The same decisions in one compiled loop."""
         plan = self._planned(sim.view(self.observability), False)
-        if not _run(sim.state, 0, plan, self.allocator.rules, sim.physics):
+        if not _run(sim.state, 0, plan, self.allocator.config, sim.physics):
             raise_stalled(sim)
 
 
@@ -114,15 +116,15 @@ class AllocatingScheduler(Scheduler):
 def allocator(
     gamma: Gamma = 1.0,
     size_power: SizePower = 0.7,
-    stay: Stay = 1.0,
+    running_factor: RunningFactor = 1.0,
     unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS,
-    stop_price: NonNegative = 0.0,
+    preemption_price: NonNegative = 0.0,
     estimate: Literal["predicted", "attained"] = "predicted",
 ) -> AllocatingScheduler:
     """The allocator by an estimate of the seconds left.
 
     Args:
-        gamma, size_power, stay, stop_price: see `Allocator`.
+        gamma, size_power, running_factor, preemption_price: see `Allocator`.
         unknown_seconds: see `ringyard.allocator.predicted` and `attained`.
         estimate: "predicted": by predictions; "attained": as long as a job has run.
 
@@ -131,5 +133,11 @@ def allocator(
     """
     by_prediction = estimate == "predicted"
     seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
-    rules = Allocator(gamma, size_power, stay=stay, stop_price=stop_price, estimate=seconds_left)
-    return AllocatingScheduler(rules, "allocator" if by_prediction else "allocator_attained")
+    options = Allocator(
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=seconds_left,
+    )
+    return AllocatingScheduler(options, "allocator" if by_prediction else "allocator_attained")

@@ -34,7 +34,7 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: says how long jobs would still run.
         name: shown in tables.
         gpu_power: 1: least work first; 0: least time first.
-        stay: a running job counts as having so much of its seconds left: at 1, jobs that are alike take turns
+        running_factor: factor of a running job's seconds left. At 1, jobs that are alike take turns
             whenever one gets older, and pay for a restart each time.
         round_seconds: decide every this many seconds as well: estimates change while jobs run.
 
@@ -50,13 +50,18 @@ class LeastEstimated(PreemptiveScheduler):
         estimate: Estimate,
         name: str = "least_estimated",
         gpu_power: NonNegative = 1.0,
-        stay: Annotated[float, "(0, 1]"] = 0.2,
+        running_factor: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
-        self._powers = [gpu_power, stay]  # as many as `FIRST_ESTIMATE`
-        takes = estimate.takes | Observability.SIZES
+        self._powers = [gpu_power, running_factor]  # as many as `FIRST_ESTIMATE`
+        observability = estimate.observability | Observability.SIZES
         super().__init__(
-            name, _estimated_work, np.array([gpu_power, stay]), placement, takes, round_seconds=round_seconds
+            name,
+            _estimated_work,
+            np.array([gpu_power, running_factor]),
+            placement,
+            observability,
+            round_seconds=round_seconds,
         )
         self._ranking = replace(self._ranking, estimate=estimate)
 

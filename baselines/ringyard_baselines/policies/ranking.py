@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from ringyard import Observability
-from ringyard.allocator import Estimate, EstimateLeft
+from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
@@ -73,7 +73,7 @@ def place_in_queue(job: Job, queue: int) -> float:
     return (3 * queue + (job.status == JobStatus.WAITING)) * QUEUE_SPAN
 
 
-@fills(EstimateLeft)
+@fills(EstimateSecondsLeft)
 def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     """Write no estimate."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability
-from ringyard.allocator import Estimate, EstimateLeft
+from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
@@ -136,7 +136,7 @@ def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -
             _judge(memory, j, parameters)
 
 
-@fills(EstimateLeft)
+@fills(EstimateSecondsLeft)
 def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _learn(state, b, parameters, memory)
     now = state.clusters[b].now

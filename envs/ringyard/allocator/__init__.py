@@ -1,40 +1,40 @@
-"""From how much each job matters to legal allocations, for baselines and for agents' scores."""
+"""The allocator: a compiled rule that turns a score per job into GPU assignments.
 
-from ringyard.allocator.allocate import Allocator, Gamma, SizePower, Starts, Stay, allocate
-from ringyard.allocator.plan import (
-    UNKNOWN_SECONDS,
-    Estimate,
-    EstimateLeft,
-    Plan,
-    Rules,
-    UnknownSeconds,
-    attained,
-    empty_plan,
-    moves_of,
-    predicted,
-)
-from ringyard.allocator.rates import Rates, put_rates, rates_of, with_rates_of, with_room_for
+Baselines score every job 0, agents score each job anew at every decision. One decision (`run_allocator`):
 
-__all__ = [
-    "UNKNOWN_SECONDS",
-    "Allocator",
-    "Estimate",
-    "EstimateLeft",
-    "Gamma",
-    "Plan",
-    "Rates",
-    "Rules",
-    "SizePower",
-    "Starts",
-    "Stay",
-    "UnknownSeconds",
-    "allocate",
-    "attained",
-    "empty_plan",
-    "moves_of",
-    "predicted",
-    "put_rates",
-    "rates_of",
-    "with_rates_of",
-    "with_room_for",
-]
+1. `estimates`: seconds that each live job still has to run. With its score they give its *weight*.
+2. `utilities`: (speed on k GPUs / speed as asked) ** size_power, computed once for each job table.
+3. `target_sizes`: grant GPUs greedily, each step to the job whose weight x utility grows most per GPU.
+4. `allocator`: choose a GPU type for each target, if the cluster has several.
+5. `gpu_placement`: shrink jobs above their target. Then place each target, largest first, on one server or on
+   whole ones. `worker_resources` says with how many cores and how much RAM.
+6. `reclaim`: make room there: preempt jobs without a target, take cores back, migrate small jobs.
+7. `allocator`: start further waiting jobs on GPUs that are left free (backfilling).
+8. `gpu_sharing`: co-locate jobs on shared GPUs, where that wins weighted speed.
+9. `core_allocation`: divide each server's cores among its jobs, greedily by weighted speed.
+
+`allocation_plan` has the arrays between the steps. Kernels name cluster `b`, job `j`, server `s`, GPU `g`.
+With `Allocator.start_only`, waiting jobs start in descending order of weight per GPU instead of steps 2 to 9.
+"""
+
+from ringyard.allocator.allocation_plan import AllocationPlan as AllocationPlan
+from ringyard.allocator.allocation_plan import AllocatorConfig as AllocatorConfig
+from ringyard.allocator.allocation_plan import empty_allocation_plan as empty_allocation_plan
+from ringyard.allocator.allocation_plan import logged_moves as logged_moves
+from ringyard.allocator.allocator import Allocator as Allocator
+from ringyard.allocator.allocator import Gamma as Gamma
+from ringyard.allocator.allocator import RunningFactor as RunningFactor
+from ringyard.allocator.allocator import SizePower as SizePower
+from ringyard.allocator.allocator import StartOnly as StartOnly
+from ringyard.allocator.allocator import run_allocator as run_allocator
+from ringyard.allocator.estimates import UNKNOWN_SECONDS as UNKNOWN_SECONDS
+from ringyard.allocator.estimates import Estimate as Estimate
+from ringyard.allocator.estimates import EstimateSecondsLeft as EstimateSecondsLeft
+from ringyard.allocator.estimates import UnknownSeconds as UnknownSeconds
+from ringyard.allocator.estimates import attained as attained
+from ringyard.allocator.estimates import predicted as predicted
+from ringyard.allocator.utilities import JobUtilities as JobUtilities
+from ringyard.allocator.utilities import job_utilities as job_utilities
+from ringyard.allocator.utilities import with_capacity_for as with_capacity_for
+from ringyard.allocator.utilities import with_utilities_of as with_utilities_of
+from ringyard.allocator.utilities import write_utilities as write_utilities

@@ -1,1 +1,1 @@
-"""The decision process over the simulator: observations, actions, rewards and the Gymnasium faces."""
+"""The Gymnasium environments: observations, actions, rewards and the compiled step."""

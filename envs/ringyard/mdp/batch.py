@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.allocator import Rates
+from ringyard.allocator import JobUtilities
 from ringyard.checks import require_memory, row_bytes
 from ringyard.cluster import Cluster
 from ringyard.compiled import entry_point
@@ -29,7 +29,7 @@ from ringyard.mdp.step import (
     step,
 )
 from ringyard.mdp.step_discrete import DiscreteDriver
-from ringyard.mdp.step_scores import ScoresDriver, with_rates
+from ringyard.mdp.step_scores import ScoresDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_livelocked
@@ -96,7 +96,7 @@ class ClusterBatch:
         self.num_threads = get_num_threads() if num_threads is None else num_threads
         self._driver = _driver_of(config.actions, config.cluster)
         if state is None:
-            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.rates_bytes(config)
+            each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
             entry, rows = WorkloadCache.entry_bytes(config), WorkloadCache.rows_for(config, num_clusters)
             require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
         self.workload_cache = WorkloadCache(config, num_clusters)
@@ -286,13 +286,13 @@ class ClusterBatch:
         self._workload_rows[clusters] = self.workload_cache.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self._set_rates(b, self.workload_cache.rates[entry])
+            self._set_utilities(b, self.workload_cache.utilities[entry])
         self._run(clusters, BEGIN, self._null_actions)
 
-    def _set_rates(self, b: int, rates: Rates | None) -> None:
+    def _set_utilities(self, b: int, utilities: JobUtilities | None) -> None:
         """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
-        if rates is not None:
-            self.episode = with_rates(self.episode, b, rates)
+        if utilities is not None:
+            self.episode = with_utilities(self.episode, b, utilities)
 
     def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
@@ -354,11 +354,11 @@ class ClusterBatch:
         if self._closed:
             raise ClosedError("the environment is closed; make a new one")
 
-    def resume(self, rates: Rates | None = None) -> None:
+    def resume(self, utilities: JobUtilities | None = None) -> None:
         """Let simulations that were set up elsewhere go on to their next decision.
 
         Args:
-            rates: speeds of their jobs, if all clusters have the same jobs; None: `rates_of` each.
+            utilities: speeds of their jobs, if all clusters have the same jobs; None: `utilities_of` each.
 
         Raises:
             SchedulerError: as `step`.
@@ -367,7 +367,7 @@ class ClusterBatch:
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self._set_rates(b, rates or self.workload_cache.rates_of(jobs))
+            self._set_utilities(b, utilities or self.workload_cache.utilities_of(jobs))
         self._run(self._all_clusters, RESUME, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:

@@ -1,4 +1,4 @@
-"""The config of an environment, shared by `ClusterEnv`, `ClusterVectorEnv` and training."""
+"""`EnvConfig`: the configuration of `ClusterEnv`, `ClusterVectorEnv` and training."""
 
 from dataclasses import dataclass, field
 
@@ -18,15 +18,15 @@ from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Sy
 
 
 def ten_gigabit_rings() -> PerformanceModel:
-    """Rings over 10GbE, NVLink inside servers: `conf/performance/ring_10gbe.yaml`.
+    """Return the model of ring all-reduces over 10GbE and NVLink, `conf/performance/ring_10gbe.yaml`.
 
-    alpha is Ada-SRSF's eta / b; no reduction time and no overhead are assumptions.
+    alpha is Ada-SRSF's eta / b. Assumptions: no reduction time and no overhead.
     """
     return composed(network("ethernet_10g"), interconnect("nvlink_v100"), alpha=ADA_SRSF_ALPHA_10GBE)
 
 
 def _default_workload() -> Workload:
-    """Published 160-job size mix, log-normal durations of the Helios Venus fit, Poisson arrivals."""
+    """Return 100 jobs of the published 160-job size mix, Helios Venus' durations and Poisson arrivals."""
     return Synthetic(
         num_jobs=100,
         sizes=Sizes({1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}),
@@ -36,26 +36,26 @@ def _default_workload() -> Workload:
     )
 
 
-@checked("config")
+@checked("EnvConfig")
 @dataclass(frozen=True)
 class EnvConfig:
-    """The config of an environment.
+    """Configuration of an environment. `dataclasses.replace` changes parts of it.
 
     Attributes:
-        cluster: servers and GPUs.
-        workload: draws each episode's jobs.
-        performance: how fast jobs run.
-        restart: cost of starting a stopped job again.
-        failures: servers that fail and return.
+        cluster: servers, GPUs and links.
+        workload: generator or trace that gives the job table of each episode.
+        performance: model of the seconds per iteration of a job on given GPUs.
+        restart: pauses of jobs that restart, migrate or change.
+        failures: times to failure and repair of servers.
         observation: what the agent sees.
-        actions: what it can do: `Actions` or `Scores`.
+        actions: what the agent can do: `Actions` (start, adjust or wait) or `Scores` (rank the jobs).
         reward: of each step.
-        limit_seconds: truncate the episode at this time; None: run until every job is done.
-        num_workloads: number of different job tables of the episodes.
-        workload_seed: of the job tables; training and evaluation take different ones.
+        limit_seconds: simulated time at which episodes are truncated. None: episodes end with the last job.
+        num_workloads: number of different job tables, from which `reset` draws.
+        workload_seed: of the job tables. Training and evaluation use different ones.
 
     Raises:
-        ConfigurationError: a part of another kind, or a number out of range.
+        ConfigurationError: a part of another type, or a number out of range.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))
@@ -72,5 +72,5 @@ class EnvConfig:
 
     @property
     def horizon(self) -> float:
-        """The end of the window in seconds, infinity without one."""
+        """`limit_seconds`, infinity if it is None."""
         return np.inf if self.limit_seconds is None else self.limit_seconds

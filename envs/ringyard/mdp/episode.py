@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.allocator import Plan, empty_plan
+from ringyard.allocator import AllocationPlan, empty_allocation_plan
 from ringyard.compiled import (
     BoolMatrix,
     BoolVector,
@@ -77,7 +77,7 @@ class Episode:
     num_arrived: IntVector
     left: FloatMatrix
     order: Int32Matrix
-    plan: Plan
+    plan: AllocationPlan
 
 
 @bundle
@@ -123,7 +123,11 @@ class WorkloadRows:
 
 
 def empty_episode(
-    state: State, num_visible: int = 0, num_templates: int = 0, num_scores: int = 0, plan: Plan | None = None
+    state: State,
+    num_visible: int = 0,
+    num_templates: int = 0,
+    num_scores: int = 0,
+    plan: AllocationPlan | None = None,
 ) -> Episode:
     """Zeroed arrays for the clusters of a state.
 
@@ -148,7 +152,7 @@ def empty_episode(
         num_arrived=np.zeros(num_clusters, np.int64),
         left=np.zeros((num_clusters, num_scores)),
         order=np.zeros((num_clusters, num_scores), np.int32),
-        plan=empty_plan(empty_state(0), 0) if plan is None else plan,
+        plan=empty_allocation_plan(empty_state(0), 0) if plan is None else plan,
     )
 
 

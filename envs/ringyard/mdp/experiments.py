@@ -1,7 +1,7 @@
-"""Environments of experiments, `conf/experiment/NAME.yaml`, which is read when an environment is made.
+"""Environments of the experiments in `conf/experiment/NAME.yaml`.
 
-gymnasium.make("ringyard/Sharing-v1")                                             the experiment
-gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))  anything else
+`gymnasium.make("ringyard/Sharing-v1")` creates the environment of the experiment, and
+`gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))` a changed one.
 """
 
 from typing import TYPE_CHECKING
@@ -19,39 +19,42 @@ from ringyard.mdp.vector import ClusterVectorEnv
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-#: groups of conf/ that a config is made of
-_PARTS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+#: groups of `conf` that make up an `EnvConfig`
+_GROUPS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
 
 
 def require_experiment(name: str) -> None:
-    """Raise a ConfigurationError unless there is a conf/experiment/NAME.yaml."""
+    """Raise a ConfigurationError unless there is a `conf/experiment/NAME.yaml`."""
     require("experiment", name, str)
     names = config_files("experiment")
     if name not in names:
         raise ConfigurationError(
-            f"unknown experiment {name!r}; expected one of {', '.join(names)}; a new one is a new"
+            f"unknown experiment {name!r}; expected one of {', '.join(names)}; to add one, write"
             f" {name}.yaml in {config_folder() / 'experiment'}"
         )
 
 
 def experiment(name: str, **parts: str) -> EnvConfig:
-    """The environment config of `ringyard train experiment=NAME`, with the default number of job tables.
+    """Return the `EnvConfig` of an experiment, as `ringyard train experiment=NAME` uses it.
+
+    `num_workloads` and `workload_seed` have their defaults.
 
     Args:
-        name: of a yaml in conf/experiment or in such a folder of RINGYARD_CONF.
-        parts: {group: choice} that replace parts of the experiment, such as action="scores".
+        name: of a yaml in `conf/experiment`, or in the folder `experiment` of a folder in RINGYARD_CONF.
+        parts: {group: choice} that replace parts of the experiment, such as `action="scores"`. Groups are
+            cluster, workload, performance, restart, failures, action, observation and reward.
 
     Raises:
-        ConfigurationError: there is no such file.
+        ConfigurationError: no such experiment, group or choice.
     """
     from hydra import compose
 
     require_experiment(name)
     for group, part in parts.items():
         known = config_files(group)
-        if group not in _PARTS or part not in known:
+        if group not in _GROUPS or part not in known:
             raise ConfigurationError(
-                f"an experiment has no part {group}={part!r}; expected one of {', '.join(_PARTS)},"
+                f"an experiment has no part {group}={part!r}; expected one of {', '.join(_GROUPS)},"
                 f" and for {group} one of {', '.join(known) or 'nothing'}"
             )
     with hydra_initialized():
@@ -62,16 +65,17 @@ def experiment(name: str, **parts: str) -> EnvConfig:
 
 
 def build_env_config(config: "DictConfig", num_workloads: int, workload_seed: int) -> EnvConfig:
-    """The environment config of a composed config.
+    """Create the `EnvConfig` of a config that Hydra has composed.
 
     Args:
-        config: with the groups of `conf/config.yaml`, and `restart`.
+        config: with the groups cluster, workload, performance, restart, failures, action, observation and
+            reward, and the key `limit_seconds`.
         num_workloads: number of different job tables of the episodes.
         workload_seed: of the job tables.
     """
     from hydra.utils import instantiate
 
-    parts = {name: instantiate(config[name], _convert_="all") for name in _PARTS}
+    parts = {name: instantiate(config[name], _convert_="all") for name in _GROUPS}
     return EnvConfig(
         actions=parts.pop("action"),
         **parts,
@@ -82,7 +86,7 @@ def build_env_config(config: "DictConfig", num_workloads: int, workload_seed: in
 
 
 def make(name: str, config: EnvConfig | None = None, render_mode: str | None = None) -> ClusterEnv:
-    """The environment of an experiment, or of another config."""
+    """Create the environment of experiment `name`, or of `config`, with the given `render_mode`."""
     return ClusterEnv(experiment(name) if config is None else config, render_mode)
 
 
@@ -94,6 +98,9 @@ def make_vector(
     copy: bool = True,
     render_mode: str | None = None,
 ) -> ClusterVectorEnv:
-    """The vector environment of an experiment, or of another config."""
+    """Create the vector environment of experiment `name`, or of `config`.
+
+    The arguments `num_envs`, `autoreset_mode`, `copy` and `render_mode` are those of `ClusterVectorEnv`.
+    """
     chosen = experiment(name) if config is None else config
     return ClusterVectorEnv(num_envs, chosen, autoreset_mode, copy, render_mode)

@@ -1,4 +1,4 @@
-"""Rewards: minus or plus the growth of time integrals, counts and sums, normalised by the workload."""
+"""Rewards of the environments: the growth of a time integral in a step, normalised by the job table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from ringyard.compiled import Records1
 from ringyard.plugin_checks import validate_array
 from ringyard.state.records import INTEGRALS, Integral, Job
 
-#: (job records, cluster) -> reward per unit of the integral
+#: function of (job records, cluster) that returns the reward per unit of the integral
 Normaliser = Callable[[Records1[Job], Cluster], float]
 
 
 @checked("reward")
 @dataclass(frozen=True)
 class Reward:
-    """The growth of one time integral since the last step, times a weight fixed per episode.
+    """The growth of one time integral since the last step, times a weight that is constant in an episode.
 
     Attributes:
-        integral: what is rewarded or punished.
-        weight: of the episode's job records and the cluster.
-        metric: the field of `Metrics` by which agents trained with it are judged; less is better.
+        integral: one of `ringyard.state.records.Integral`.
+        weight: function of the episode's job records [jobs] and the cluster. Returns the reward per unit.
+        metric: field of `Metrics` that evaluations in a training minimise.
     """
 
     integral: Integral
@@ -32,7 +32,11 @@ class Reward:
     metric: str = "mean_jct"
 
     def weights(self, episodes: Sequence[Records1[Job]], cluster: Cluster) -> NDArray[np.float64]:
-        """[episodes, Integral] reward per unit of growth of each integral, by each one's job records.
+        """Return the reward per unit of each integral in each episode [episodes, Integral].
+
+        Args:
+            episodes: job records [jobs] of each episode.
+            cluster: servers and GPUs.
 
         Raises:
             PluginError: `weight` returned no finite number.
@@ -51,7 +55,7 @@ def _per_job(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / len(jobs)
 
 
-def _as_it_is(jobs: Records1[Job], cluster: Cluster) -> float:
+def _unscaled(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0
 
 
@@ -66,46 +70,52 @@ def _per_mean_run_time_of_the_cluster(jobs: Records1[Job], cluster: Cluster) -> 
 
 
 def job_completion_time() -> Reward:
-    """Minus the jobs in the system, integrated: the undiscounted return is minus the total JCT.
+    """Create the reward whose undiscounted return is minus (mean JCT / mean isolated run time).
 
-    Normalised by the jobs' total isolated run time: the return is minus (mean JCT / mean run time).
+    Each step costs the integral of the number of jobs in the system, over the jobs' total isolated run time.
     """
     return Reward(Integral.JOBS_IN_SYSTEM, _per_total_run_time)
 
 
 def slowdown() -> Reward:
-    """Minus the sum of 1 / run time of the jobs in the system, integrated: minus the mean slowdown."""
+    """Create the reward whose undiscounted return is minus the mean slowdown (JCT / isolated run time).
+
+    Each step costs the integral of the sum over jobs in the system of 1 / isolated run time, over the jobs.
+    """
     return Reward(Integral.INVERSE_DURATION_IN_SYSTEM, _per_job, "mean_slowdown")
 
 
 def makespan() -> Reward:
-    """Minus the time passed, over the least possible makespan (total work / GPUs, or the latest end)."""
+    """Create the reward whose undiscounted return is minus (makespan / a lower bound of it).
+
+    The bound is the larger of total GPU seconds / GPUs and the last submission + isolated run time.
+    """
     return Reward(Integral.ELAPSED, _per_least_makespan, "makespan")
 
 
 def utilisation() -> Reward:
-    """Minus the GPUs left free while jobs wait, over the cluster's GPUs and the mean run time.
+    """Create the reward minus the integral of free GPUs while jobs wait, over (GPUs x mean run time).
 
-    Busy GPUs alone would reward slow placements, which keep GPUs busy longer; for the same reason agents are
-    judged by their mean queueing.
+    Counting busy GPUs would reward slow placements, which keep GPUs busy for longer. For the same reason
+    evaluations in a training minimise the mean queueing time.
     """
     return Reward(Integral.FREE_GPUS_WITH_QUEUE, _per_mean_run_time_of_the_cluster, "mean_queueing")
 
 
 def blocking() -> Reward:
-    """Minus the jobs blocked, over all jobs: the return is minus the blocking rate (PAC-ML)."""
+    """Create the reward whose undiscounted return is minus the share of blocked jobs (PAC-ML)."""
     return Reward(Integral.BLOCKED_JOBS, _per_job, "blocking_rate")
 
 
 def fairness() -> Reward:
-    """Minus the sum of finish-time fairness, over all jobs: minus the mean rho (Themis).
+    """Create the reward whose undiscounted return is minus the mean finish-time fairness rho (Themis).
 
-    A job's rho (`ringyard.sim.metrics.JobTimes`) counts when it ends: jobs that `limit_seconds` cuts off cost
-    nothing.
+    The rho of a job (`ringyard.sim.metrics.JobTimes`) counts when the job ends. Jobs that have not ended at
+    `limit_seconds` cost nothing.
     """
     return Reward(Integral.FAIRNESS, _per_job, "mean_fairness")
 
 
 def worst_fairness() -> Reward:
-    """Minus the growth of the largest finish-time fairness of any job: minus the worst rho (Themis)."""
-    return Reward(Integral.WORST_FAIRNESS, _as_it_is, "worst_fairness")
+    """Create the reward whose undiscounted return is minus the largest finish-time fairness rho (Themis)."""
+    return Reward(Integral.WORST_FAIRNESS, _unscaled, "worst_fairness")

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from ringyard.allocator import Rules
+from ringyard.allocator import AllocatorConfig
 from ringyard.compiled import (
     BoolVector,
     Float32Matrix,
@@ -52,7 +52,7 @@ class ActionConfig:
 
     options: Options
     num_running: int
-    allocators: tuple[Rules, ...]
+    allocators: tuple[AllocatorConfig, ...]
     round_seconds: float
 
 

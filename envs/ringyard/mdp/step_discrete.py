@@ -18,7 +18,7 @@ from ringyard.mdp.actions.moves import (
     propose_start,
     target_shape,
 )
-from ringyard.mdp.actions.space import REJECT, STOP
+from ringyard.mdp.actions.space import PREEMPT, REJECT
 from ringyard.mdp.episode import Episode, empty_episode, next_running
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
@@ -107,7 +107,7 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
         if state.jobs[b, j].last_start_seconds >= cluster.now:
             continue
         for a in range(num_adjustments):
-            if options.kinds[num_templates + a] == STOP:
+            if options.kinds[num_templates + a] == PREEMPT:
                 valid = cluster.num_waiting > 0
             else:
                 valid = propose_adjustment(state, b, j, options, a, state.gpu_scratch[b]) > 0

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator import (
-    Rates,
-    Rules,
-    allocate,
-    empty_plan,
-    moves_of,
-    put_rates,
-    with_rates_of,
-    with_room_for,
+    AllocatorConfig,
+    JobUtilities,
+    empty_allocation_plan,
+    logged_moves,
+    run_allocator,
+    with_capacity_for,
+    with_utilities_of,
+    write_utilities,
 )
 from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
@@ -52,7 +52,7 @@ def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None
 
 @kernel
 def _allocate_by(
-    state: State, episode: Episode, b: int, scores: Float32Vector, rules: Rules, physics: Physics
+    state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
 ) -> None:
     """Let the allocator allocate by the scores of the live jobs.
 
@@ -66,7 +66,7 @@ def _allocate_by(
         plan.score[b, j] = scores[i] if i < shown else 0.0
         for kind in range(num_types):
             plan.type_score[b, j, kind] = scores[(1 + kind) * shown + i] if i < shown else 0.0
-    allocate(state, b, plan, rules, physics)
+    run_allocator(state, b, plan, config, physics)
 
 
 @fills(Decode)
@@ -98,11 +98,11 @@ def _decode(
             return STALLED
 
 
-def with_rates(episode: Episode, b: int, rates: Rates) -> Episode:
+def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode:
     """The episode with the speeds of cluster b's jobs."""
-    plan = with_room_for(episode.plan, rates)
-    put_rates(plan, b, rates)
-    plan.memory[b] = 0.0
+    plan = with_capacity_for(episode.plan, utilities)
+    write_utilities(plan, b, utilities)
+    plan.estimate_memory[b] = 0.0
     return episode if plan is episode.plan else replace(episode, plan=plan)
 
 
@@ -123,25 +123,26 @@ class ScoresDriver:
 
     def __init__(self, actions: Scores, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
-        if Observability.HISTORY in estimate.takes:
+        if Observability.HISTORY in estimate.observability:
             raise ConfigurationError(
                 f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
                 " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
             )
         self._actions = actions
         scored = actions.type_scores
-        self._scored_as = [
+        self._type_score_columns = [
             scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
         ]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
-        self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.rules,), rounds)
+        self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
 
     def episode(self, state: State) -> Episode:
         """Arrays for the clusters of a state."""
         own = self._actions
-        plan = empty_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
+        plan = empty_allocation_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
         if own.type_scores:
-            plan.scored_as[: len(self._scored_as)] = self._scored_as  # the rest: a cluster that names none
+            # A cluster without GPU types has one column that no score belongs to.
+            plan.type_score_columns[: len(self._type_score_columns)] = self._type_score_columns
         return empty_episode(state, num_scores=own.num_jobs, plan=plan)
 
     def replace_invalid(
@@ -164,8 +165,12 @@ class ScoresDriver:
     ) -> list[Allocation]:
         """Allocations that scores of cluster b lead to, in order. Nothing is carried out."""
         tried, plan = copy_state(state), episode.plan
-        notes = empty_plan(tried, 0, plan.memory.shape[2], True, plan.type_score.shape[2])
-        notes = replace(with_rates_of(notes, plan), memory=plan.memory.copy(), scored_as=plan.scored_as)
-        rules = self._actions.allocator.rules
-        _allocate_by(tried, replace(episode, plan=notes), b, action, rules, physics)
-        return moves_of(notes, tried, b)
+        notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
+        notes = replace(
+            with_utilities_of(notes, plan),
+            estimate_memory=plan.estimate_memory.copy(),
+            type_score_columns=plan.type_score_columns,
+        )
+        config = self._actions.allocator.config
+        _allocate_by(tried, replace(episode, plan=notes), b, action, config, physics)
+        return logged_moves(notes, tried, b)

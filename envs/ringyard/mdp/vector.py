@@ -1,4 +1,4 @@
-"""`ClusterVectorEnv`: many clusters behind Gymnasium's VectorEnv interface, one compiled call a step."""
+"""`ClusterVectorEnv`: many clusters as a `gymnasium.vector.VectorEnv`, stepped by one compiled call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,12 +15,12 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv, validate_seed, workload_option
 from ringyard.mdp.env_config import EnvConfig
 
-#: no clusters
-_NONE = np.zeros(0, np.int64)
-#: what `get_attr` gives once for each cluster
-_OF_EACH = ("action_masks", "np_random", "np_random_seed")
-#: what all clusters share, and where it is here
-_SHARED = {
+#: [0] indices of no clusters
+_NO_ENVS = np.zeros(0, np.int64)
+#: attributes of a `ClusterEnv` that differ between the clusters
+_OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")
+#: {attribute of a `ClusterEnv` that all clusters share: its name in `ClusterVectorEnv`}
+_SHARED_ATTRIBUTES = {
     "action_space": "single_action_space",
     "metadata": "metadata",
     "observation_space": "single_observation_space",
@@ -31,29 +31,35 @@ _SHARED = {
 
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
-    """`num_envs` clusters stepped by one compiled call; equal seeds give the episodes of `ClusterEnv`.
+    """Many clusters, stepped by one compiled call. Equal seeds give the episodes of `ClusterEnv`.
 
-    Observations, rewards and infos equal those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`: each key of
-    `info` is an array over clusters, `_key` marks the clusters that have the key, others hold 0.
-    `info["action_mask"]` is [num_envs, actions] in int8. Where an episode ends, `info` has `episode_jct`,
-    `num_finished` and `workload`. In same-step mode they are in `info["final_info"]`, and
-    `info["final_obs"]` has the last observations.
+    ## Spaces
+    `single_action_space` and `single_observation_space` are those of `ClusterEnv`. `action_space` and
+    `observation_space` add a leading axis [num_envs].
 
+    ## Rewards, episode end and information
+    They equal those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`. Each key of `info` is an array
+    [num_envs], `_key` marks the clusters that have the key, and the others hold 0. `info["action_mask"]` is
+    int8 [num_envs, actions]. In the step that ends an episode, `info` has `episode_jct`, `num_finished` and
+    `workload`. With `SAME_STEP` they are in `info["final_info"]`, and `info["final_obs"]` has the last
+    observations.
+
+    ## Arguments
     Args:
         num_envs: number of clusters.
-        config: configuration of all clusters.
-        autoreset_mode: NEXT_STEP (Gymnasium's default: the step after the end resets), SAME_STEP, or
-            DISABLED (`reset(options={"reset_mask": ended})` begins the next episodes).
-        copy: return fresh arrays each step. False returns views of buffers that the next step overwrites.
-        render_mode: must be None. To render, make a `ClusterEnv`.
-        num_threads: threads that step parts of the batch; None: `ringyard.get_num_threads()`. Results do not
+        config: configuration of all clusters. None: `EnvConfig()`.
+        autoreset_mode: `NEXT_STEP` (Gymnasium's default: the step after the end resets), `SAME_STEP`, or
+            `DISABLED` (`reset(options={"reset_mask": ended})` begins the next episodes).
+        copy: return new arrays each step. False returns views of buffers that the next step overwrites.
+        render_mode: must be None. To render, create a `ClusterEnv`.
+        num_threads: threads that step parts of the batch. None: `ringyard.get_num_threads()`. Results do not
             depend on it.
 
     Raises:
-        ConfigurationError: an argument has another type or value.
+        ConfigurationError: an argument has another type or value, or the machine lacks memory.
 
     ## Copies
-    As those of `ClusterEnv`: `copy.deepcopy` and `pickle` give independent environments at the same moment.
+    `copy.deepcopy` and `pickle` return an independent environment at the same moment.
     """
 
     metadata: dict[str, Any] = {**ClusterEnv.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -99,25 +105,25 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self._all = np.ones(self.num_envs, np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._seeds: dict[int, int] = {}
-        #: what clusters play after their present episodes
+        #: {cluster: job table of its next episode}
         self._next: dict[int, int] = {}
-        #: [num_envs] the next step resets it
+        #: [num_envs] clusters that the next step resets
         self._resets = ~self._all
 
     @property  # type: ignore[misc]
     def np_random(self) -> Any:
-        """One generator for each cluster, which draws the job tables of its episodes."""
+        """[num_envs] generators that draw the job tables of each cluster's episodes."""
         self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._generators[b] for b in range(self.num_envs))
 
     @property
     def np_random_seed(self) -> Any:
-        """The seed of each generator."""
+        """[num_envs] seeds of `np_random`."""
         self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._seeds[b] for b in range(self.num_envs))
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """[num_envs, actions] True where an action is valid."""
+        """Return [num_envs, actions] booleans, True where an action is valid."""
         self.batch.require_episode()
         return self._masks()
 
@@ -127,10 +133,12 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Begin episodes.
 
         Args:
-            seed: seed of cluster 0, and cluster i has seed + i; or a list of one for each. None keeps the
-                generators.
-            options: `workload`: job table of all clusters; `reset_mask`: [num_envs] booleans, which clusters
-                begin an episode.
+            seed: of cluster 0 (cluster i takes seed + i), or a list [num_envs]. None keeps the generators.
+            options: `workload`: job table of all clusters. `reset_mask`: [num_envs] booleans, True for the
+                clusters that begin an episode (all by default).
+
+        Returns:
+            Observations, and `info` with the keys `action_mask` and `workload`.
 
         Raises:
             ConfigurationError: a seed or option has another type or value.
@@ -149,8 +157,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self._seed(seeds, begun)
         self._begin(begun, workload)
         self._resets = self._resets & ~chosen
-        info = self._infos(begun, _NONE, _NONE)
-        masks = info["action_mask"] * chosen[:, None]  # of the others nothing is said
+        info = self._infos(begun, _NO_ENVS, _NO_ENVS)
+        masks = info["action_mask"] * chosen[:, None]  # the others hold 0, as in Gymnasium
         return self._observations(), {**info, "action_mask": masks, "_action_mask": chosen.copy()}
 
     def step(
@@ -158,14 +166,22 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Carry out one action in every cluster. A cluster in its reset step ignores its action.
 
+        Args:
+            actions: [num_envs, ...] an element of `action_space`.
+
+        Returns:
+            Observations, rewards, whether every job has ended, whether `limit_seconds` is reached (each
+            [num_envs]), and `info`.
+
         Raises:
             ActionError: another number of actions, an action outside of the space, or a masked one with
                 `on_invalid="raise"`.
-            ResetNeededError: a cluster has no episode: before `reset`, or, without autoreset, after its end.
+            ResetNeededError: before `reset`, or after the end of an episode with `DISABLED`.
             ClosedError: after `close`.
+            SchedulerError: see `ClusterEnv.step`.
         """
         given = self.batch.action_array(actions)
-        stepping, begun = np.flatnonzero(~self._resets), _NONE
+        stepping, begun = np.flatnonzero(~self._resets), _NO_ENVS
         invalid = stepping[self.batch.replace_invalid(given, stepping)]
         self.batch.step(given, stepping)
         done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
@@ -186,45 +202,50 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                 last = self.batch.split(self.batch.observations[b].copy())
                 info = self._add_info(info, {"final_info": final, "final_obs": last}, b)
             self._begin(ended)
-            begun, ended, invalid = ended, _NONE, invalid[~over[invalid]]
+            begun, ended, invalid = ended, _NO_ENVS, invalid[~over[invalid]]
         info |= self._infos(begun, ended, invalid)
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """As `get_attr`; methods of single clusters take no arguments."""
-        known = (*_OF_EACH, *_SHARED)
+        """Return `get_attr(name)`.
+
+        Args:
+            name: attribute or method of a single cluster.
+            args: must be empty.
+            kwargs: must be empty.
+
+        Raises:
+            ConfigurationError: single clusters have no such attribute, or there are arguments.
+        """
+        known = (*_OWN_ATTRIBUTES, *_SHARED_ATTRIBUTES)
         if not isinstance(name, str) or name not in known or args or kwargs:
             raise ConfigurationError(
                 f"single clusters have no {shown(name)} to call with {args} and {kwargs}; expected one of"
                 f" {', '.join(known)}, without arguments"
             )
-        if name in _SHARED:
-            return (getattr(self, _SHARED[name]),) * self.num_envs
+        if name in _SHARED_ATTRIBUTES:
+            return (getattr(self, _SHARED_ATTRIBUTES[name]),) * self.num_envs
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """[num_envs] an attribute of each cluster, such as `action_masks`, `np_random` or `config`.
-
-        Raises:
-            ConfigurationError: single clusters have no such attribute.
-        """
+        """Return an attribute of each cluster [num_envs], such as `action_masks`, `np_random` or `config`."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Raise a ConfigurationError, because clusters share one configuration."""
-        raise ConfigurationError(f"cannot set {shown(name)} of single clusters; make a new environment")
+        """Raise a ConfigurationError for any `name` and `values`: all clusters share one configuration."""
+        raise ConfigurationError(f"cannot set {shown(name)} of single clusters; create a new environment")
 
     def render(self) -> None:
-        """Raise a ConfigurationError; make a `ClusterEnv` with a render mode instead."""
+        """Raise a ConfigurationError. Create a `ClusterEnv` with a render mode instead."""
         raise ConfigurationError("a vector environment does not render; render one ClusterEnv")
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Refuse steps and resets from now on."""
-        if hasattr(self, "batch"):  # Gymnasium 1.2 also closes what could not be made
+        """Let later calls of `step` and `reset` raise a `ClosedError`."""
+        if hasattr(self, "batch"):  # Gymnasium 1.2 also closes an environment whose constructor failed
             self.batch.close()
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:
-        """[num_envs] seeds: those of a list, or one number and those that follow it."""
+        """Return seeds [num_envs]: those of a list, or one number and those that follow it."""
         if isinstance(seed, list | tuple) or (isinstance(seed, np.ndarray) and seed.ndim == 1):
             if len(seed) != self.num_envs:
                 raise ConfigurationError(
@@ -255,7 +276,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _infos(
         self, begun: NDArray[np.int64], ended: NDArray[np.int64], invalid: NDArray[np.int64]
     ) -> dict[str, Any]:
-        """What `ClusterEnv` says of each cluster, some of which began, ended, or had invalid actions."""
+        """Return `info`, given the clusters that began or ended an episode or had an invalid action."""
         info: dict[str, Any] = {"action_mask": self._masks().view(np.int8), "_action_mask": self._all.copy()}
         if len(invalid):
             info |= {"invalid_action": self._marked(invalid), "_invalid_action": self._marked(invalid)}
@@ -266,7 +287,6 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return info
 
     def _marked(self, clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """[num_envs] which clusters these are."""
         marked = np.zeros(self.num_envs, np.bool_)
         marked[clusters] = True
         return marked

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.allocator import Rates
-from ringyard.allocator.rates import TABLES
+from ringyard.allocator import JobUtilities
+from ringyard.allocator.utilities import TABLES
 from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
@@ -88,14 +88,14 @@ class WorkloadCache:
 
     Attributes:
         rows: the arrays that entries are kept in.
-        rates: {entry: speeds of its jobs}, see `rates_of`.
+        utilities: {entry: speeds of its jobs}, see `utilities_of`.
     """
 
     def __init__(self, config: EnvConfig, num_clusters: int = 1) -> None:
         self.config = config
         self.num_rows = self.rows_for(config, num_clusters)
         self.rows = self._empty(config, self.num_rows)
-        self.rates: dict[int, Rates | None] = {}
+        self.utilities: dict[int, JobUtilities | None] = {}
         #: {entry: its row}, in the order in which they were needed last
         self._row_of: OrderedDict[int, int] = OrderedDict()
         #: rows that hold nothing, the first at the end
@@ -122,11 +122,11 @@ class WorkloadCache:
     @classmethod
     def entry_bytes(cls, config: EnvConfig) -> int:
         """Of one entry, of any workload_cache of this config."""
-        return row_bytes(arrays_of(cls._empty(config, 0))) + cls.rates_bytes(config)
+        return row_bytes(arrays_of(cls._empty(config, 0))) + cls.utilities_bytes(config)
 
     @classmethod
-    def rates_bytes(cls, config: EnvConfig) -> int:
-        """Of an entry's tables of rates, which are as long as its largest job: those of the first."""
+    def utilities_bytes(cls, config: EnvConfig) -> int:
+        """Of an entry's tables of utilities, which are as long as its largest job: those of the first."""
         if not isinstance(config.actions, Scores):
             return 0
         table = config.workload.sample(config.cluster, _drawn_from(config, 0)[0])
@@ -154,9 +154,9 @@ class WorkloadCache:
         """The job table of an entry."""
         return self.config.workload.sample(self.config.cluster, _drawn_from(self.config, entry)[0])
 
-    def rates_of(self, jobs: Records1[Job]) -> Rates | None:
+    def utilities_of(self, jobs: Records1[Job]) -> JobUtilities | None:
         """How fast jobs are on so many GPUs, if the config's actions go by it."""
-        return self.config.actions.rates(jobs, self.config.cluster, self.config.performance)
+        return self.config.actions.utilities(jobs, self.config.cluster, self.config.performance)
 
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
         """[entries] rows of these entries, valid until the next call. Prepares missing ones.
@@ -204,7 +204,7 @@ class WorkloadCache:
         """Free rows, then those of the least recently used entries."""
         while len(self._free) < count:
             entry, row = self._row_of.popitem(last=False)
-            del self.rates[entry]
+            del self.utilities[entry]
             self._free.append(row)
         return [self._free.pop() for _ in range(count)]
 
@@ -212,14 +212,14 @@ class WorkloadCache:
         """Prepare missing entries."""
         rows = self._free_rows(len(entries))
         try:
-            rates = self._write(entries, rows)
+            utilities = self._write(entries, rows)
         except BaseException:
             self._free += rows
             raise
         self._row_of.update(zip(entries, rows, strict=True))
-        self.rates.update(zip(entries, rates, strict=True))
+        self.utilities.update(zip(entries, utilities, strict=True))
 
-    def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[Rates | None]:
+    def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[JobUtilities | None]:
         """Write entries into rows. Returns [entries] the speeds of their jobs."""
         config = self.config
         generators, self.rows.seeds[rows] = zip(
@@ -236,4 +236,4 @@ class WorkloadCache:
         self.rows.static[owner, position] = static_features(jobs)
         own = [records[row, :length] for row, length in zip(rows, lengths, strict=True)]
         self.rows.weights[rows] = config.reward.weights(own, config.cluster)
-        return [self.rates_of(one) for one in own]
+        return [self.utilities_of(one) for one in own]

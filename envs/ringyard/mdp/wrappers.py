@@ -1,4 +1,4 @@
-"""`ActionMaskObservation`: the action mask as a part of the observation, where libraries look for it."""
+"""`ActionMaskObservation`: a wrapper that adds the action mask to the observation."""
 
 from typing import Any
 
@@ -12,18 +12,18 @@ from ringyard.errors import ConfigurationError
 
 
 class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Observations become `{"observation": what the environment gives, "action_mask": int8 [actions]}`.
+    """Turn observations into `{"observation": observation of env, "action_mask": int8 [actions]}`.
 
-    PettingZoo's names by default. RLlib's example of action masking reads "observations" and "action_mask",
-    Tianshou's policies "obs" and "mask".
+    The default keys are PettingZoo's. RLlib's example of action masking reads "observations" and
+    "action_mask", Tianshou's policies "obs" and "mask".
 
     Args:
-        env: gives `info["action_mask"]`, as `ClusterEnv` does.
-        observation_key: name of what the environment gives.
-        mask_key: name of the mask.
+        env: environment with `info["action_mask"]`, such as `ClusterEnv`.
+        observation_key: key of the observation of `env`.
+        mask_key: key of the mask.
 
     Raises:
-        ConfigurationError: names that are no two different texts.
+        ConfigurationError: the keys are not two different texts.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstru
         require("mask_key", mask_key, str)
         if observation_key == mask_key:
             raise ConfigurationError(
-                f"observation_key and mask_key are both {mask_key!r}; expected two names"
+                f"observation_key and mask_key are both {mask_key!r}; expected different keys"
             )
         RecordConstructorArgs.__init__(self, observation_key=observation_key, mask_key=mask_key)
         super().__init__(env)
@@ -49,12 +49,12 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstru
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode. `seed` and `options` are those of the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._with_mask(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Carry out one action."""
+        """Carry out `action`. The mask of the returned observation is that of the next action."""
         observation, reward, done, truncated, info = self.env.step(action)
         return self._with_mask(observation, info), reward, done, truncated, info
 

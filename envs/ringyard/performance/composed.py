@@ -107,8 +107,8 @@ def composed(
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x
-    (1 + excess), all by GPU type (`ringyard.state.gpu_effects`), t_input the longer of `host.input_seconds` (on
-    `host.useful_cores`) and `host.read_seconds`, t_ring by SJF-BCO eq. 8 and the latency of 2 (w-1) steps.
+    (1 + excess), all by GPU type (`ringyard.state.gpu_effects`), t_input the longer of `host.input_seconds`
+    (on `host.useful_cores`) and `host.read_seconds`, t_ring by SJF-BCO eq. 8 and 2 (w-1) latencies.
     A part whose resource the cluster does not count is neutral.
 
     Args:

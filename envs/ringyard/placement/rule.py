@@ -144,7 +144,7 @@ class PlacementRule:
         name: shown in tables.
         parameters: [parameters] float64, whatever the function reads.
         shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
-        takes: what it goes by, besides sizes and speeds.
+        observability: what it goes by, besides sizes and speeds.
 
     Raises:
         ObservabilityError: `find` reads more of jobs than that.
@@ -154,10 +154,10 @@ class PlacementRule:
     name: str
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
     shares: bool = False
-    takes: Observability = Observability.NOTHING
+    observability: Observability = Observability.NOTHING
 
     def __post_init__(self) -> None:
-        knows = self.takes | Observability.SIZES | Observability.SPEEDS
+        knows = self.observability | Observability.SIZES | Observability.SPEEDS
         check_reads(self.find, knows, f"placement rule {self.name}")
 
 

@@ -357,7 +357,9 @@ def lwf(kappa: NonNegativeInt) -> PlacementRule:
     Raises:
         ConfigurationError: kappa below 0.
     """
-    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]), takes=Observability.PREDICTIONS)
+    return PlacementRule(
+        _lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=Observability.PREDICTIONS
+    )
 
 
 @fills(FindGpus)

@@ -22,11 +22,11 @@ from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import predicted_iterations
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
-_ANY = -1.0  # in place of a threshold: a job starts whatever it has to send
+_NO_THRESHOLD = -1.0  # in place of a threshold: a job starts whatever it has to send
 
 
 @fills(AdmitStart)
-def _may_transfer(
+def _admit_transfer(
     state: State,
     b: int,
     j: int,
@@ -35,7 +35,7 @@ def _may_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
-    most_transfers, threshold = parameters[0], parameters[1]
+    max_transfers, threshold = parameters[0], parameters[1]
     first = state.gpus[b, places[0]].server
     spans = False
     most = 0
@@ -45,9 +45,9 @@ def _may_transfer(
         most = max(most, state.servers[b, s].spanning_jobs)
     if not spans:
         return True
-    if most >= most_transfers:
+    if most >= max_transfers:
         return False
-    if most == 0 or threshold == _ANY:
+    if most == 0 or threshold == _NO_THRESHOLD:
         return True
     per_gpu = state.clusters[b].jobs_per_gpu
     for k in range(count):
@@ -60,7 +60,7 @@ def _may_transfer(
     return True
 
 
-def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> AdmissionFilter:
+def transfer_filter(num_jobs: int, threshold: float | None, max_transfers: int) -> AdmissionFilter:
     """Keeps jobs on several servers from starting where others transfer.
 
     Its `of_jobs` is bytes left to transfer, 0 until they are filled in.
@@ -70,8 +70,8 @@ def link_gate(num_jobs: int, threshold: float | None, most_transfers: int) -> Ad
         threshold: of new to remaining bytes, up to which a job starts beside others; None: whatever it has.
         most_transfers: so many jobs on several servers may share one, at most.
     """
-    limit = _ANY if threshold is None else threshold
-    return AdmissionFilter(_may_transfer, np.zeros(num_jobs), np.array([float(most_transfers), limit]))
+    limit = _NO_THRESHOLD if threshold is None else threshold
+    return AdmissionFilter(_admit_transfer, np.zeros(num_jobs), np.array([float(max_transfers), limit]))
 
 
 def dual_threshold(beta: float, eta: float) -> float:
@@ -117,19 +117,19 @@ class AdaSrsf(Scheduler):
         self,
         placement: PlacementRule,
         adaptive: bool = True,
-        most_transfers: PositiveInt = 2,
+        max_transfers: PositiveInt = 2,
         beta_seconds_per_megabyte: Positive = 0.856e-3,
         eta_seconds_per_megabyte: NonNegative = 0.235e-3,
     ) -> None:
-        self.name = "ada_srsf" if adaptive else f"srsf_{most_transfers}"
+        self.name = "ada_srsf" if adaptive else f"srsf_{max_transfers}"
         self.placement = placement
         self._adaptive = adaptive
-        self._most = most_transfers
+        self._most = max_transfers
         self._threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what jobs had left to send."""
-        self._gate = link_gate(len(jobs), self._threshold if self._adaptive else None, self._most)
+        self._gate = transfer_filter(len(jobs), self._threshold if self._adaptive else None, self._most)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds GPUs and may use its links."""

@@ -11,7 +11,7 @@ _COMPUTING, _READY, _SENDING = 0, 1, 2
 _FORWARD, _BACKWARD, _BARRIER = 0, 1, 2
 
 
-class Job(Record):
+class TransferJob(Record):
     """A training job."""
 
     arrival: f8  # ms, as all times here
@@ -20,31 +20,31 @@ class Job(Record):
     megabytes: f8
     memory: f8  # MB on each GPU
     service: f8  # compute ms left, summed over workers
-    size: f8  # service at first: the queue's order
-    left: f8  # MB of the present transfer
+    total_service: f8  # service at first: the queue's order
+    megabytes_left: f8  # MB of the present transfer
     rate: f8  # MB per ms
-    end: f8
+    end_time: f8
     workers: i4
     first_worker: i4
     iterations: i4  # left
     status: i4
     phase: i4
     waiting_workers: i4  # at the barrier
-    spans: i4  # servers
-    asked: i4  # scratch: considered in this round
+    num_servers: i4  # servers
+    considered: i4  # scratch: considered in this round
 
 
-class Gpu(Record):
+class TransferGpu(Record):
     """One GPU."""
 
     memory: f8
     load: f8
-    until: f8
+    busy_until: f8
     worker: i4
-    taken: i4
+    chosen: i4
 
 
-class Worker(Record):
+class TransferWorker(Record):
     """One worker of a job."""
 
     job: i4
@@ -57,9 +57,9 @@ class TransferRun:
     """The state and the settings of one run.
 
     Attributes:
-        jobs: [jobs] `Job`.
-        gpus: [GPUs] `Gpu`.
-        workers: [workers] `Worker`.
+        jobs: [jobs] `TransferJob`.
+        gpus: [GPUs] `TransferGpu`.
+        workers: [workers] `TransferWorker`.
         order: [jobs] the queue.
         sending: [servers] transfers on each.
         draws: [jobs, GPUs] random numbers of random placement.
@@ -73,17 +73,17 @@ class TransferRun:
         miscount: with the public simulator's error.
     """
 
-    jobs: Records1[Job]
-    gpus: Records1[Gpu]
-    workers: Records1[Worker]
+    jobs: Records1[TransferJob]
+    gpus: Records1[TransferGpu]
+    workers: Records1[TransferWorker]
     order: IntVector
-    sending: IntVector
+    num_transfers: IntVector
     draws: FloatMatrix
-    per_node: int
+    gpus_per_server: int
     kappa: int
-    most: int
+    max_transfers: int
     adaptive: bool
-    ratio: float
+    min_ratio: float
     beta: float
     eta: float
     miscount: bool
@@ -94,21 +94,21 @@ LOAD_MS_PER_MEGABYTE = 7.8125
 
 
 @kernel
-def _on_node(run: TransferRun, j: int, node: int) -> bool:
+def _on_server(run: TransferRun, j: int, node: int) -> bool:
     """Whether job j has a worker there."""
     job = run.jobs[j]
     for k in range(job.first_worker, job.first_worker + job.workers):
-        if run.workers[k].gpu // run.per_node == node:
+        if run.workers[k].gpu // run.gpus_per_server == node:
             return True
     return False
 
 
 @kernel
-def _meet(run: TransferRun, i: int, j: int) -> bool:
+def _share_server(run: TransferRun, i: int, j: int) -> bool:
     """Whether two placed jobs have a server in common."""
     job = run.jobs[i]
     for k in range(job.first_worker, job.first_worker + job.workers):
-        if _on_node(run, j, run.workers[k].gpu // run.per_node):
+        if _on_server(run, j, run.workers[k].gpu // run.gpus_per_server):
             return True
     return False
 
@@ -120,27 +120,27 @@ def _in_phase(run: TransferRun, j: int, phase: int) -> bool:
 
 
 @kernel
-def _most_transfers(run: TransferRun, j: int) -> int:
+def _busiest_server_transfers(run: TransferRun, j: int) -> int:
     """Transfers on the busiest of the job's servers."""
-    most = 0
+    busiest = 0
     job = run.jobs[j]
     for k in range(job.first_worker, job.first_worker + job.workers):
-        most = max(most, run.sending[run.workers[k].gpu // run.per_node])
-    return most
+        busiest = max(busiest, run.num_transfers[run.workers[k].gpu // run.gpus_per_server])
+    return busiest
 
 
 @kernel
-def _count(run: TransferRun, j: int, change: int) -> None:
+def _add_transfers(run: TransferRun, j: int, change: int) -> None:
     """Add a transfer of job j to its servers, or take it away."""
-    for node in range(len(run.sending)):
-        if _on_node(run, j, node):
-            run.sending[node] += change
+    for node in range(len(run.num_transfers)):
+        if _on_server(run, j, node):
+            run.num_transfers[node] += change
 
 
 @kernel
-def _is_open(gpu: Gpu, memory: float) -> bool:
+def _has_room(gpu: TransferGpu, memory: float) -> bool:
     """Whether the GPU has room and is not taken yet."""
-    return gpu.taken == 0 and gpu.memory >= memory
+    return gpu.chosen == 0 and gpu.memory >= memory
 
 
 @kernel
@@ -148,7 +148,7 @@ def _least_loaded(run: TransferRun, memory: float, first: int, last: int) -> int
     """Untaken GPU with room and the least load; -1 if none."""
     best = -1
     for g in range(first, last):
-        if _is_open(run.gpus[g], memory) and (best < 0 or run.gpus[g].load < run.gpus[best].load):
+        if _has_room(run.gpus[g], memory) and (best < 0 or run.gpus[g].load < run.gpus[best].load):
             best = g
     return best
 
@@ -161,18 +161,18 @@ def _next_gpu(run: TransferRun, j: int) -> int:
     best = -1
     if run.kappa == FIRST_FIT or run.kappa == RANDOM:
         for g in range(count):
-            if _is_open(run.gpus[g], memory):
+            if _has_room(run.gpus[g], memory):
                 if best < 0 or (run.kappa == RANDOM and run.draws[j, g] < run.draws[j, best]):
                     best = g
         return best
     if run.jobs[j].workers <= run.kappa:
         return _least_loaded(run, memory, 0, count)
     lightest = np.inf
-    for first in range(0, count, run.per_node):
+    for first in range(0, count, run.gpus_per_server):
         load = 0.0
-        for g in range(first, first + run.per_node):
+        for g in range(first, first + run.gpus_per_server):
             load += run.gpus[g].load
-        found = _least_loaded(run, memory, first, first + run.per_node)
+        found = _least_loaded(run, memory, first, first + run.gpus_per_server)
         if load < lightest and found >= 0:
             lightest = load
             best = found
@@ -180,18 +180,18 @@ def _next_gpu(run: TransferRun, j: int) -> int:
 
 
 @kernel
-def _choose(run: TransferRun, j: int) -> bool:
+def _choose_gpus(run: TransferRun, j: int) -> bool:
     """GPUs for all workers of job j; False if memory is short."""
     job = run.jobs[j]
     count = 0
     for g in range(len(run.gpus)):
-        run.gpus[g].taken = 0
+        run.gpus[g].chosen = 0
         count += int(run.gpus[g].memory >= job.memory)
     if count < job.workers:
         return False
     for k in range(job.first_worker, job.first_worker + job.workers):
         g = _next_gpu(run, j)
-        run.gpus[g].taken = 1
+        run.gpus[g].chosen = 1
         run.workers[k].gpu = g
     return True
 
@@ -199,22 +199,22 @@ def _choose(run: TransferRun, j: int) -> bool:
 @kernel
 def _place(run: TransferRun, j: int) -> None:
     job = run.jobs[j]
-    if not _choose(run, j):
+    if not _choose_gpus(run, j):
         return
     job.status = _PLACED
-    job.spans = 0
-    for node in range(len(run.sending)):
-        job.spans += int(_on_node(run, j, node))
+    job.num_servers = 0
+    for node in range(len(run.num_transfers)):
+        job.num_servers += int(_on_server(run, j, node))
     for k in range(job.first_worker, job.first_worker + job.workers):
         gpu = run.gpus[run.workers[k].gpu]
         gpu.memory -= job.memory
         gpu.load += job.iterations * (job.forward + job.backward)
-        if job.spans > 1:
+        if job.num_servers > 1:
             gpu.load += job.iterations * job.megabytes * LOAD_MS_PER_MEGABYTE
 
 
 @kernel
-def _end_iteration(run: TransferRun, job: Job, now: float) -> None:
+def _end_iteration(run: TransferRun, job: TransferJob, now: float) -> None:
     """All workers have the new weights: next iteration, or the end."""
     job.iterations -= 1
     job.waiting_workers = 0
@@ -222,17 +222,17 @@ def _end_iteration(run: TransferRun, job: Job, now: float) -> None:
     for k in range(job.first_worker, job.first_worker + job.workers):
         worker = run.workers[k]
         worker.phase = _FORWARD
-        if job.spans > 1:
+        if job.num_servers > 1:
             run.gpus[worker.gpu].load -= job.megabytes * LOAD_MS_PER_MEGABYTE
         if job.iterations == 0:
             run.gpus[worker.gpu].memory += job.memory
     if job.iterations == 0:
         job.status = _DONE
-        job.end = now
+        job.end_time = now
 
 
 @kernel
-def _end_task(run: TransferRun, gpu: Gpu, now: float) -> None:
+def _end_task(run: TransferRun, gpu: TransferGpu, now: float) -> None:
     """A forward or backward task is done."""
     worker = run.workers[gpu.worker]
     job = run.jobs[worker.job]
@@ -240,30 +240,30 @@ def _end_task(run: TransferRun, gpu: Gpu, now: float) -> None:
     job.service -= seconds
     gpu.load -= seconds
     gpu.worker = -1
-    gpu.until = np.inf
+    gpu.busy_until = np.inf
     worker.phase += 1
     if worker.phase == _BARRIER:
         job.waiting_workers += 1
     if job.waiting_workers == job.workers:
-        if job.spans > 1:
+        if job.num_servers > 1:
             job.phase = _READY
-            job.left = job.megabytes
+            job.megabytes_left = job.megabytes
         else:
             _end_iteration(run, job, now)
 
 
 @kernel
-def _allowed(run: TransferRun, j: int) -> bool:
+def _may_send(run: TransferRun, j: int) -> bool:
     """SRSF(most), or AdaDUAL: beside one transfer only if that has `ratio` times more left."""
-    crowd = _most_transfers(run, j)
-    if crowd == 0:
+    contenders = _busiest_server_transfers(run, j)
+    if contenders == 0:
         return True
-    if crowd >= run.most:
+    if contenders >= run.max_transfers:
         return False
     if run.adaptive:
         for i in range(len(run.jobs)):
-            if _in_phase(run, i, _SENDING) and _meet(run, i, j):
-                if run.jobs[i].left < run.ratio * run.jobs[j].megabytes:
+            if _in_phase(run, i, _SENDING) and _share_server(run, i, j):
+                if run.jobs[i].megabytes_left < run.min_ratio * run.jobs[j].megabytes:
                     return False
     return True
 
@@ -273,19 +273,19 @@ def _start_transfers(run: TransferRun) -> None:
     """Every job that is ready, least service first."""
     jobs = run.jobs
     for j in range(len(jobs)):
-        jobs[j].asked = 0
+        jobs[j].considered = 0
     while True:
         best = -1
         for j in range(len(jobs)):
-            if _in_phase(run, j, _READY) and jobs[j].asked == 0:
+            if _in_phase(run, j, _READY) and jobs[j].considered == 0:
                 if best < 0 or jobs[j].service < jobs[best].service:
                     best = j
         if best < 0:
             return
-        jobs[best].asked = 1
-        if _allowed(run, best):
+        jobs[best].considered = 1
+        if _may_send(run, best):
             jobs[best].phase = _SENDING
-            _count(run, best, 1)
+            _add_transfers(run, best, 1)
 
 
 @kernel
@@ -294,13 +294,13 @@ def _set_rates(run: TransferRun) -> None:
     for i in range(len(run.jobs)):
         if not _in_phase(run, i, _SENDING):
             continue
-        k = _most_transfers(run, i)
+        k = _busiest_server_transfers(run, i)
         rate = 1.0 / (k * run.beta + (k - 1) * run.eta)
         askers = 0
         if run.miscount:
             for j in range(len(run.jobs)):
-                if _in_phase(run, j, _READY) and _most_transfers(run, j) == 1:
-                    askers += int(_meet(run, i, j))
+                if _in_phase(run, j, _READY) and _busiest_server_transfers(run, j) == 1:
+                    askers += int(_share_server(run, i, j))
         run.jobs[i].rate = rate * (1 + askers)
 
 
@@ -309,21 +309,21 @@ def _dispatch(run: TransferRun, now: float) -> None:
     """Each idle GPU computes for its resident job with least service left."""
     jobs, gpus, workers = run.jobs, run.gpus, run.workers
     for g in range(len(gpus)):
-        gpus[g].taken = -1
+        gpus[g].chosen = -1
     for k in range(len(workers)):
         if not _in_phase(run, workers[k].job, _COMPUTING) or workers[k].phase == _BARRIER:
             continue
         job = jobs[workers[k].job]
         gpu = gpus[workers[k].gpu]
-        if gpu.worker < 0 and (gpu.taken < 0 or job.service < jobs[workers[gpu.taken].job].service):
-            gpu.taken = k
+        if gpu.worker < 0 and (gpu.chosen < 0 or job.service < jobs[workers[gpu.chosen].job].service):
+            gpu.chosen = k
     for g in range(len(gpus)):
         gpu = gpus[g]
-        if gpu.worker < 0 and gpu.taken >= 0:
-            worker = workers[gpu.taken]
+        if gpu.worker < 0 and gpu.chosen >= 0:
+            worker = workers[gpu.chosen]
             job = jobs[worker.job]
-            gpu.worker = gpu.taken
-            gpu.until = now + (job.forward if worker.phase == _FORWARD else job.backward)
+            gpu.worker = gpu.chosen
+            gpu.busy_until = now + (job.forward if worker.phase == _FORWARD else job.backward)
 
 
 @kernel
@@ -335,9 +335,9 @@ def _next_time(run: TransferRun, now: float) -> float:
         if job.status == 0:
             later = min(later, job.arrival)
         elif _in_phase(run, j, _SENDING):
-            later = min(later, now + job.left / job.rate)
+            later = min(later, now + job.megabytes_left / job.rate)
     for g in range(len(run.gpus)):
-        later = min(later, run.gpus[g].until)
+        later = min(later, run.gpus[g].busy_until)
     return later
 
 
@@ -352,15 +352,15 @@ def run_events(run: TransferRun) -> None:
         for j in range(len(jobs)):
             job = jobs[j]
             if _in_phase(run, j, _SENDING):
-                job.left -= job.rate * (later - now)
-                if job.left <= 1e-9 * job.megabytes:
-                    _count(run, j, -1)
+                job.megabytes_left -= job.rate * (later - now)
+                if job.megabytes_left <= 1e-9 * job.megabytes:
+                    _add_transfers(run, j, -1)
                     _end_iteration(run, job, later)
             elif job.status == 0 and job.arrival <= later:
                 job.status = _QUEUED
         now = later
         for g in range(len(gpus)):
-            if gpus[g].until <= now:
+            if gpus[g].busy_until <= now:
                 _end_task(run, gpus[g], now)
         done = 0
         for i in range(len(order)):

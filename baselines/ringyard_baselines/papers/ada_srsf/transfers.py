@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard_baselines.papers.ada_srsf.transfer_events import (
-    Gpu,
-    Job,
+    TransferGpu,
+    TransferJob,
     TransferRun,
-    Worker,
+    TransferWorker,
     run_events,
 )
 
@@ -82,7 +82,7 @@ def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor:
 def simulate_transfers(
     mix: JobMix,
     placement: int = 1,
-    most_transfers: int = 2,
+    max_transfers: int = 2,
     adaptive: bool = True,
     miscount: bool = False,
     num_servers: int = 16,
@@ -117,32 +117,32 @@ def simulate_transfers(
         )
     models = np.array(MODELS)[mix.model]
     count = len(mix.workers)
-    jobs = Job.zeros(count)
+    jobs = TransferJob.zeros(count)
     for i, name in enumerate(("megabytes", "forward", "backward", "memory")):
         jobs[name] = models[:, i]
     jobs["arrival"], jobs["workers"], jobs["iterations"] = mix.arrival, mix.workers, mix.iterations
     jobs["first_worker"] = np.cumsum(mix.workers) - mix.workers
-    jobs["size"] = (jobs["forward"] + jobs["backward"]) * mix.iterations * mix.workers
-    jobs["service"] = jobs["size"]
-    workers = Worker.zeros(int(mix.workers.sum()))
+    jobs["total_service"] = (jobs["forward"] + jobs["backward"]) * mix.iterations * mix.workers
+    jobs["service"] = jobs["total_service"]
+    workers = TransferWorker.zeros(int(mix.workers.sum()))
     workers["job"] = np.repeat(np.arange(count), mix.workers)
-    gpus = Gpu.zeros(num_servers * gpus_per_server)
-    gpus["memory"], gpus["worker"], gpus["until"] = gpu_megabytes, -1, np.inf
+    gpus = TransferGpu.zeros(num_servers * gpus_per_server)
+    gpus["memory"], gpus["worker"], gpus["busy_until"] = gpu_megabytes, -1, np.inf
     run = TransferRun(
         jobs=jobs,
         gpus=gpus,
         workers=workers,
-        order=np.argsort(jobs["size"], kind="stable"),
-        sending=np.zeros(num_servers, dtype=np.int64),
+        order=np.argsort(jobs["total_service"], kind="stable"),
+        num_transfers=np.zeros(num_servers, dtype=np.int64),
         draws=np.random.default_rng(seed).random((count, len(gpus))),
-        per_node=gpus_per_server,
+        gpus_per_server=gpus_per_server,
         kappa=placement,
-        most=most_transfers,
+        max_transfers=max_transfers,
         adaptive=adaptive,
-        ratio=2.0 * (beta + eta) / beta,
+        min_ratio=2.0 * (beta + eta) / beta,
         beta=beta,
         eta=eta,
         miscount=miscount,
     )
     run_events(run)
-    return TransferResult(jobs["end"] - jobs["arrival"], float(jobs["end"].max()))
+    return TransferResult(jobs["end_time"] - jobs["arrival"], float(jobs["end_time"].max()))

@@ -41,7 +41,7 @@ def _affine(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
     return x @ weights[:-1] + weights[-1]
 
 
-def _speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
+def _relative_speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
     """Speed beside a neighbour / alone, in (0, 1): 1 / (1 + exp(logit))."""
     return 1.0 / (1.0 + np.exp(np.clip(logit[..., 0], -30, 30)))
 
@@ -88,7 +88,7 @@ class InterferenceNetworks:
         w = self.weights
         u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
         hidden = np.maximum(_affine(np.concatenate([u, v, u * v], axis=-1), w["iasp.hidden"]), 0.0)
-        return _speed(_affine(hidden, w["iasp.output"]))
+        return _relative_speed(_affine(hidden, w["iasp.output"]))
 
     def performance(
         self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
@@ -103,16 +103,16 @@ class InterferenceNetworks:
         w = self.weights
         x = np.concatenate([own, other, np.asarray(computing)[..., None]], axis=-1)
         x = np.maximum(_affine(x, w["iapp.first"]), 0.0)
-        return _speed(_affine(np.maximum(_affine(x, w["iapp.second"]), 0.0), w["iapp.output"]))
+        return _relative_speed(_affine(np.maximum(_affine(x, w["iapp.second"]), 0.0), w["iapp.output"]))
 
 
-def references() -> Workers:
+def reference_workers() -> Workers:
     """[references] the workers of the reference jobs, each at its base batch."""
     models = [model_id(name) for name in REFERENCES]
     return Workers(np.array(models), np.array([catalogue()[model].batch_size for model in models]))
 
 
-def profiles_of(beside: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
+def interference_profiles(beside: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
     """[..., 2 x references] profiles, as profiling runs beside the references would show them.
 
     Args:

@@ -20,15 +20,15 @@ from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
-    profiles_of,
-    references,
+    interference_profiles,
+    reference_workers,
 )
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.classes import start_by_class
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
-class _Losses(NamedTuple):
+class _PredictedLosses(NamedTuple):
     """Predicted losses of speed, by GPU type and by kind of job: model and samples per GPU as asked.
 
     Attributes:
@@ -74,17 +74,17 @@ class InterferenceAware(Scheduler):
         self,
         placement: PlacementRule,
         weights: str | None = None,
-        communication: NonNegative = 0.5,
-        least_speed: Fraction = 0.5,
+        communication_cost: NonNegative = 0.5,
+        min_speed: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self._networks = InterferenceNetworks.load(weights)
-        self._communication = communication
-        self._least_speed = least_speed
+        self._communication_cost = communication_cost
+        self._min_speed = min_speed
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions."""
-        self._tables: _Losses | None = None
+        self._tables: _PredictedLosses | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start what finds a place that is predicted to be good enough."""
@@ -97,7 +97,7 @@ class InterferenceAware(Scheduler):
         classes = view.column("demand_class")[jobs]
         return allocations + start_by_class(jobs, classes, lambda job: self._place(view, draft, job))
 
-    def _predict(self, view: SchedulingView) -> "_Losses":
+    def _predict(self, view: SchedulingView) -> _PredictedLosses:
         """Losses of every kind of job beside every other, on every GPU type."""
         asked = view.column("base_batch") / np.maximum(view.column("asked_gpus"), 1)
         kinds, first, kind_of_job = np.unique(
@@ -109,15 +109,15 @@ class InterferenceAware(Scheduler):
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)
-        return _Losses(kind_of_job, np.array(similarity), np.array(performance))
+        return _PredictedLosses(kind_of_job, np.array(similarity), np.array(performance))
 
     def _losses(
         self, view: SchedulingView, own: Workers, share: NDArray[np.float64], gpu_type: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """[kinds, kinds] by IASP, and by IAPP, on one GPU type."""
-        each, others = Workers(own.models[:, None], own.samples[:, None]), references()
+        each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
         beside = view.interference(each, others, gpu_type)
-        profiles = profiles_of(beside, view.interference(others, each, gpu_type))
+        profiles = interference_profiles(beside, view.interference(others, each, gpu_type))
         count = len(profiles)
         mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         theirs = np.broadcast_to(profiles[None], mine.shape)
@@ -135,7 +135,7 @@ class InterferenceAware(Scheduler):
         if int(open_gpus.sum()) < size:
             return None
         servers = self._servers(view, draft, job, open_gpus, size)
-        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication)
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
         return found if draft.take(found) else draft.place(self.placement, job)
 
@@ -152,7 +152,7 @@ class InterferenceAware(Scheduler):
         theirs = np.where(present, loss[gpu_type, others, own], 0.0)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
-        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._least_speed
+        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._min_speed
         return np.where(bad, np.inf, mine + theirs.sum(axis=1))
 
     def _servers(
@@ -178,7 +178,7 @@ class InterferenceAware(Scheduler):
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
         names = np.flatnonzero(room > 0)
-        score[names] += self._communication * (-(-size // room[names]) - 1)
+        score[names] += self._communication_cost * (-(-size // room[names]) - 1)
         names = names[np.lexsort((room[names], score[names]))]
         enough = int(np.searchsorted(np.cumsum(room[names]), size)) + 1
         return names[: max(size, enough)].tolist()
@@ -189,7 +189,7 @@ def place_tasks(
     server_of_gpu: NDArray[np.integer[Any]],
     servers: Sequence[int],
     size: int,
-    communication: float,
+    communication_cost: float,
 ) -> list[int]:
     """NLWP: GPUs of the least mean loss plus `communication` for each server beyond the first.
 
@@ -204,7 +204,7 @@ def place_tasks(
     """
     named = np.flatnonzero(np.isin(server_of_gpu, servers))
     server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))
-    price = losses[named] / size + communication * (server != firsts[:, None])
+    price = losses[named] / size + communication_cost * (server != firsts[:, None])
     reached = np.zeros((len(firsts), int(server.max()) + 1), dtype=bool)
     reached[plans, firsts] = True
     chosen, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
@@ -214,7 +214,7 @@ def place_tasks(
         price[plans, taken] = np.inf
         beside = server[taken]
         new = ~reached[plans, beside]
-        price -= communication * (new[:, None] & (server == beside[:, None]))
+        price -= communication_cost * (new[:, None] & (server == beside[:, None]))
         reached[plans, beside] = True
     best: list[int] = named[chosen[np.argmin(totals)]].tolist()
     return best

@@ -10,7 +10,7 @@ from ringyard import Allocation, PlacementPlan, SchedulingView
 from ringyard.sim.speeds import SpeedTable
 
 #: {job row: its GPUs, ascending}
-Places = Mapping[int, tuple[int, ...]]
+GpusByJob = Mapping[int, tuple[int, ...]]
 
 
 def gpus_by_job(genome: NDArray[np.integer[Any]]) -> dict[int, tuple[int, ...]]:
@@ -23,12 +23,12 @@ def gpus_by_job(genome: NDArray[np.integer[Any]]) -> dict[int, tuple[int, ...]]:
     return {job: tuple(gpus[begin:end]) for job, begin, end in parts if job >= 0}
 
 
-def held_by_job(view: SchedulingView) -> dict[int, tuple[int, ...]]:
+def gpus_of_running_jobs(view: SchedulingView) -> dict[int, tuple[int, ...]]:
     """{job row: its GPUs} of the running GPU jobs."""
     return gpus_by_job(view.jobs_of_gpu)
 
 
-def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
+def jobs_blocked_as_whole(wanted: GpusByJob, held: GpusByJob, unripe: bool) -> set[int]:
     """Jobs that cannot change now: all but starts on free GPUs, if one that would change is not ripe."""
     if not unripe:
         return set()
@@ -36,7 +36,7 @@ def blocked_in_whole(wanted: Places, held: Places, unripe: bool) -> set[int]:
     return set(held) | {job for job, gpus in wanted.items() if not busy.isdisjoint(gpus)}
 
 
-def blocked_in_parts(wanted: Places, held: Places, unripe: Iterable[int]) -> set[int]:
+def jobs_blocked_in_parts(wanted: GpusByJob, held: GpusByJob, unripe: Iterable[int]) -> set[int]:
     """Jobs that cannot change now: the unripe, jobs that want their GPUs, and so on."""
     blocked = set(unripe)
     while True:
@@ -56,16 +56,18 @@ class Deployment:
 
     Args:
         draft: the present moment.
-        held: what jobs hold then, see `held_by_job`.
+        held: what jobs hold then, see `gpus_of_running_jobs`.
         table: speeds and batches.
         elastic_moves: a move to as many other GPUs goes by way of another size: new workers join and old ones
             leave, two resizes at once that pause a job once. Else it is a restart.
     """
 
-    def __init__(self, draft: PlacementPlan, held: Places, table: SpeedTable, elastic_moves: bool) -> None:
+    def __init__(
+        self, draft: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic_migration: bool
+    ) -> None:
         self._draft = draft
         self._table = table
-        self._elastic_moves = elastic_moves
+        self._elastic_migration = elastic_migration
         self._held = dict(held)
         self.allocations: list[Allocation] = []
 
@@ -73,14 +75,14 @@ class Deployment:
         """The running job waits again."""
         self.allocations += self._draft.evict([job])
 
-    def start(self, places: Places) -> None:
+    def start(self, places: GpusByJob) -> None:
         """Jobs that hold nothing start, those that find room."""
         for job, gpus in places.items():
             shape = self._shape(job, gpus)
             if self._draft.take(shape):
                 self.allocations.append(shape)
 
-    def move(self, places: Places) -> None:
+    def move(self, places: GpusByJob) -> None:
         """Running jobs come to their new GPUs as these become free, one by one.
 
         A job that cannot go on shrinks to what it keeps, to the fewest if it keeps nothing, and goes to those
@@ -111,7 +113,7 @@ class Deployment:
         self.allocations += shapes
         return True
 
-    def _advance(self, places: Places) -> dict[int, tuple[int, ...]]:
+    def _advance(self, places: GpusByJob) -> dict[int, tuple[int, ...]]:
         """Move jobs as long as any can; return the jobs that are left."""
         left = dict(places)
         progress = True
@@ -132,7 +134,7 @@ class Deployment:
     def _between(self, job: int, gpus: tuple[int, ...]) -> Allocation | None:
         """Another size on the way to as many other GPUs; None: there is none, or it takes none."""
         held = self._held[job]
-        if not self._elastic_moves or len(held) != len(gpus) or held == gpus:
+        if not self._elastic_migration or len(held) != len(gpus) or held == gpus:
             return None
         kept = [gpu for gpu in held if gpu in gpus] or list(held)
         for size in range(min(len(kept), len(held) - 1), 0, -1):
@@ -145,7 +147,7 @@ class Deployment:
         """Keep the GPUs that it also will have; where there are none, as few as it may."""
         held = self._held[job]
         kept = [gpu for gpu in held if gpu in gpus]
-        sizes = range(len(kept), 0, -1) if kept else range(1, len(held) if self._elastic_moves else 1)
+        sizes = range(len(kept), 0, -1) if kept else range(1, len(held) if self._elastic_migration else 1)
         for size in sizes:
             if self._allows(job, size):
                 chosen = (kept or held)[:size]
@@ -158,7 +160,7 @@ class Deployment:
         free = self._draft.gpu_is_free
         ahead = [gpu for gpu in gpus if free[gpu]][: len(self._held[job])]
         if (
-            self._elastic_moves
+            self._elastic_migration
             and len(ahead) == len(self._held[job])
             and not set(gpus) & set(self._held[job])
         ):

@@ -10,11 +10,11 @@ from ringyard.compiled import IntMatrix, IntVector, UIntVector, kernel
 from ringyard.state.random_numbers import next_uniform
 from ringyard_baselines.papers.ones.schedules import (
     FREE,
-    Jobs,
-    Machine,
+    ClusterGpus,
+    SearchJobs,
     Workspace,
     arrange,
-    count_below,
+    count_unavailable,
     fill,
     pad,
     refresh,
@@ -28,7 +28,7 @@ def _copy(source: IntVector, target: IntVector) -> None:
 
 
 @kernel
-def _cross(work: Workspace, child: int, jobs: Jobs, crossover: float, rng: UIntVector) -> None:
+def _cross(work: Workspace, child: int, jobs: SearchJobs, crossover: float, rng: UIntVector) -> None:
     """Uniform crossover of two parents: each gene from either, unless its job would exceed its limit.
 
     Args:
@@ -71,7 +71,7 @@ def _mutate(parent: IntVector, kept: IntVector, mutable: IntVector, rate: float,
 
 
 @kernel
-def _score(jobs: Jobs, machine: Machine, sizes: IntVector) -> float:
+def _score(jobs: SearchJobs, machine: ClusterGpus, sizes: IntVector) -> float:
     """SRUF of jobs on `sizes` GPUs: remaining GPU seconds of those with a prediction, and of changes."""
     total = 0.0
     for j in range(len(sizes)):
@@ -83,7 +83,7 @@ def _score(jobs: Jobs, machine: Machine, sizes: IntVector) -> float:
 
 
 @kernel
-def _pad_and_score(jobs: Jobs, machine: Machine, work: Workspace) -> None:
+def _pad_and_score(jobs: SearchJobs, machine: ClusterGpus, work: Workspace) -> None:
     """Pad all schedules, and rank them as they come."""
     num_up = 0
     for g in range(len(machine.up)):
@@ -99,7 +99,7 @@ def _pad_and_score(jobs: Jobs, machine: Machine, work: Workspace) -> None:
 
 
 @kernel
-def _survive(work: Workspace, i: int) -> None:
+def _select(work: Workspace, i: int) -> None:
     """Swap the lowest score from rank `i` on to rank `i`."""
     scores, ranked = work.scores, work.ranked
     best = i
@@ -111,7 +111,7 @@ def _survive(work: Workspace, i: int) -> None:
 
 
 @kernel
-def _like_before(work: Workspace, i: int) -> int:
+def _find_duplicate(work: Workspace, i: int) -> int:
     """A rank before `i` with the same score and sizes; -1: none."""
     sizes = work.sizes[work.ranked[i]]
     for k in range(i - 1, -1, -1):
@@ -127,7 +127,9 @@ def _like_before(work: Workspace, i: int) -> int:
 
 
 @kernel
-def _write(genome: IntVector, source: int, jobs: Jobs, machine: Machine, work: Workspace) -> None:
+def _write_genes(
+    genome: IntVector, source: int, jobs: SearchJobs, machine: ClusterGpus, work: Workspace
+) -> None:
     """The genes of schedule `source`, padded, as they come: its blocks have no room."""
     kept = work.kept[source]
     count = len(work.genes)
@@ -140,8 +142,8 @@ def _write(genome: IntVector, source: int, jobs: Jobs, machine: Machine, work: W
 @kernel
 def evolve(
     population: IntMatrix,
-    jobs: Jobs,
-    machine: Machine,
+    jobs: SearchJobs,
+    machine: ClusterGpus,
     crossover: float,
     mutation: float,
     work: Workspace,
@@ -170,12 +172,12 @@ def evolve(
     for i in range(size):
         _mutate(work.kept[i], work.kept[2 * size + i], jobs.mutable, mutation, rng)
     _pad_and_score(jobs, machine, work)
-    count_below(machine, work)
+    count_unavailable(machine, work)
     for i in range(size):
-        _survive(work, i)
-        same = _like_before(work, i)
+        _select(work, i)
+        same = _find_duplicate(work, i)
         source = work.ranked[i]
         if same >= 0:
             _copy(population[same], population[i])
         elif not arrange(population[i], work.sizes[source], jobs.sequence, machine, work):
-            _write(population[i], source, jobs, machine, work)
+            _write_genes(population[i], source, jobs, machine, work)

@@ -195,7 +195,7 @@ class BetaProgress:
         return (features - self._mean) / self._scale
 
 
-class History:
+class ProgressHistory:
     """Feature rows of each job, and those of finished jobs with the progress they turned out to be.
 
     Args:
@@ -226,8 +226,8 @@ class History:
             self.rows.append(np.append(row, min(row[2] / max(epochs, 1e-9), 1.0)))
 
 
-def earlier_rows() -> NDArray[np.float64]:
-    """[590, 6] one row for each epoch but the last of the artifact's earlier jobs, as `History` keeps them.
+def earlier_job_rows() -> NDArray[np.float64]:
+    """[590, 6] one row per epoch but the last of the artifact's earlier jobs, as kept by `ProgressHistory`.
 
     FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles that our jobs of
     these kinds follow, without scatter.

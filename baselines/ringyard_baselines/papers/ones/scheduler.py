@@ -21,25 +21,31 @@ from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.ones.deployment import (
     Deployment,
-    blocked_in_parts,
-    blocked_in_whole,
     gpus_by_job,
-    held_by_job,
+    gpus_of_running_jobs,
+    jobs_blocked_as_whole,
+    jobs_blocked_in_parts,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.progress import BetaProgress, History, earlier_rows
-from ringyard_baselines.papers.ones.schedules import FREE, Jobs, Machine, Workspace, keep_and_fill
+from ringyard_baselines.papers.ones.progress import BetaProgress, ProgressHistory, earlier_job_rows
+from ringyard_baselines.papers.ones.schedules import (
+    FREE,
+    ClusterGpus,
+    SearchJobs,
+    Workspace,
+    fill_without_search,
+)
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
-_EPOCHS = 2
+_MIN_EPOCHS = 2
 
 #: numbers of jobs in the history that the predictor has seen, artifact
-_EARLIER = 20
+_NUM_EARLIER_JOBS = 20
 
 
-class _Now(NamedTuple):
+class _JobSnapshot(NamedTuple):
     """GPU jobs at a decision.
 
     Attributes:
@@ -129,15 +135,15 @@ class Ones(Scheduler):
         crossover: Fraction = 0.5,
         mutation: Fraction = 0.3,
         redeploy_epochs: NonNegative = 1.0,
-        scale_down: Positive = 1.0,
-        epochs: Literal["data_set", "seconds"] = "seconds",
+        scale_down_factor: Positive = 1.0,
+        epoch_unit: Literal["data_set", "seconds"] = "seconds",
         epoch_seconds: Positive = 60.0,
-        begin: Literal["one", "asked"] = "one",
+        initial_size: Literal["one", "asked"] = "one",
         growth_clock: Literal["total", "since_change"] = "total",
         deploy: Literal["whole", "parts"] = "whole",
-        clock: Literal["any", "own"] = "any",
+        redeploy_clock: Literal["any", "own"] = "any",
         resume_halving: bool = True,
-        elastic_moves: bool = True,
+        elastic_migration: bool = True,
         earlier_jobs: bool = True,
         progress: Literal["sampled", "mean", "predicted"] = "sampled",
         switch_seconds: NonNegative = 0.0,
@@ -151,15 +157,15 @@ class Ones(Scheduler):
         self._size = population
         self._rates = (float(crossover), float(mutation))
         self._delta = redeploy_epochs
-        self._sigma = scale_down
-        self._by_data_set = epochs == "data_set"
+        self._sigma = scale_down_factor
+        self._by_data_set = epoch_unit == "data_set"
         self._epoch_seconds = epoch_seconds
-        self._begin_as_asked = begin == "asked"
+        self._begin_as_asked = initial_size == "asked"
         self._growth_since_change = growth_clock == "since_change"
         self._whole = deploy == "whole"
-        self._one_clock = clock == "any"
+        self._one_clock = redeploy_clock == "any"
         self._resume_halving = resume_halving
-        self._elastic_moves = elastic_moves
+        self._elastic_migration = elastic_migration
         self._earlier_jobs = earlier_jobs
         self._progress = progress
         if progress == "predicted":
@@ -185,9 +191,11 @@ class Ones(Scheduler):
         self._stopped: set[int] = set()  # jobs that wait to resume
         self._live = np.zeros(0, dtype=np.int64)  # rows of waiting and running jobs
         self._position = np.full(num_jobs + 1, FREE)  # in `_live`; FREE for others, and for FREE
-        self._finished = _EARLIER * self._earlier_jobs
+        self._finished = _NUM_EARLIER_JOBS * self._earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
-        self._history = History(earlier_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs)
+        self._history = ProgressHistory(
+            earlier_job_rows() if self._earlier_jobs else np.zeros((0, 6)), num_jobs
+        )
         self._fitted = 0
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
@@ -208,7 +216,7 @@ class Ones(Scheduler):
         allocations += start_cpu_jobs(view, draft, self.placement)
         return work_conserving(view, draft, self.placement, now.jobs.tolist(), allocations)
 
-    def _now(self, view: SchedulingView) -> _Now:
+    def _now(self, view: SchedulingView) -> _JobSnapshot:
         """What is known of the GPU jobs; losses are normalised and begin at 1."""
         jobs = view.gpu_jobs
         seen = view.of(jobs)
@@ -217,13 +225,15 @@ class Ones(Scheduler):
         size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
         features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
         self._completed[jobs] = completed
-        return _Now(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
+        return _JobSnapshot(
+            jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features
+        )
 
     def _epochs(self, rows: NDArray[np.int64], seen: JobColumns) -> NDArray[np.float64]:
         """[n] epochs done by the jobs of these rows."""
         return seen.completed_iterations * seen.column("base_batch") / self._epoch_samples[rows]
 
-    def _learn(self, view: SchedulingView, now: _Now) -> None:
+    def _learn(self, view: SchedulingView, now: _JobSnapshot) -> None:
         """Note what running jobs show; refit when a tenth more jobs have finished than at the last fit."""
         ended = np.setdiff1d(self._live, now.jobs, assume_unique=True)
         for job, epochs in zip(ended.tolist(), self._epochs(ended, view.of(ended)).tolist(), strict=True):
@@ -247,10 +257,10 @@ class Ones(Scheduler):
         limit = np.where(limit == 0, np.maximum(asked if self._begin_as_asked else low, 1), limit)
         running = seen.column("status") == JobStatus.RUNNING
         epochs = completed - (self._changed_at[jobs] if self._growth_since_change else 0.0)
-        grown = running & (epochs >= _EPOCHS) & (held >= limit)
+        grown = running & (epochs >= _MIN_EPOCHS) & (held >= limit)
         most = np.minimum(high, view.cluster.num_gpus)
         self._limit[jobs] = limit = np.where(grown, np.minimum(2 * limit, most), limit)
-        ripe = running & (completed >= _EPOCHS)
+        ripe = running & (completed >= _MIN_EPOCHS)
         present = np.where(ripe, np.minimum(limit, 4 * asked), np.where(running, held, limit))
         if ripe.any():
             largest = int(np.argmax(np.where(ripe, held, 0)))
@@ -269,7 +279,7 @@ class Ones(Scheduler):
         size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
         return size + size % 2
 
-    def _left(self, now: _Now) -> NDArray[np.float64]:
+    def _left(self, now: _JobSnapshot) -> NDArray[np.float64]:
         """[n] iterations left, as predicted; NaN before the second epoch."""
         if self._progress == "predicted":
             left = now.seen.predicted_iterations
@@ -278,14 +288,14 @@ class Ones(Scheduler):
             b = self._predictor.beta(now.features, now.epochs)
             rho = done / (done + b) if self._progress == "mean" else self._rng.beta(done, b)
             left = now.seen.completed_iterations * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
-        return np.where(now.completed >= _EPOCHS, left, np.nan)
+        return np.where(now.completed >= _MIN_EPOCHS, left, np.nan)
 
-    def _best(self, view: SchedulingView, now: _Now, known: Jobs) -> NDArray[np.int64]:
+    def _best(self, view: SchedulingView, now: _JobSnapshot, known: SearchJobs) -> NDArray[np.int64]:
         """[GPUs] job row of each GPU in the best schedule, -1 free; the population evolves."""
         jobs, position = now.jobs, self._position
         present = position[view.job_of_gpu]
         num_gpus = view.cluster.num_gpus
-        machine = Machine(
+        machine = ClusterGpus(
             present=present,
             server=view.cluster.server_of_gpu.astype(np.int64),
             up=np.repeat(view.servers_up, view.cluster.gpus_per_server).astype(np.int64),
@@ -295,7 +305,7 @@ class Ones(Scheduler):
         rows = np.append(jobs, FREE)
         if self._generations == 0:
             genome = present.copy()
-            keep_and_fill(genome, known, machine, Workspace.empty(1, num_gpus, len(jobs)))
+            fill_without_search(genome, known, machine, Workspace.empty(1, num_gpus, len(jobs)))
             return rows[genome]
         population = np.empty((self._size, num_gpus), dtype=np.int64)
         population[:] = present if self._population is None else position[self._population]
@@ -306,7 +316,7 @@ class Ones(Scheduler):
         self._population = rows[population]
         return self._population[0]
 
-    def _known(self, view: SchedulingView, now: _Now, present_limit: NDArray[np.int64]) -> Jobs:
+    def _known(self, view: SchedulingView, now: _JobSnapshot, present_limit: NDArray[np.int64]) -> SearchJobs:
         """What evolution knows of the jobs."""
         assert self._table is not None
         jobs, left, held = now.jobs, self._left(now), now.seen.column("num_gpus")
@@ -314,7 +324,7 @@ class Ones(Scheduler):
         order = np.lexsort((jobs, seconds, ~np.isnan(left)))
         first = np.full(len(jobs) + 1, view.cluster.num_gpus)  # GPU of each, the last of free ones
         np.minimum.at(first, self._position[view.job_of_gpu], np.arange(view.cluster.num_gpus))
-        return Jobs(
+        return SearchJobs(
             fewest=now.seen.column("min_gpus").astype(np.int64),
             held=np.where(now.running, held, 0).astype(np.int64),
             present_limit=present_limit,
@@ -332,17 +342,17 @@ class Ones(Scheduler):
     ) -> list[Allocation]:
         """The changes that may be made now; clocks and the limits of jobs that wait to resume follow."""
         assert self._table is not None
-        wanted, held = gpus_by_job(best), held_by_job(view)
+        wanted, held = gpus_by_job(best), gpus_of_running_jobs(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
         unripe = [job for job in touched if self._completed[job] < self._deployed_at[job] + self._delta]
         if self._whole:
-            blocked = blocked_in_whole(wanted, held, bool(unripe))
+            blocked = jobs_blocked_as_whole(wanted, held, bool(unripe))
         else:
-            blocked = blocked_in_parts(wanted, held, unripe)
+            blocked = jobs_blocked_in_parts(wanted, held, unripe)
         moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
         stopping = [job for job in touched if job not in wanted and job not in blocked]
         starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
-        plan = Deployment(draft, held, self._table, self._elastic_moves)
+        plan = Deployment(draft, held, self._table, self._elastic_migration)
         for job in stopping:
             plan.stop(job)
         plan.move(moving)

@@ -10,7 +10,7 @@ from ringyard.compiled import BoolMatrix, FloatMatrix, FloatVector, IntMatrix, I
 FREE = -1
 
 
-class Jobs(NamedTuple):
+class SearchJobs(NamedTuple):
     """What evolution knows of the n jobs; genes are positions 0 .. n - 1 here.
 
     Attributes:
@@ -38,7 +38,7 @@ class Jobs(NamedTuple):
     sequence: IntVector
 
 
-class Machine(NamedTuple):
+class ClusterGpus(NamedTuple):
     """The GPUs.
 
     Attributes:
@@ -97,14 +97,14 @@ class Workspace(NamedTuple):
 
 
 #: what keeping a job's own GPUs, and not spanning more servers than needed, count beside one displaced GPU
-_OWN, _SPAN = 1e-3, 1e-2
+_OWN_GPU_COST, _EXTRA_SERVER_COST = 1e-3, 1e-2
 
 # rows of `Workspace.below`
 _BUSY, _DOWN = 0, 1
 
 
 @kernel
-def _count(genome: IntVector, sizes: IntVector) -> None:
+def _count_gpus(genome: IntVector, sizes: IntVector) -> None:
     """GPUs of each job, into `sizes`."""
     sizes[:] = 0
     for gene in genome:
@@ -113,7 +113,7 @@ def _count(genome: IntVector, sizes: IntVector) -> None:
 
 
 @kernel
-def refresh(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
+def refresh(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -> None:
     """Drop GPUs beyond a job's present limit or on failed servers, and jobs with fewer than they need.
 
     Args:
@@ -139,7 +139,7 @@ def refresh(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> N
 
 
 @kernel
-def _at_most(jobs: Jobs, j: int, size: int) -> int:
+def _allowed_size(jobs: SearchJobs, j: int, size: int) -> int:
     """Largest number of GPUs not above `size` on which the job can run; 0: none."""
     speed = jobs.speed[jobs.place[j]]
     size = min(size, len(speed) - 1)
@@ -149,29 +149,29 @@ def _at_most(jobs: Jobs, j: int, size: int) -> int:
 
 
 @kernel
-def _padded(jobs: Jobs, j: int, bound: int, size: int, free: int) -> int:
+def _grown_size(jobs: SearchJobs, j: int, bound: int, size: int, free: int) -> int:
     """GPUs that a job comes to from `size`, within its bound and those that are free."""
-    more = _at_most(jobs, j, min(bound, size + free))
+    more = _allowed_size(jobs, j, min(bound, size + free))
     return more if more > size and more >= jobs.fewest[j] else size
 
 
 @kernel
-def pad(sizes: IntVector, jobs: Jobs, free: int) -> None:
+def pad(sizes: IntVector, jobs: SearchJobs, free: int) -> None:
     """As `fill`, of a schedule with so many free GPUs that says no more than the GPUs of each job."""
     for bound in (jobs.present_limit, jobs.limit):
         for i in range(len(jobs.padding)):
             if free == 0:
                 break
             j = jobs.padding[i]
-            size = _padded(jobs, j, bound[j], sizes[j], free)
+            size = _grown_size(jobs, j, bound[j], sizes[j], free)
             free -= size - sizes[j]
             sizes[j] = size
     for j in range(len(sizes)):
-        sizes[j] = _at_most(jobs, j, sizes[j])
+        sizes[j] = _allowed_size(jobs, j, sizes[j])
 
 
 @kernel
-def _give(genome: IntVector, up: IntVector, j: int, wanted: int, begin: int) -> int:
+def _assign_free_gpus(genome: IntVector, up: IntVector, j: int, wanted: int, begin: int) -> int:
     """Free GPUs from `begin` on, lowest numbers first; where the next search may begin."""
     g = begin
     while wanted > 0 and g < len(genome):
@@ -183,7 +183,7 @@ def _give(genome: IntVector, up: IntVector, j: int, wanted: int, begin: int) -> 
 
 
 @kernel
-def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None:
+def fill(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -> None:
     """Pad to full: new jobs first, then the others by remaining time, to their present limits, then to R.
 
     Args:
@@ -192,7 +192,7 @@ def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None
         up: [GPUs] 1 if there.
         sizes: [jobs] gets the GPUs of each.
     """
-    _count(genome, sizes)
+    _count_gpus(genome, sizes)
     free = 0
     for g in range(len(genome)):
         free += int(genome[g] == FREE and up[g] != 0)
@@ -200,19 +200,19 @@ def fill(genome: IntVector, jobs: Jobs, up: IntVector, sizes: IntVector) -> None
     for bound in (jobs.present_limit, jobs.limit):
         for i in range(len(jobs.padding)):
             j = jobs.padding[i]
-            size = _padded(jobs, j, bound[j], sizes[j], free)
-            begin = _give(genome, up, j, size - sizes[j], begin)
+            size = _grown_size(jobs, j, bound[j], sizes[j], free)
+            begin = _assign_free_gpus(genome, up, j, size - sizes[j], begin)
             free -= size - sizes[j]
             sizes[j] = size
     for g in range(len(genome)):  # sizes between two allowed ones go down
         j = genome[g]
-        if j >= 0 and _at_most(jobs, j, sizes[j]) < sizes[j]:
+        if j >= 0 and _allowed_size(jobs, j, sizes[j]) < sizes[j]:
             genome[g] = FREE
             sizes[j] -= 1
 
 
 @kernel
-def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspace) -> None:
+def fill_without_search(genome: IntVector, jobs: SearchJobs, machine: ClusterGpus, work: Workspace) -> None:
     """No search: what the schedule holds stays within the present limits, free GPUs are padded, blocks made.
 
     Args:
@@ -227,7 +227,7 @@ def keep_and_fill(genome: IntVector, jobs: Jobs, machine: Machine, work: Workspa
 
 
 @kernel
-def count_below(machine: Machine, work: Workspace) -> None:
+def count_unavailable(machine: ClusterGpus, work: Workspace) -> None:
     """GPUs below each that run a job, and that are down, into `work.below`."""
     work.below[:, 0] = 0
     for g in range(len(machine.present)):
@@ -236,19 +236,21 @@ def count_below(machine: Machine, work: Workspace) -> None:
 
 
 @kernel
-def _block_cost(machine: Machine, work: Workspace, begin: int, size: int, own: int) -> float:
+def _block_cost(machine: ClusterGpus, work: Workspace, begin: int, size: int, own: int) -> float:
     """Running GPUs of others that a job displaces, `own` of its GPUs being its already; inf: one is down."""
     busy, down = work.below[_BUSY], work.below[_DOWN]
     end = begin + size
     if down[end] > down[begin]:
         return np.inf
-    cost = float(busy[end] - busy[begin] - own) + _OWN * (size - own)
+    cost = float(busy[end] - busy[begin] - own) + _OWN_GPU_COST * (size - own)
     spans = machine.server[end - 1] - machine.server[begin] + 1
-    return cost + _SPAN * max(0, spans - (size + machine.widest - 1) // machine.widest)
+    return cost + _EXTRA_SERVER_COST * max(0, spans - (size + machine.widest - 1) // machine.widest)
 
 
 @kernel
-def _place(machine: Machine, work: Workspace, j: int, size: int, first: int, free: int, rank: int) -> None:
+def _place_block(
+    machine: ClusterGpus, work: Workspace, j: int, size: int, first: int, free: int, rank: int
+) -> None:
     """One more block: least cost with 0 .. `free` free GPUs below its end, into `work.cost`, `work.took`."""
     present, cost, took = machine.present, work.cost, work.took[rank]
     own = 0
@@ -267,7 +269,7 @@ def _place(machine: Machine, work: Workspace, j: int, size: int, first: int, fre
 
 @kernel
 def arrange(
-    genome: IntVector, sizes: IntVector, sequence: IntVector, machine: Machine, work: Workspace
+    genome: IntVector, sizes: IntVector, sequence: IntVector, machine: ClusterGpus, work: Workspace
 ) -> bool:
     """Give each job a contiguous block so that least running GPUs of others are displaced.
 
@@ -278,7 +280,7 @@ def arrange(
         sizes: [jobs] GPUs of each, all together no more than there are.
         sequence: [jobs] order of the blocks.
         machine: the GPUs and the jobs that run there now.
-        work: work space, with the present counts (`count_below`).
+        work: work space, with the present counts (`count_unavailable`).
 
     Returns:
         Whether there is room.
@@ -291,7 +293,7 @@ def arrange(
     for i in range(len(sequence)):
         j = sequence[i]
         if sizes[j] > 0:
-            _place(machine, work, j, sizes[j], first, free, rank)
+            _place_block(machine, work, j, sizes[j], first, free, rank)
             first += sizes[j]
             rank += 1
     if not np.isfinite(work.cost[free]):
@@ -310,9 +312,9 @@ def arrange(
 
 
 @kernel
-def reorder(genome: IntVector, sequence: IntVector, machine: Machine, work: Workspace) -> bool:
+def reorder(genome: IntVector, sequence: IntVector, machine: ClusterGpus, work: Workspace) -> bool:
     """As `arrange`, of the GPUs that each job has in `genome`."""
     sizes = work.sizes[0]
-    _count(genome, sizes)
-    count_below(machine, work)
+    _count_gpus(genome, sizes)
+    count_unavailable(machine, work)
     return arrange(genome, sizes, sequence, machine, work)

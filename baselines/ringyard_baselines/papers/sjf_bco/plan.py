@@ -12,24 +12,24 @@ SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
 
 
 @bundle
-class Batch:
+class PlannedJobs:
     """The n jobs to plan, in planning order.
 
     Attributes:
         rows: [n] of the job table.
         records: [n] `Job` records.
         estimates: [n] rhohat / u, seconds.
-        priorities: [n, G] random numbers, read by RANDOM only.
+        draws: [n, G] random numbers, read by RANDOM only.
     """
 
     rows: IntVector
     records: Records1[Job]
     estimates: FloatVector
-    priorities: FloatMatrix
+    draws: FloatMatrix
 
 
 @bundle
-class Search:
+class SearchSettings:
     """What is tried.
 
     Attributes:
@@ -44,30 +44,30 @@ class Search:
     rule: int
     kappas: IntVector
     over_provision: float
-    queues: bool
+    queue_on_busy_gpus: bool
     horizon: float
     resolution: float
 
 
 @bundle
-class Task:
+class PlanningProblem:
     """What to plan, with what, and how fast jobs run.
 
     Attributes:
         batch: the jobs.
         busy_seconds: [G] until each GPU is free, its first U.
-        search: what is tried.
+        settings: what is tried.
         physics: performance model.
     """
 
-    batch: Batch
+    batch: PlannedJobs
     busy_seconds: FloatVector
-    search: Search
+    settings: SearchSettings
     physics: Physics
 
 
 @bundle
-class Plan:
+class GpuPlan:
     """The plan of n jobs.
 
     Attributes:
@@ -81,14 +81,16 @@ class Plan:
     gpus: IntVector
 
 
-def empty_plan(demands: NDArray[np.int64]) -> Plan:
+def empty_gpu_plan(demands: NDArray[np.int64]) -> GpuPlan:
     """A plan for jobs of the given demands, in planning order."""
     begin = np.concatenate([[0], np.cumsum(demands)]).astype(np.int64)
-    return Plan(np.zeros(len(demands)), begin, np.zeros(begin[-1], np.int64))
+    return GpuPlan(np.zeros(len(demands)), begin, np.zeros(begin[-1], np.int64))
 
 
 @kernel
-def find_turns(plan: Plan, order: IntVector, waits: BoolVector, free: BoolVector, turns: IntVector) -> int:
+def find_ready_jobs(
+    plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, turns: IntVector
+) -> int:
     """Find the jobs that are first on all their GPUs, which are free: how many, their numbers in `turns`.
 
     Args:

@@ -5,7 +5,7 @@ import numpy as np
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bundle, kernel
 from ringyard.performance.model import Physics, iteration_seconds
-from ringyard_baselines.papers.sjf_bco.plan import Batch
+from ringyard_baselines.papers.sjf_bco.plan import PlannedJobs
 
 # columns of `PlannerState.clock`
 TIME, EXIT, HIGHEST = 0, 1, 2
@@ -34,16 +34,16 @@ class PlannerState:
 
     load: FloatMatrix
     free_at: FloatMatrix
-    ring: IntMatrix
-    mean: FloatMatrix
-    heaviest: FloatMatrix
-    exit: FloatMatrix
+    spans_servers: IntMatrix
+    mean_load: FloatMatrix
+    max_load: FloatMatrix
+    latest_exit: FloatMatrix
     ranked: IntMatrix
     clock: FloatMatrix
-    first: IntVector
+    first_gpu: IntVector
     server: IntVector
     marks: IntVector
-    moved: IntVector
+    changed_servers: IntVector
     candidates: IntVector
     values: FloatVector
 
@@ -54,114 +54,114 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
     return PlannerState(
         load=np.zeros(gpus),
         free_at=np.zeros(gpus),
-        ring=np.zeros(gpus, np.int64),
-        mean=np.zeros(servers),
-        heaviest=np.zeros(servers),
-        exit=np.zeros(servers),
+        spans_servers=np.zeros(gpus, np.int64),
+        mean_load=np.zeros(servers),
+        max_load=np.zeros(servers),
+        latest_exit=np.zeros(servers),
         ranked=np.zeros(servers, np.int64),
         clock=np.zeros((rows, 3)),
-        first=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
+        first_gpu=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
         server=cluster.server_of_gpu.astype(np.int64),
         marks=np.zeros(cluster.num_servers, np.int64),
-        moved=np.zeros(cluster.num_servers, np.int64),
+        changed_servers=np.zeros(cluster.num_servers, np.int64),
         candidates=np.zeros(cluster.num_gpus, np.int64),
         values=np.zeros(cluster.num_gpus),
     )
 
 
 @kernel
-def _look_at(planner: PlannerState, r: int, s: int) -> None:
+def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
     """What the server's GPUs come to."""
     load, free_at = planner.load[r], planner.free_at[r]
-    begin, end = planner.first[s], planner.first[s + 1]
-    total, heaviest, latest = 0.0, 0.0, 0.0
+    begin, end = planner.first_gpu[s], planner.first_gpu[s + 1]
+    total, max_load, latest = 0.0, 0.0, 0.0
     for g in range(begin, end):
         total += load[g]
-        heaviest = max(heaviest, load[g])
+        max_load = max(max_load, load[g])
         latest = max(latest, free_at[g])
-    planner.mean[r, s] = total / (end - begin)
-    planner.heaviest[r, s] = heaviest
-    planner.exit[r, s] = latest
+    planner.mean_load[r, s] = total / (end - begin)
+    planner.max_load[r, s] = max_load
+    planner.latest_exit[r, s] = latest
 
 
 @kernel
-def _precedes(mean: FloatVector, one: int, other: int) -> bool:
+def _precedes(mean_load: FloatVector, one: int, other: int) -> bool:
     """Whether a server comes before another: by mean load, then by id."""
-    return mean[one] < mean[other] or (mean[one] == mean[other] and one < other)
+    return mean_load[one] < mean_load[other] or (mean_load[one] == mean_load[other] and one < other)
 
 
 @kernel
-def _sort(mean: FloatVector, servers: IntVector, count: int) -> None:
+def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector, count: int) -> None:
     """Put the first `count` servers in order; they nearly are."""
     for i in range(1, count):
         s = servers[i]
         k = i - 1
-        while k >= 0 and _precedes(mean, s, servers[k]):
+        while k >= 0 and _precedes(mean_load, s, servers[k]):
             servers[k + 1] = servers[k]
             k -= 1
         servers[k + 1] = s
 
 
 @kernel
-def begin(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
+def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
     """No job is planned yet; GPUs are busy so long."""
     for g in range(len(busy_seconds)):
         planner.load[r, g] = busy_seconds[g]
         planner.free_at[r, g] = busy_seconds[g]
-        planner.ring[r, g] = 0
+        planner.spans_servers[r, g] = 0
     for s in range(len(planner.marks)):
-        _look_at(planner, r, s)
+        _summarize_server(planner, r, s)
         planner.ranked[r, s] = s
-    _sort(planner.mean[r], planner.ranked[r], len(planner.marks))
+    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r], len(planner.marks))
     planner.clock[r, :] = 0.0
 
 
 @kernel
-def copy(planner: PlannerState, source: int, target: int) -> None:
+def copy_trial(planner: PlannerState, source: int, target: int) -> None:
     """One trial goes on from where another is."""
     for g in range(planner.load.shape[1]):
         planner.load[target, g] = planner.load[source, g]
         planner.free_at[target, g] = planner.free_at[source, g]
-        planner.ring[target, g] = planner.ring[source, g]
-    for s in range(planner.mean.shape[1]):
-        planner.mean[target, s] = planner.mean[source, s]
-        planner.heaviest[target, s] = planner.heaviest[source, s]
-        planner.exit[target, s] = planner.exit[source, s]
+        planner.spans_servers[target, g] = planner.spans_servers[source, g]
+    for s in range(planner.mean_load.shape[1]):
+        planner.mean_load[target, s] = planner.mean_load[source, s]
+        planner.max_load[target, s] = planner.max_load[source, s]
+        planner.latest_exit[target, s] = planner.latest_exit[source, s]
         planner.ranked[target, s] = planner.ranked[source, s]
     for k in range(3):
         planner.clock[target, k] = planner.clock[source, k]
 
 
 @kernel
-def _rank_anew(planner: PlannerState, r: int) -> None:
+def _update_ranking(planner: PlannerState, r: int) -> None:
     """Put servers with a mark, whose load has grown, back in order; marks are gone."""
-    ranked, mean = planner.ranked[r], planner.mean[r]
-    marks, moved = planner.marks, planner.moved
+    ranked, mean_load = planner.ranked[r], planner.mean_load[r]
+    marks, changed_servers = planner.marks, planner.changed_servers
     count, left = 0, 0
     for k in range(len(ranked)):
         s = ranked[k]
         if marks[s] != 0:
-            moved[count] = s
+            changed_servers[count] = s
             marks[s] = 0
             count += 1
         else:
             ranked[left] = s
             left += 1
-    _sort(mean, moved, count)
+    _sort_by_mean_load(mean_load, changed_servers, count)
     for k in range(len(ranked) - 1, -1, -1):
         if count == 0:
             break
-        if left > 0 and _precedes(mean, moved[count - 1], ranked[left - 1]):
+        if left > 0 and _precedes(mean_load, changed_servers[count - 1], ranked[left - 1]):
             left -= 1
             ranked[k] = ranked[left]
         else:
             count -= 1
-            ranked[k] = moved[count]
+            ranked[k] = changed_servers[count]
 
 
 @kernel
-def commit(
-    planner: PlannerState, r: int, batch: Batch, i: int, gpus: IntVector, time: float, physics: Physics
+def assign_job(
+    planner: PlannerState, r: int, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:
     """Occupy the GPUs from `time` on, when they are free, until the job's exit.
 
@@ -174,8 +174,8 @@ def commit(
         time: the exit follows by eq. 8 with the links as planned then.
         physics: how fast jobs run.
     """
-    load, free_at, ring = planner.load[r], planner.free_at[r], planner.ring[r]
-    marks, server, first = planner.marks, planner.server, planner.first
+    load, free_at, spans_servers = planner.load[r], planner.free_at[r], planner.spans_servers[r]
+    marks, server, first_gpu = planner.marks, planner.server, planner.first_gpu
     num_servers, worst = 0, 0
     for g in gpus:
         s = server[g]
@@ -183,8 +183,8 @@ def commit(
             marks[s] = 1
             num_servers += 1
             rings = 1
-            for other in range(first[s], first[s + 1]):
-                rings += ring[other] * int(free_at[other] > time)
+            for other in range(first_gpu[s], first_gpu[s + 1]):
+                rings += spans_servers[other] * int(free_at[other] > time)
             worst = max(worst, rings)
     job = batch.records[i]
     job.num_servers = num_servers
@@ -196,14 +196,14 @@ def commit(
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        ring[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
+        spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
         marks[server[g]] = 2
         highest = max(highest, load[g])
     for g in gpus:
         if marks[server[g]] == 2:
             marks[server[g]] = 3
-            _look_at(planner, r, server[g])
-    _rank_anew(planner, r)
+            _summarize_server(planner, r, server[g])
+    _update_ranking(planner, r)
     planner.clock[r, TIME] = time
     planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
     planner.clock[r, HIGHEST] = highest

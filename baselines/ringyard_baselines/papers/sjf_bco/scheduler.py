@@ -11,20 +11,25 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.sjf_bco.bisection import bisect, certain, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.bisection import (
+    bisect_theta_and_kappa,
+    empty_trials,
+    find_certain_starts,
+    num_rows,
+)
+from ringyard_baselines.papers.sjf_bco.comparators import bisect_theta
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
     RANDOM,
     SJF_BCO,
-    Batch,
-    Search,
-    Task,
-    empty_plan,
-    find_turns,
+    PlannedJobs,
+    PlanningProblem,
+    SearchSettings,
+    empty_gpu_plan,
+    find_ready_jobs,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
-from ringyard_baselines.papers.sjf_bco.planning import search
 from ringyard_baselines.scheduler import Scheduler
 
 
@@ -68,7 +73,7 @@ class PlannedScheduler(Scheduler):
         horizon_seconds: Positive | None = None,
         resolution: Positive = 1e-3,
         max_planned: PositiveInt = 256,
-        queues: bool = False,
+        queue_on_busy_gpus: bool = False,
         offline: bool = False,
     ) -> None:
         self.name = name
@@ -80,7 +85,7 @@ class PlannedScheduler(Scheduler):
         self._horizon_seconds = horizon_seconds
         self._resolution = resolution
         self._max_planned = max_planned
-        self._queues_up = queues
+        self._queues_up = queue_on_busy_gpus
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the plan.
@@ -100,11 +105,13 @@ class PlannedScheduler(Scheduler):
         self._cluster = cluster
         self._planner = empty_planner_state(cluster, 1)
         no_jobs = np.zeros(0, dtype=np.int64)
-        self._plan = empty_plan(no_jobs)
+        self._plan = empty_gpu_plan(no_jobs)
         self._rows = no_jobs  # [n] of the planned jobs, in planning order
         self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
         self._order = no_jobs  # numbers of those with GPUs, in order of their starts
-        self._task: Task | None = None  # what is left to plan, if only the first few jobs have GPUs
+        self._task: PlanningProblem | None = (
+            None  # what is left to plan, if only the first few jobs have GPUs
+        )
         self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
         self._failures = (0, 0)
@@ -146,7 +153,7 @@ class PlannedScheduler(Scheduler):
     def _turns(self, free: NDArray[np.bool_]) -> list[int]:
         """Numbers of the jobs whose turn it is, by row."""
         turns = np.zeros(len(self._rows), dtype=np.int64)
-        found = turns[: find_turns(self._plan, self._order, self._waits, free.copy(), turns)]
+        found = turns[: find_ready_jobs(self._plan, self._order, self._waits, free.copy(), turns)]
         chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
         return chosen
 
@@ -178,16 +185,16 @@ class PlannedScheduler(Scheduler):
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
         estimates = estimates / self._estimate_factor
         demands = view.num_gpus[order].astype(np.int64)
-        self._plan = empty_plan(demands)
+        self._plan = empty_gpu_plan(demands)
         self._rows, self._waits = order, np.ones(len(order), dtype=bool)
         drawn = (len(order), self._cluster.num_gpus)
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
-        batch = Batch(order, records, estimates, draws)
+        batch = PlannedJobs(order, records, estimates, draws)
         busy = self._busy_seconds(view)
         tried = self._search(self._horizon(busy, estimates, demands), self._kappas(demands))
-        self._task = Task(batch, busy, tried, view.physics)
+        self._task = PlanningProblem(batch, busy, tried, view.physics)
         if self._rule == SJF_BCO:
-            self._order = np.arange(certain(self._planner, self._plan, self._task))
+            self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
         else:
             self._plan_the_rest()
 
@@ -199,29 +206,29 @@ class PlannedScheduler(Scheduler):
         makespan = np.inf
         while makespan == np.inf:
             makespan, theta, kappa = self._searched(task)
-            horizon = 2.0 * task.search.horizon
-            task = replace(task, search=self._search(horizon, task.search.kappas))
+            horizon = 2.0 * task.settings.horizon
+            task = replace(task, settings=self._search(horizon, task.settings.kappas))
         self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
         self._task = None
 
-    def _searched(self, task: Task) -> tuple[float, float, int]:
+    def _searched(self, task: PlanningProblem) -> tuple[float, float, int]:
         """Makespan, theta and kappa of the best plan."""
         if self._rule != SJF_BCO:
-            makespan, theta = search(self._planner, self._plan, task)
+            makespan, theta = bisect_theta(self._planner, self._plan, task)
             return makespan, theta, 1
         rows = num_rows(task)
         if len(self._planner.clock) < rows:
             self._planner = empty_planner_state(self._cluster, rows)
-        return bisect(empty_trials(self._planner, task, self._plan))
+        return bisect_theta_and_kappa(empty_trials(self._planner, task, self._plan))
 
-    def _search(self, horizon: float, kappas: NDArray[np.int64]) -> Search:
+    def _search(self, horizon: float, kappas: NDArray[np.int64]) -> SearchSettings:
         """What is tried up to a horizon."""
-        return Search(
+        return SearchSettings(
             rule=self._rule,
             kappas=kappas,
             over_provision=float(self._over_provision),
-            queues=self._queues_up,
+            queue_on_busy_gpus=self._queues_up,
             horizon=horizon,
             resolution=self._resolution * horizon,
         )
@@ -278,7 +285,7 @@ _RULES = {"sjf_bco_ff": FIRST_FIT, "sjf_bco_ls": LEAST_LOADED, "sjf_bco_rand": R
 def sjf_bco_comparator(
     name: Literal["sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"],
     horizon_seconds: Positive | None = None,
-    queues: bool = False,
+    queue_on_busy_gpus: bool = False,
     max_planned: PositiveInt = 256,
 ) -> PlannedScheduler:
     """FF, LS or RAND of SJF-BCO section 7, whose jobs are all there at time 0; in order of submission.
@@ -294,6 +301,6 @@ def sjf_bco_comparator(
         _RULES[name],
         horizon_seconds=horizon_seconds,
         max_planned=max_planned,
-        queues=queues,
+        queue_on_busy_gpus=queue_on_busy_gpus,
         offline=True,
     )

@@ -1,4 +1,4 @@
-"""What a discrete action would do to a job, and carrying it out."""
+"""Compiled kernels that decode, preview and apply the options (templates and adjustments) of `Actions`."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ringyard.compiled import (
     linked_kernel,
     whole,
 )
-from ringyard.mdp.actions.space import IN_PLACE, PLACED, REJECT, STOP, Actions, Reject
+from ringyard.mdp.actions.space import IN_PLACE, PLACE, PREEMPT, REJECT, Actions, Reject
 from ringyard.mdp.episode import running_at
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, pack, place
@@ -25,21 +25,21 @@ from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
 
-_CHANGED_ITS_MIND = complaint(
-    "placement rule {function} finds no place for job {job}, for which (or for a job that asks for the same)"
-    " it found one when the mask was written; expected the same answer to the same question"
+_INCONSISTENT_RULE = complaint(
+    "placement rule {function} found GPUs for job {job} (or one that asks for the same) when the action mask"
+    " was written, and finds none now; expected the same result for the same cluster and job"
 )
 
 
 @bundle
 class Options:
-    """The T start templates and then the A adjustments of a batch.
+    """The T start templates and A adjustments of `Actions`, as kernels read them.
 
     Attributes:
-        rules: [T + A] placement rules; unused by options that move nothing.
-        factors: [T + A, 4] of GPUs, batch and cores; bandwidth cap, 0: keep.
-        kinds: [T + A] PLACED, IN_PLACE, STOP or REJECT.
-        scaled: whether any start differs from what jobs ask for.
+        rules: [T + A] placement rules. Unused by options that place nothing.
+        factors: [T + A, 4] factors of GPUs, batch and cores, then the bandwidth cap (0 keeps it).
+        kinds: [T + A] PLACE, IN_PLACE, PREEMPT or REJECT.
+        scaled: whether any template has a factor other than 1.
         num_templates: T.
         num_adjustments: A.
     """
@@ -52,24 +52,24 @@ class Options:
     num_adjustments: int
 
 
-#: of actions that are no numbers
+#: options of score actions
 EMPTY_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
-    """The options of an action space, as kernels read them."""
-    unasked = pack()
+    """Return the options of an action space."""
+    unused = pack()
     rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = []
     for start_option in actions.starts:
         factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor, 0.0)
-        kind = REJECT if isinstance(start_option, Reject) else PLACED
+        kind = REJECT if isinstance(start_option, Reject) else PLACE
         rows.append((start_option.placement, factors, kind))
     if actions.preemptive:
-        rows.append((unasked, (1.0, 1.0, 1.0, 0.0), STOP))
+        rows.append((unused, (1.0, 1.0, 1.0, 0.0), PREEMPT))
     for change in actions.adjustments:
         factors = (change.gpu_factor, change.batch_factor, change.core_factor, change.bandwidth_cap or 0.0)
-        kind = IN_PLACE if change.placement is None else PLACED
-        rows.append((change.placement or unasked, factors, kind))
+        kind = IN_PLACE if change.placement is None else PLACE
+        rows.append((change.placement or unused, factors, kind))
     num_templates = len(actions.starts)
     return Options(
         rules=tuple(rule for rule, _, _ in rows),
@@ -83,7 +83,7 @@ def options_of(actions: Actions) -> Options:
 
 @kernel
 def target_shape(job: Job, options: Options, o: int) -> Shape:
-    """Shape of a job after option o, from its present one."""
+    """Return the shape of `job` after option `o` of `options`, from its present one."""
     shape = current_shape(job)
     gpus = shape.num_gpus
     batch = shape.batch_size
@@ -107,13 +107,24 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
 
 @linked_kernel
 def propose_start(state: State, b: int, j: int, options: Options, t: int, out: Int32Vector) -> int:
-    """Places that template t would give waiting job j into `out` (not sorted); how many, 0: none.
+    """Find the GPUs (or the server) on which template `t` of `options` would start a waiting job.
 
-    The job is left in the template's shape if it is another than it asks for: `set_asked_shape` undoes that.
+    The job keeps the template's shape, also where it asks for another. `shape.set_asked_shape` undoes this.
+
+    Args:
+        state: simulation arrays.
+        b: cluster.
+        j: row of the job.
+        options: templates and adjustments.
+        t: template.
+        out: output: ids of the GPUs, or of the server of a CPU-only job, unsorted.
+
+    Returns:
+        Number of ids in `out`. 0 if the template is invalid.
     """
     job = state.jobs[b, j]
     if options.kinds[t] == REJECT:
-        out[0] = 0  # always possible; no place is taken
+        out[0] = 0  # rejecting is always valid and needs no GPU
         return 1
     if options.scaled:
         shape = target_shape(job, options, t)
@@ -128,9 +139,9 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
 
 @linked_kernel
 def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, out: Int32Vector) -> int:
-    """Places that running job j would have after adjustment a, which does not stop it, into `out`.
+    """Find the GPUs of a running job after adjustment `a`, which does not preempt it. Changes nothing.
 
-    How many, 0: it is not possible. Everything is left as it was.
+    `state`, `b`, `j`, `options`, `out` and the result are those of `propose_start`.
     """
     o = options.num_templates + a
     job = state.jobs[b, j]
@@ -140,7 +151,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
     if same_shape and not moves:
         return 0
     if same_shape and (options.factors[o, 0] != 1.0 or options.factors[o, 1] != 1.0):
-        return 0  # the job is at the end of its range: this would be a mere migration
+        return 0  # the job is at the end of its range, so that this would only migrate it
     if not moves:
         count = collect_places(state, b, j, out)
         return count if find_shortfall(state, b, j, shape, out).what == FITS else 0
@@ -157,7 +168,10 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
 
 @kernel
 def decode_action(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int]:
-    """(job, option) of a valid action other than waiting, with V visible waiting jobs."""
+    """Return (row of the job, option) of a valid action of cluster `b` other than waiting.
+
+    `state` and `options` are as in `propose_start`, `num_waiting` is V and `action` the action's number.
+    """
     change = action - num_waiting * options.num_templates
     if change < 0:
         return waiting_at(state, b, action // options.num_templates), action % options.num_templates
@@ -174,23 +188,26 @@ def _propose(state: State, b: int, j: int, options: Options, o: int, out: Int32V
 
 @kernel
 def apply_option(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
-    """Start, reject, change or stop job j by option o, which is possible."""
+    """Apply the valid option `o` of `options` to job `j` of cluster `b` in `state`, given `physics`."""
     if options.kinds[o] == REJECT:
         end_job(state, b, j, JobOutcome.BLOCKED, physics)
-    elif options.kinds[o] == STOP:
+    elif options.kinds[o] == PREEMPT:
         preempt(state, b, j, physics)
     else:
         out, shape = state.gpu_scratch[b], target_shape(state.jobs[b, j], options, o)
         if _propose(state, b, j, options, o, out) == 0:
-            complain(_CHANGED_ITS_MIND, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
+            complain(_INCONSISTENT_RULE, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
         apply_allocation(state, b, j, shape, out, physics)
 
 
 @kernel
 def preview_option(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
-    """(number of places in `gpu_scratch`, shape) of job j after option o; 0 if it stops or is rejected."""
+    """Return (number of ids in `gpu_scratch`, shape) of job `j` of cluster `b` after option `o`.
+
+    The number is 0 if the job is preempted or rejected. `state` and `options` are as in `propose_start`.
+    """
     shape, count = target_shape(state.jobs[b, j], options, o), 0
-    if options.kinds[o] != REJECT and options.kinds[o] != STOP:
+    if options.kinds[o] != REJECT and options.kinds[o] != PREEMPT:
         count = _propose(state, b, j, options, o, state.gpu_scratch[b])
     if o < options.num_templates:
         set_asked_shape(state.jobs[b, j])

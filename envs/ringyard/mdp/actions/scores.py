@@ -1,4 +1,4 @@
-"""Actions that score jobs; an allocator turns the scores into allocations."""
+"""`Scores`: actions that give each job a score, which an allocator turns into allocations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from gymnasium import spaces
 
-from ringyard.allocator import Allocator, Rates, rates_of
+from ringyard.allocator import Allocator, JobUtilities, job_utilities
 from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -22,25 +22,25 @@ from ringyard.state.records import Job
 @checked("action")
 @dataclass(frozen=True)
 class Scores(ActionKind):
-    """The action space: `Box(-1, 1, (num_jobs,))`, a score for each live job, waiting or running.
+    """Action space `Box(-1, 1, (num_jobs,))`: a score for each job that waits or runs.
 
-    Score i belongs to the i-th live job in the order of the job table. Live jobs beyond the last score have
-    score 0. Scores without a job do nothing, and the mask marks those with a job. At 0 a job matters as much
-    as the allocator says, above 0 more. An action is carried out at once, and time passes to the next
-    decision.
+    Score i belongs to the i-th such job in the order of the job table. Jobs beyond the last score have score
+    0. Scores without a job do nothing, and the mask marks the scores with a job. A score of 0 leaves a job's
+    weight as the allocator's estimate has it. Higher scores raise it. The allocation is carried out at once,
+    and time passes to the next decision.
 
-    With T `type_scores` the space is `Box(-1, 1, ((1 + T) x num_jobs,))`. N scores for the first GPU type
-    follow the N scores of the jobs, then N for the second, and so on. When the allocator chooses a GPU type
-    for a job, it multiplies the job's speed on each type by exp(score). Other decisions use true speeds.
+    With T `type_scores` the space is `Box(-1, 1, ((1 + T) * num_jobs,))`: the scores of the jobs, then their
+    scores for the first GPU type, for the second, and so on. When the allocator chooses a GPU type for a job,
+    it multiplies the job's speed on each type by exp(score). Other decisions use true speeds.
 
     Attributes:
-        num_jobs: N, live jobs that get a score.
-        allocator: turns scores into starts, preemptions, migrations and resizes.
-        round_seconds: decide every this many seconds; None: at every event with a live job.
-        type_scores: GPU types for which jobs get scores of their own. Types that a cluster lacks do nothing.
+        num_jobs: N, jobs that get a score.
+        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
+        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
+        type_scores: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
 
     Raises:
-        ConfigurationError: an argument out of its range, or what is no GPU type of ours.
+        ConfigurationError: an argument out of its range, or an unknown or repeated GPU type.
     """
 
     num_jobs: PositiveInt = 128
@@ -50,7 +50,7 @@ class Scores(ActionKind):
 
     def __post_init__(self) -> None:
         kinds = tuple(self.type_scores)
-        object.__setattr__(self, "type_scores", kinds)  # a list, from a file
+        object.__setattr__(self, "type_scores", kinds)  # yaml files give a list
         if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GPU_MEMORY_BYTES):
             raise ConfigurationError(
                 f"action.type_scores is {shown(kinds)}; expected GPU types, each once, of"
@@ -59,24 +59,24 @@ class Scores(ActionKind):
 
     @property
     def space(self) -> spaces.Box:
-        """Space of [(1 + T) N] scores."""
+        """Action space of one cluster."""
         return spaces.Box(-1.0, 1.0, ((1 + len(self.type_scores)) * self.num_jobs,), np.float32)
 
     @property
     def items(self) -> Mapping[str, tuple[int, ...]]:
-        """N live jobs."""
+        """{"N": (num_jobs,)}."""
         return {"N": (self.num_jobs,)}
 
     @property
-    def takes(self) -> Observability:
-        """What the allocator goes by."""
-        return self.allocator.takes
+    def observability(self) -> Observability:
+        """What the allocator reads of jobs."""
+        return self.allocator.observability
 
     @property
     def mask_size(self) -> int:
-        """One entry for each job that gets a score."""
+        """Length of a cluster's mask: `num_jobs`."""
         return self.num_jobs
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates:
-        """What the allocator goes by."""
-        return rates_of(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)
+    def utilities(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> JobUtilities:
+        """Return the utility of `jobs` by number of GPUs on the `cluster`, given the `performance` model."""
+        return job_utilities(IsolatedJobs.of_records(jobs, cluster, performance), self.allocator.size_power)

@@ -1,4 +1,4 @@
-"""Kinds of actions, and the discrete one: start a job, change or preempt a running one, or wait."""
+"""`ActionKind`, the interface of action spaces, and `Actions`, the discrete one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from gymnasium import spaces
 
-from ringyard.allocator import Rates
+from ringyard.allocator import JobUtilities
 from ringyard.checks import PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
@@ -19,21 +19,21 @@ from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
 from ringyard.state.records import Job
 
-#: which waiting jobs come first
+#: order of the waiting jobs, see `Actions.queue_order`
 QueueOrder = Literal["submit", "duration", "work", "gpus"]
-#: times what a job asks for or has
+#: factor on what a job asks for or holds
 Factor = Annotated[float, "(0, 1e6]"]
 
-# what an option does with a job's GPUs
-PLACED, IN_PLACE, STOP, REJECT = 0, 1, 2, 3
+# what a template or an adjustment does: place the job, change it on its GPUs, preempt it, reject it
+PLACE, IN_PLACE, PREEMPT, REJECT = 0, 1, 2, 3
 
 
 class ActionKind(ABC):
-    """A kind of actions, as environments and observations use it.
+    """Interface of an action space, for environments and observations.
 
     Attributes:
-        queue_order: order of the waiting jobs.
-        round_seconds: seconds between decisions; None: decisions come with events.
+        queue_order: order of the waiting jobs, see `Actions.queue_order`.
+        round_seconds: seconds between decisions. None: decisions come with events.
     """
 
     queue_order: QueueOrder = "submit"
@@ -47,39 +47,47 @@ class ActionKind(ABC):
     @property
     @abstractmethod
     def items(self) -> Mapping[str, tuple[int, ...]]:
-        """{what an observation may have a block of (`ItemAxis`): axes of those that can be acted on}."""
+        """{value of an `ItemAxis`: axes of the items that actions refer to}."""
 
     @property
     @abstractmethod
-    def takes(self) -> Observability:
-        """What carrying out actions reads of jobs, besides sizes and speeds."""
+    def observability(self) -> Observability:
+        """What carrying out an action reads of jobs, besides sizes and speeds."""
 
     @property
     @abstractmethod
     def mask_size(self) -> int:
         """Length of a cluster's mask."""
 
-    def refusing(self, masked: bool) -> Self:
-        """A copy in which masked actions are errors (True) or replaced (False), if there are any."""
+    def with_raise_on_invalid(self, raises: bool) -> Self:
+        """Return a copy in which masked actions raise an error if `raises`, or else are replaced."""
         return self
 
-    def rates(self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Rates | None:
-        """Speeds of prepared jobs by number of GPUs, made once for a job table; None if they are not used."""
+    def utilities(
+        self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel
+    ) -> JobUtilities | None:
+        """Return the utility of jobs by number of GPUs, or None if the actions do not use it.
+
+        Args:
+            jobs: [jobs] prepared records.
+            cluster: servers and GPUs.
+            performance: model of seconds per iteration.
+        """
         return None
 
 
 @checked("action")
 @dataclass(frozen=True)
 class Template:
-    """How to start a waiting job: where, and with how much of what it asks for.
+    """A way to start a waiting job.
 
-    A scaled template is masked for jobs to which it would give exactly what they ask for.
+    A template with a factor other than 1 is masked for jobs that it would start exactly as they ask.
 
     Attributes:
-        placement: the rule that finds GPUs (a CPU-only job gets its server by `placement.room.cpu_server`).
-        gpu_factor: GPUs / asked, rounded and held within the job's range.
-        batch_factor: global batch / asked, held within the job's range.
-        core_factor: cores per worker / asked, rounded up, at least 1.
+        placement: rule that finds GPUs. Servers of CPU-only jobs come from `placement.room.cpu_server`.
+        gpu_factor: GPUs over those asked for, rounded and clipped to the job's range.
+        batch_factor: global batch over that asked for, clipped to the job's range.
+        core_factor: cores per worker over those asked for, rounded up, at least 1.
     """
 
     placement: PlacementRule
@@ -89,36 +97,40 @@ class Template:
 
     @property
     def name(self) -> str:
-        """The rule's name and what is scaled."""
+        """Name of the placement rule and the factors other than 1, such as `pack gpusx2`."""
         factors = {"gpus": self.gpu_factor, "batch": self.batch_factor, "cores": self.core_factor}
-        scaled = [f"{what}x{value:g}" for what, value in factors.items() if value != 1.0]
+        scaled = [f"{quantity}x{value:g}" for quantity, value in factors.items() if value != 1.0]
         return " ".join([self.placement.name, *scaled])
 
 
 @checked("action")
 @dataclass(frozen=True)
 class Reject(Template):
-    """A template that does not start a waiting job but sends it away, blocked (admission control)."""
+    """A template that rejects a waiting job, which counts as blocked (admission control)."""
 
     placement: PlacementRule = field(default_factory=pack)
 
     @property
     def name(self) -> str:
-        """What it does."""
+        """`reject`."""
         return "reject"
 
 
 @checked("action")
 @dataclass(frozen=True)
 class Adjustment:
-    """How to change a running job; masked where it would change nothing or does not fit.
+    """A way to change a running job, masked where it would change nothing or does not fit.
 
     Attributes:
-        placement: move it where this rule finds GPUs; None: it keeps its GPUs.
-        gpu_factor: GPUs / present, rounded and held within the job's range; needs `placement` unless 1.
-        batch_factor: global batch / present, held within the job's range.
-        core_factor: cores per worker / present, rounded (up if above 1), at least 1.
-        bandwidth_cap: new cap of a CPU-only job's memory bandwidth, in (0, 1]; None keeps it.
+        placement: rule that finds the new GPUs. None: the job keeps its GPUs.
+        gpu_factor: GPUs over the present ones, rounded and clipped to the job's range. Needs `placement`
+            unless 1.
+        batch_factor: global batch over the present one, clipped to the job's range.
+        core_factor: cores per worker over the present ones, rounded (up if above 1), at least 1.
+        bandwidth_cap: new cap of a CPU-only job's memory bandwidth, in (0, 1]. None keeps the cap.
+
+    Raises:
+        ConfigurationError: a factor out of range, or `gpu_factor` without `placement`.
     """
 
     placement: PlacementRule | None = None
@@ -130,30 +142,34 @@ class Adjustment:
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:
             raise ConfigurationError(
-                f"an adjustment with gpu_factor {self.gpu_factor} needs a placement rule for the new GPUs"
+                f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement; expected"
+                " placement=RULE, which finds the new GPUs"
             )
 
 
 @checked("action")
 @dataclass(frozen=True)
 class Actions(ActionKind):
-    """The action space: `Discrete(num_waiting x templates + num_running x adjustments + 1)`.
+    """Action space `Discrete(V * T + R * A + 1)`: start a waiting job, adjust a running one, or wait.
 
-    Action i * T + t starts visible job i by template t; action V * T + r * A + a changes running slot r
-    by adjustment a (with `preemptive`, adjustment 0 stops it); the last action waits for the next decision
-    point.
+    Action `i * T + t` starts visible job i with template t. Action `V * T + r * A + a` applies adjustment a
+    to running slot r, where adjustment 0 preempts the job if `preemptive`. The last action waits for the
+    next event.
 
     Attributes:
         num_waiting: V, visible waiting jobs.
         num_running: R, visible running jobs.
-        templates: T ways to start a job; a bare placement rule gives a job what it asks for.
-        preemptive: offer stop actions.
-        adjustments: further ways to change a running job.
-        on_invalid: what a masked action does: "raise" an ActionError, or "wait" (or the first valid
-            action where waiting is masked too) and set info["invalid_action"].
-        queue_order: which waiting jobs are visible first: by "submit" time, "duration", "work" (GPU
-            seconds) or "gpus"; ties by row. "duration" and "work" are predicted ones; jobs
-            that are not predictable when they are submitted come last.
+        templates: T ways to start a job. A placement rule alone starts jobs as they ask.
+        preemptive: whether running jobs can be preempted.
+        adjustments: other ways to change a running job. A counts them and the preemption.
+        on_invalid: what a masked action does. "raise": an `ActionError`. "wait": wait (or take the first
+            valid action if waiting is masked, too) and set `info["invalid_action"]`.
+        queue_order: order in which waiting jobs become visible: by "submit" time, "duration", "work" (GPU
+            seconds) or "gpus", ascending, ties by row. "duration" and "work" are predictions. Jobs that are
+            not predictable when they are submitted come last.
+
+    Raises:
+        ConfigurationError: no template, or an argument out of its range.
     """
 
     num_waiting: PositiveInt = 16
@@ -168,39 +184,39 @@ class Actions(ActionKind):
 
     @property
     def starts(self) -> tuple[Template, ...]:
-        """[T] the templates, none of them a bare rule."""
+        """[T] templates, with placement rules converted to `Template`."""
         return tuple(one if isinstance(one, Template) else Template(one) for one in self.templates)
 
     @property
-    def takes(self) -> Observability:
-        """What its placement rules read of jobs, besides sizes and speeds."""
+    def observability(self) -> Observability:
+        """What the placement rules read of jobs, besides sizes and speeds."""
         options: tuple[Template | Adjustment, ...] = (*self.starts, *self.adjustments)
         rules = (option.placement for option in options)
-        return reduce(or_, (rule.takes for rule in rules if rule is not None), Observability.NOTHING)
+        return reduce(or_, (rule.observability for rule in rules if rule is not None), Observability.NOTHING)
 
     @property
     def num_starts(self) -> int:
-        """V x T, the start actions."""
+        """V * T, the number of start actions."""
         return self.num_waiting * len(self.templates)
 
     @property
     def num_adjustments(self) -> int:
-        """A, ways to change a running job, stopping included."""
+        """A, the number of ways to change a running job, preemption included."""
         return len(self.adjustments) + int(self.preemptive)
 
     @property
     def wait(self) -> int:
-        """The action that waits."""
+        """Number of the action that waits."""
         return self.mask_size - 1
 
     @property
     def space(self) -> spaces.Discrete:
-        """Space of the action numbers."""
+        """Action space of one cluster."""
         return spaces.Discrete(self.mask_size)
 
     @property
     def items(self) -> Mapping[str, tuple[int, ...]]:
-        """V visible waiting jobs, V x T starts, R running jobs."""
+        """{"V": visible waiting jobs, "V x T": start actions, "R": visible running jobs}."""
         starts = (self.num_waiting, len(self.templates))
         return {"V": (self.num_waiting,), "V x T": starts, "R": (self.num_running,)}
 
@@ -209,6 +225,6 @@ class Actions(ActionKind):
         """Number of actions."""
         return self.num_starts + self.num_running * self.num_adjustments + 1
 
-    def refusing(self, masked: bool) -> Self:
-        """A copy with `on_invalid` "raise" (True) or "wait" (False)."""
-        return replace(self, on_invalid="raise" if masked else "wait")
+    def with_raise_on_invalid(self, raises: bool) -> Self:
+        """Return a copy with `on_invalid` "raise" if `raises`, else "wait"."""
+        return replace(self, on_invalid="raise" if raises else "wait")

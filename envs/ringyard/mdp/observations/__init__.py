@@ -1,4 +1,4 @@
-"""What an agent sees."""
+"""Observations of the environments: compiled writers and the blocks that they write."""
 
 from ringyard.mdp.observations.jobs import live_jobs
 from ringyard.mdp.observations.observation import Observation, Observe

@@ -120,7 +120,7 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out.run_time = _log_minutes(run_seconds(job, now))
     out.attained_service = _log_minutes(attained_service(job, now))
     out.age = _log_minutes(now - job.submit_seconds)
-    out.speedup = np.log(episode.plan.most_speed[b, j])
+    out.speedup = np.log(episode.plan.max_speed[b, j])
     out.communication = static.communication
     out.restart = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
     out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0

@@ -1,4 +1,4 @@
-"""Observations: a compiled function that writes one float32 row per cluster, and named blocks of the row."""
+"""`Observation`: a compiled function that writes a float32 row for each cluster, and its blocks."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from ringyard.state.arrays import State
 
 
 class ItemAxis(StrEnum):
-    """The items of a block, each with a row of features."""
+    """Kind of items of a block. The value is the shape of the items in letters."""
 
     WAITING = "V"
     PLACEMENT = "V x T"
@@ -30,28 +30,32 @@ class ItemAxis(StrEnum):
     CLUSTER = "1"
 
     def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
-        """The axes of the items: (V,), (V, T), (R,), (N,), (S,), and () for the one cluster.
+        """Return the axes of the items: (V,), (V, T), (R,), (N,), (S,), or () for the cluster.
+
+        Args:
+            cluster: servers and GPUs.
+            actions: action space.
 
         Raises:
-            ConfigurationError: these actions have no such items.
+            ConfigurationError: the action space has no such items.
         """
-        there = {ItemAxis.SERVER: (cluster.num_servers,), ItemAxis.CLUSTER: (), **actions.items}
-        if self not in there:
+        known = {ItemAxis.SERVER: (cluster.num_servers,), ItemAxis.CLUSTER: (), **actions.items}
+        if self not in known:
             raise ConfigurationError(
-                f"the observation shows items {self} ({self.name.lower()}), {type(actions).__name__} has"
-                f" {', '.join(actions.items)}; expected observation=live_jobs with action=scores, and another"
-                " observation with other actions"
+                f"the observation has a block of items {self} ({self.name.lower()}), the actions"
+                f" {type(actions).__name__} have {', '.join(actions.items)}; expected observation=live_jobs"
+                " with action=scores, and another observation with other actions"
             )
-        return there[self]
+        return known[self]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an item: `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
+    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
 
     Attributes:
-        meaning: how it is computed; s(x, c) stands for x / (x + c).
-        unit: of what is measured, before it is scaled; "" for shares, ranks and flags.
+        meaning: formula. s(x, c) stands for x / (x + c).
+        unit: of the quantity before scaling. "" for shares, ranks and flags.
         name: of the field.
     """
 
@@ -62,27 +66,27 @@ class Feature:
 
 @dataclass(frozen=True)
 class Block:
-    """Features of all items of one kind, one item after the other.
+    """Features of all items of one kind, item by item.
 
     Attributes:
-        name: in the observation's Dict; one that ends in `_mask` is 0 or 1.
-        each: what an item is.
-        record: of one item; each field is an `f4` with a `Feature`.
+        name: key in the observation's Dict. A block whose name ends in `_mask` has values 0 and 1.
+        axis: kind of its items.
+        record: features of one item. Each field is an `f4` with a `Feature`.
     """
 
     name: str
-    each: ItemAxis
+    axis: ItemAxis
     record: type[Record]
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """Of one item, in the order of the fields."""
+        """Features of one item, in the order of the fields."""
         fields = self.record.__annotations__.items()
         return tuple(replace(kind.__metadata__[1], name=name) for name, kind in fields)
 
     @property
     def is_mask(self) -> bool:
-        """Whether it says which items there are."""
+        """Whether the block marks the rows that hold an item."""
         return self.name.endswith("_mask")
 
     @property
@@ -90,27 +94,32 @@ class Block:
         return (len(self.features),) if len(self.features) > 1 else ()
 
     def shape(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
-        """Axes of its items, then one of its features, unless it has only one: (V, 12), (V, T, 3), (V,)."""
-        return *self.each.axes(cluster, actions), *self._last_axis
+        """Return the axes of the items and of the features, such as (V, T, 3), or (V,) for a single feature.
+
+        Args:
+            cluster: servers and GPUs.
+            actions: action space.
+        """
+        return *self.axis.axes(cluster, actions), *self._last_axis
 
     @property
     def label(self) -> str:
-        """Its shape in letters: V x 12."""
-        items = () if self.each is ItemAxis.CLUSTER else (self.each.value,)
+        """Shape in letters, such as `V x 12`."""
+        items = () if self.axis is ItemAxis.CLUSTER else (self.axis.value,)
         return " x ".join(map(str, (*items, *self._last_axis)))
 
     @property
     def low(self) -> float:
-        """The least value."""
+        """Smallest value in the observation space."""
         return 0.0 if self.is_mask else -10.0
 
 
 @slot
 class Observe(Protocol):
-    """Writes what an agent sees of one cluster.
+    """Slot for a compiled function that writes the observation of one cluster.
 
-    The function promises values from -10 to 10, as the space says, and to write the whole row, nothing else.
-    Values and indices are checked each time, in functions of others (with RINGYARD_CHECK=1 in all).
+    It writes the whole row, with values in [-10, 10], and nothing else. Values and indices of user functions
+    are checked in every call, those of this package with RINGYARD_CHECK=1.
     """
 
     def __call__(
@@ -122,22 +131,31 @@ class Observe(Protocol):
         parameters: FloatVector,
         out: Float32Vector,
     ) -> None:
-        """Fill the row `out` [size] of cluster b; num_running is how many running slots are shown."""
+        """Write the row `out` [size] of cluster `b`.
+
+        Args:
+            state: simulation arrays.
+            episode: arrays of the decision process.
+            b: cluster.
+            num_running: R, running slots to show.
+            parameters: [parameters] of the observation.
+            out: output: [size] the row.
+        """
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A compiled writer and the blocks it writes.
+    """What an agent sees: a compiled writer and the blocks that it writes.
 
     Attributes:
-        write: fills `Observe`.
-        blocks: what it writes, in order.
-        flat: give the row as one Box instead of a Dict of its blocks.
-        knows: what it shows of jobs, besides arrivals and the present.
+        write: compiled function for the slot `Observe`.
+        blocks: blocks of the row, in order.
+        flat: whether the observation is the row as one Box, instead of a Dict of blocks.
+        observability: what it shows of jobs, besides arrivals and the present.
         parameters: [parameters] numbers that `write` reads.
 
     Raises:
-        ObservabilityError: `write` reads more of jobs than `knows` names.
+        ObservabilityError: `write` reads more of jobs than `observability` declares.
     """
 
     write: Observe
@@ -150,11 +168,11 @@ class Observation:
         check_reads(self.write, self.observability, "the observation")
 
     def size(self, cluster: Cluster, actions: ActionKind) -> int:
-        """Length of the row."""
+        """Return the length of the row, given the `cluster` and the `actions`."""
         return sum(self.lengths(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
-        """The observation space of one cluster."""
+        """Return the observation space of one cluster, given the `cluster` and the `actions`."""
         if self.flat:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         return spaces.Dict(
@@ -165,7 +183,12 @@ class Observation:
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
-        """{block: its shape, and the names of its features}, in the order of the row: what metadata say."""
+        """Return {block: shape and feature names} in the order of the row: `env.metadata["blocks"]`.
+
+        Args:
+            cluster: servers and GPUs.
+            actions: action space.
+        """
         return {
             block.name: {
                 "shape": block.shape(cluster, actions),
@@ -175,35 +198,31 @@ class Observation:
         }
 
     def lengths(self, cluster: Cluster, actions: ActionKind) -> dict[str, int]:
-        """{block: how many numbers of the row}, in the order of the row."""
+        """Return {block: length in the row} in the order of the row, given `cluster` and `actions`."""
         return {block.name: math.prod(block.shape(cluster, actions)) for block in self.blocks}
 
 
 class Present(Record):
-    """One number of a mask block: whether there is an item."""
+    """Record of a mask block."""
 
     present: Annotated[f4, Feature("1 if the slot holds a job")]
 
 
 @kernel
 def mark_present(mask: Records1[Present], count: int) -> None:
-    """Mark the first items as present."""
+    """Mark the first `count` items of `mask` as present."""
     for i in range(count):
         mask[i].present = 1.0
 
 
 @kernel
 def squash(value: float, scale: float) -> float:
-    """Value / (value + scale): 0 at 0, 1/2 at `scale`, 1 at infinity."""
+    """Return `value` / (`value` + `scale`): 0 at 0, 1/2 at `scale`, 1 at infinity."""
     return value / (value + scale)
 
 
 def feature_table(blocks: Sequence[Block]) -> str:
-    """A Markdown table with a row for each feature.
-
-    Args:
-        blocks: in the order written.
-    """
+    """Return a Markdown table with a row for each feature of the blocks."""
     rows = ["| block | # | feature | meaning | unit before scaling |", "|---|---|---|---|---|"]
     for block in blocks:
         label = f"{block.name} [{block.label}]"

@@ -217,7 +217,7 @@ def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physi
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
     """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
 
-    The job is put there for a moment, unnoticed, and back again. Arguments are as in `lifecycle.apply_allocation`.
+    The job is put there for a moment, unnoticed, and back again. Arguments are as in `apply_allocation`.
     """
     job = state.jobs[b, j]
     network = state.clusters[b].network

@@ -1,7 +1,13 @@
 """Making room on a server: loose jobs stop, others give back cores, and small ones move."""
 
-from ringyard.allocator.dealing import give_cores_back, spare_cores
-from ringyard.allocator.plan import DECISIONS, Plan, give, is_loose, take
+from ringyard.allocator.allocation_plan import (
+    DECISIONS,
+    AllocationPlan,
+    is_preemptible,
+    place_job,
+    preempt_job,
+)
+from ringyard.allocator.core_allocation import reclaim_cores, reclaimable_cores
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import room, take_free, workers_with
@@ -15,7 +21,7 @@ _NONE = -1
 
 
 @kernel
-def _only_loose(state: State, b: int, g: int, plan: Plan) -> bool:
+def _only_preemptible(state: State, b: int, g: int, plan: AllocationPlan) -> bool:
     """Whether GPU g is held, and by loose jobs only."""
     per_gpu = state.clusters[b].jobs_per_gpu
     held = False
@@ -23,30 +29,30 @@ def _only_loose(state: State, b: int, g: int, plan: Plan) -> bool:
         j = state.slots[b, i].job
         if j >= 0:
             held = True
-            if not is_loose(state, b, j, plan):
+            if not is_preemptible(state, b, j, plan):
                 return False
     return held
 
 
 @kernel
-def count_loose(state: State, b: int, plan: Plan) -> None:
+def count_preemptible_gpus(state: State, b: int, plan: AllocationPlan) -> None:
     """Count the GPUs of each server that only loose jobs hold."""
     for s in range(state.servers.shape[1]):
-        plan.loose[b, s] = 0
+        plan.preemptible_gpus[b, s] = 0
     for g in range(state.gpus.shape[1]):
-        if _only_loose(state, b, g, plan):
-            plan.loose[b, state.gpus[b, g].server] += 1
+        if _only_preemptible(state, b, g, plan):
+            plan.preemptible_gpus[b, state.gpus[b, g].server] += 1
 
 
 @kernel
-def _loose_there(state: State, b: int, s: int, r: int, plan: Plan) -> int:
+def _preemptible_amount(state: State, b: int, s: int, r: int, plan: AllocationPlan) -> int:
     """What loose jobs hold of resource r on server s."""
     held = 0
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
-        if j < 0 or not is_loose(state, b, j, plan):
+        if j < 0 or not is_preemptible(state, b, j, plan):
             continue
         first = True  # of its slots here
         for k in range(server.first_gpu * per_gpu, i):
@@ -57,30 +63,30 @@ def _loose_there(state: State, b: int, s: int, r: int, plan: Plan) -> int:
 
 
 @kernel
-def could_have(state: State, b: int, j: int, s: int, plan: Plan) -> int:
+def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
     """GPUs of server s that job j, which holds nothing, could have if loose jobs stopped."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    gpus = whole(server.free_gpus + plan.loose[b, s])
+    gpus = whole(server.free_gpus + plan.preemptible_gpus[b, s])
     if job.beside_gpus and gpus > 0:
         for r in range(NUM_RESOURCES):
-            amount = free_on(server, r) + _loose_there(state, b, s, r, plan)
-            amount += spare_cores(state, b, s) if r == CORES else 0
+            amount = free_on(server, r) + _preemptible_amount(state, b, s, r, plan)
+            amount += reclaimable_cores(state, b, s) if r == CORES else 0
             gpus = workers_with(job, r, amount, gpus)
     return gpus
 
 
 @kernel
-def _elsewhere(state: State, b: int, j: int, s: int, plan: Plan) -> int:
+def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
     """The tightest other server that has room for running job j as it is; -1: none."""
     wanted = whole(state.jobs[b, j].num_gpus)
     kind = state.servers[b, s].gpu_type
     best = _NONE
     for t in range(state.servers.shape[1]):
         server = state.servers[b, t]
-        if t == s or server.gpu_type != kind or plan.chosen[b, t] > 0 or server.free_gpus < wanted:
+        if t == s or server.gpu_type != kind or plan.chosen_gpus[b, t] > 0 or server.free_gpus < wanted:
             continue
         if best >= 0 and server.free_gpus >= state.servers[b, best].free_gpus:
             continue
@@ -90,29 +96,34 @@ def _elsewhere(state: State, b: int, j: int, s: int, plan: Plan) -> int:
 
 
 @kernel
-def _can_move(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Whether running job j is smaller than `wanted`, has one server, own GPUs, time, and stayed so far."""
     job = state.jobs[b, j]
-    if job.num_servers != 1 or job.num_gpus >= wanted or plan.target[b, j] == 0 or plan.spare[b, j] <= 0.0:
+    if (
+        job.num_servers != 1
+        or job.num_gpus >= wanted
+        or plan.target_gpus[b, j] == 0
+        or plan.preemption_margin[b, j] <= 0.0
+    ):
         return False
     i = job.first_slot
     while i >= 0:
         if state.gpus[b, state.slots[b, i].gpu].num_jobs > 1:
             return False
         i = state.slots[b, i].next_slot
-    return plan.changed[b, j] != plan.counts[b, DECISIONS]
+    return plan.last_change[b, j] != plan.counts[b, DECISIONS]
 
 
 @kernel
-def movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
+def migratable_gpus(state: State, b: int, s: int, wanted: int, plan: AllocationPlan) -> int:
     """GPUs of server s from which small jobs could move elsewhere, one by one."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     count = 0
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
-        if j >= 0 and state.jobs[b, j].first_slot == i and _can_move(state, b, j, wanted, plan):
-            if _elsewhere(state, b, j, s, plan) >= 0:
+        if j >= 0 and state.jobs[b, j].first_slot == i and _is_migratable(state, b, j, wanted, plan):
+            if _migration_target(state, b, j, s, plan) >= 0:
                 count += whole(state.jobs[b, j].num_gpus)
     return count
 
@@ -125,37 +136,37 @@ def _is_smaller(state: State, b: int, j: int, other: int) -> bool:
 
 
 @kernel
-def _smallest_loose(state: State, b: int, s: int, plan: Plan) -> int:
+def _smallest_preemptible(state: State, b: int, s: int, plan: AllocationPlan) -> int:
     """The loose job on server s with fewest GPUs; -1: none."""
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
     best = _NONE
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
-        if j >= 0 and is_loose(state, b, j, plan) and _only_loose(state, b, i // per_gpu, plan):
+        if j >= 0 and is_preemptible(state, b, j, plan) and _only_preemptible(state, b, i // per_gpu, plan):
             if best < 0 or _is_smaller(state, b, j, best):
                 best = whole(j)
     return best
 
 
 @kernel
-def _smallest_movable(state: State, b: int, s: int, wanted: int, plan: Plan) -> int:
+def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: AllocationPlan) -> int:
     """The job on server s with fewest GPUs that can move elsewhere; -1: none."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     best = _NONE
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
-        if j < 0 or state.jobs[b, j].first_slot != i or not _can_move(state, b, j, wanted, plan):
+        if j < 0 or state.jobs[b, j].first_slot != i or not _is_migratable(state, b, j, wanted, plan):
             continue
         if best < 0 or _is_smaller(state, b, j, best):
-            if _elsewhere(state, b, j, s, plan) >= 0:
+            if _migration_target(state, b, j, s, plan) >= 0:
                 best = whole(j)
     return best
 
 
 @kernel
-def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
+def _available_gpus(state: State, b: int, j: int, s: int, shape: Shape) -> int:
     """GPUs of server s that job j could have in this shape now, its own given back."""
     num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
@@ -165,22 +176,22 @@ def _room_for(state: State, b: int, j: int, s: int, shape: Shape) -> int:
 
 
 @linked_kernel
-def clear(
-    state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: Plan, physics: Physics
+def reclaim_gpus(
+    state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
     """Make room for job j on server s: loose jobs stop, then small ones move; whether it did."""
-    while _room_for(state, b, j, s, shape) < wanted:
-        victim = _smallest_loose(state, b, s, plan)
+    while _available_gpus(state, b, j, s, shape) < wanted:
+        victim = _smallest_preemptible(state, b, s, plan)
         if victim >= 0:
-            take(state, b, victim, plan, physics)
+            preempt_job(state, b, victim, plan, physics)
             continue
-        if give_cores_back(state, b, j, s, wanted, shape, plan, physics):
+        if reclaim_cores(state, b, j, s, wanted, shape, plan, physics):
             continue
-        mover = _smallest_movable(state, b, s, wanted, plan)
+        mover = _smallest_migratable(state, b, s, wanted, plan)
         if mover < 0:
             return False
-        other = _elsewhere(state, b, mover, s, plan)
+        other = _migration_target(state, b, mover, s, plan)
         out = plan.out[b]
         take_free(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
-        give(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
+        place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
     return True

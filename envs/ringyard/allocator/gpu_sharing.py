@@ -2,9 +2,16 @@
 
 import numpy as np
 
-from ringyard.allocator.beside import least_beside
-from ringyard.allocator.plan import DECISIONS, Plan, Rules, give, live_job, num_live, take
-from ringyard.allocator.sizes import pop, queue_up, queue_waiting
+from ringyard.allocator.allocation_plan import (
+    DECISIONS,
+    AllocationPlan,
+    AllocatorConfig,
+    place_job,
+    preempt_job,
+)
+from ringyard.allocator.estimates import live_job, num_live
+from ringyard.allocator.target_sizes import build_heap, pop_largest, queue_waiting_jobs
+from ringyard.allocator.worker_resources import with_least_resources
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import open_gpus
@@ -22,23 +29,25 @@ _NONE = -1
 _ANY_TYPE = -1
 #: assumptions, so that a decision takes a bounded time: running jobs that are tried elsewhere, most to win
 #: first, and waiting ones that are tried in the place of each, heaviest first
-_HOLDERS = 16
-_RIVALS = 8
+_MAX_MOVED = 16
+_MAX_CANDIDATES = 8
 
 
 @kernel
-def _weigh(state: State, b: int, plan: Plan, rules: Rules) -> None:
+def _set_sharing_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Say what the speed of live jobs counts beside others on a GPU."""
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
-        score = np.exp(rules.score_scale * plan.score[b, j])
-        plan.shared_weight[b, j] = plan.left[b, j] ** -rules.sharing_power * score
+        score = np.exp(config.score_scale * plan.score[b, j])
+        plan.sharing_weight[b, j] = plan.seconds_left[b, j] ** -config.sharing_power * score
 
 
 @kernel
-def _gain(state: State, b: int, j: int, own: SharingFactors, count: int, plan: Plan) -> float:
+def _sharing_gain(
+    state: State, b: int, j: int, own: SharingFactors, count: int, plan: AllocationPlan
+) -> float:
     """Weighted speed won if job j, that holds nothing, joined `out[:count]`, less what those there lose."""
-    out, seen = plan.out[b], plan.seen[b]
+    out, seen = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
     job = state.jobs[b, j]
     seen[-1] += 1
@@ -56,13 +65,15 @@ def _gain(state: State, b: int, j: int, own: SharingFactors, count: int, plan: P
             seen[k] = seen[-1]
             before = sharing_slowdown(state, b, k)  # its record does not know which job is lifted
             after = max(before, 1.0 + excess_of_neighbour(state, b, job.model, own, i))
-            lost += summable(plan.shared_weight[b, k] * (1.0 - before / after))
+            lost += summable(plan.sharing_weight[b, k] * (1.0 - before / after))
         worst = max(worst, suffered)
-    return plan.shared_weight[b, j] / (1.0 + worst) - lost
+    return plan.sharing_weight[b, j] / (1.0 + worst) - lost
 
 
 @kernel
-def _gain_on(state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: Plan) -> float:
+def _sharing_gain_on(
+    state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: AllocationPlan
+) -> float:
     """What job j would win on the mildest GPUs of server s, which go to `out`; 0: there is no room."""
     if state.servers[b, s].open_gpus < wanted:
         return 0.0
@@ -70,12 +81,12 @@ def _gain_on(state: State, b: int, j: int, s: int, own: SharingFactors, wanted: 
         return 0.0
     if take_mildest(state, b, j, s, own, wanted, plan.out[b], 0) == np.inf:
         return 0.0
-    return _gain(state, b, j, own, wanted, plan)
+    return _sharing_gain(state, b, j, own, wanted, plan)
 
 
 @kernel
-def _find_company(
-    state: State, b: int, j: int, wanted: int, gpu_type: int, floor: float, plan: Plan
+def _find_shared_gpus(
+    state: State, b: int, j: int, wanted: int, gpu_type: int, floor: float, plan: AllocationPlan
 ) -> float:
     """Write GPUs of the server of a type where job j would win most to `out`; what it would win.
 
@@ -88,14 +99,14 @@ def _find_company(
     own = SharingFactors(0.0, 0.0)
     known = _ANY_TYPE  # type that `own` is on
     for s in range(state.servers.shape[1]):
-        if state.servers[b, s].open_gpus < wanted or plan.shared_weight[b, j] <= most:
+        if state.servers[b, s].open_gpus < wanted or plan.sharing_weight[b, j] <= most:
             continue
         kind = whole(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
                 own = shared_there(state, b, j, s)
                 known = kind
-            gain = _gain_on(state, b, j, s, own, wanted, plan)
+            gain = _sharing_gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
@@ -107,30 +118,30 @@ def _find_company(
 @kernel
 def _least_shape(state: State, b: int, j: int) -> Shape:
     """How waiting job j would start beside others; its record has this shape until it is asked again."""
-    shape = least_beside(state, b, asked_shape(state.jobs[b, j]))
+    shape = with_least_resources(state, b, asked_shape(state.jobs[b, j]))
     set_shape(state.jobs[b, j], shape)
     return shape
 
 
 @kernel
-def _join(state: State, b: int, plan: Plan, physics: Physics) -> None:
+def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
     """Start waiting jobs, the heaviest first, beside others where that wins weighted speed."""
     cluster = state.clusters[b]
-    count = queue_waiting(state, b, plan.shared_weight, whole(cluster.open_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
-        j = pop(plan.queue[b], plan.slope[b], count)
+        j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
         shape = _least_shape(state, b, j)
-        gain = _find_company(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
+        gain = _find_shared_gpus(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
         set_asked_shape(state.jobs[b, j])
         if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
-            give(state, b, j, shape, plan.out[b], plan, physics)
+            place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 
 @kernel
-def _lost_beside(state: State, b: int, j: int, plan: Plan) -> float:
+def _loss_of_neighbours(state: State, b: int, j: int, plan: AllocationPlan) -> float:
     """Weighted speed that those beside running job j lose to all their neighbours; below 0: none is there."""
-    seen = plan.seen[b]
+    seen = plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
     seen[-1] += 1
     seen[j] = seen[-1]
@@ -142,68 +153,72 @@ def _lost_beside(state: State, b: int, j: int, plan: Plan) -> float:
             k = state.slots[b, i].job
             if k >= 0 and seen[k] != seen[-1]:
                 seen[k] = seen[-1]
-                here = plan.shared_weight[b, k] * (1.0 - 1.0 / state.jobs[b, k].sharing_slowdown)
+                here = plan.sharing_weight[b, k] * (1.0 - 1.0 / state.jobs[b, k].sharing_slowdown)
                 lost = max(lost, 0.0) + summable(here)
         slot = state.slots[b, slot].next_slot
     return lost
 
 
 @kernel
-def _restart_cost(job: Job, j: int, b: int, plan: Plan, rules: Rules) -> float:
+def _restart_cost(job: Job, j: int, b: int, plan: AllocationPlan, config: AllocatorConfig) -> float:
     """Weighted speed that a restart of the running job costs over the time that it has left."""
-    restarts = rules.move_price * restart_pause(job, whole(job.num_gpus)) / plan.left[b, j]
-    return float(plan.shared_weight[b, j] * restarts)
+    restarts = config.migration_price * restart_pause(job, whole(job.num_gpus)) / plan.seconds_left[b, j]
+    return float(plan.sharing_weight[b, j] * restarts)
 
 
 @kernel
-def _keep_rivals(state: State, b: int, plan: Plan) -> int:
+def _queue_candidates(state: State, b: int, plan: AllocationPlan) -> int:
     """Keep the heaviest waiting jobs at the end of the queue's array, the heaviest last; how many."""
-    count = queue_waiting(state, b, plan.shared_weight, whole(state.clusters[b].num_gpus), plan)
-    kept = min(count, _RIVALS)
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(state.clusters[b].num_gpus), plan)
+    kept = min(count, _MAX_CANDIDATES)
     for i in range(kept):
-        j = pop(plan.queue[b], plan.slope[b], count - i)
+        j = pop_largest(plan.queue[b], plan.priority[b], count - i)
         plan.queue[b, plan.queue.shape[1] - 1 - i] = j
     return kept
 
 
 @kernel
-def _queue_holders(state: State, b: int, num_rivals: int, plan: Plan, rules: Rules) -> int:
+def _queue_co_located(
+    state: State, b: int, num_rivals: int, plan: AllocationPlan, config: AllocatorConfig
+) -> int:
     """Queue running jobs beside others, those first whose move or stop could win most; how many."""
     cluster = state.clusters[b]
     last = plan.queue.shape[1] - 1
     heaviest = 0.0
     for i in range(num_rivals):
-        heaviest = max(heaviest, plan.shared_weight[b, plan.queue[b, last - i]])
+        heaviest = max(heaviest, plan.sharing_weight[b, plan.queue[b, last - i]])
     count = 0
     for i in range(cluster.num_running):
         j = whole(state.running[b, i])
         job = state.jobs[b, j]
-        if job.num_gpus == 0 or plan.changed[b, j] == plan.counts[b, DECISIONS]:
+        if job.num_gpus == 0 or plan.last_change[b, j] == plan.counts[b, DECISIONS]:
             continue
-        lost = _lost_beside(state, b, j, plan)
+        lost = _loss_of_neighbours(state, b, j, plan)
         if lost < 0.0:
             continue
-        weight = plan.shared_weight[b, j]
+        weight = plan.sharing_weight[b, j]
         most = max(weight, heaviest) if cluster.open_gpus > 0 else heaviest
-        most += lost - weight / job.sharing_slowdown - _restart_cost(job, j, b, plan, rules)
+        most += lost - weight / job.sharing_slowdown - _restart_cost(job, j, b, plan, config)
         if most > 0.0:
-            plan.slope[b, j] = most
+            plan.priority[b, j] = most
             plan.queue[b, count] = j
             count += 1
-    queue_up(plan.queue[b], plan.slope[b], count)
+    build_heap(plan.queue[b], plan.priority[b], count)
     return count
 
 
 @kernel
-def _best_rival(state: State, b: int, s: int, most: float, num_rivals: int, plan: Plan) -> tuple[int, float]:
+def _best_replacement(
+    state: State, b: int, s: int, most: float, num_rivals: int, plan: AllocationPlan
+) -> tuple[int, float]:
     """(rival that would win most on server s, if more than `most`; what it would win), or (-1, `most`)."""
     best = _NONE
     for i in range(num_rivals):
         j = whole(plan.queue[b, plan.queue.shape[1] - 1 - i])
-        if state.jobs[b, j].status != JobStatus.WAITING or plan.shared_weight[b, j] <= most:
+        if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _gain_on(state, b, j, s, shared_there(state, b, j, s), shape.num_gpus, plan)
+        gain = _sharing_gain_on(state, b, j, s, shared_there(state, b, j, s), shape.num_gpus, plan)
         set_asked_shape(state.jobs[b, j])
         if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
@@ -212,8 +227,14 @@ def _best_rival(state: State, b: int, s: int, most: float, num_rivals: int, plan
 
 
 @linked_kernel
-def _improve(
-    state: State, b: int, j: int, num_rivals: int, plan: Plan, rules: Rules, physics: Physics
+def _migrate_or_replace(
+    state: State,
+    b: int,
+    j: int,
+    num_rivals: int,
+    plan: AllocationPlan,
+    config: AllocatorConfig,
+    physics: Physics,
 ) -> bool:
     """Move running job j to open GPUs, or start a rival in its place, if that wins enough; whether it did."""
     job = state.jobs[b, j]
@@ -225,10 +246,10 @@ def _improve(
     num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
-    stays = _gain(state, b, j, shared_there(state, b, j, s), num_held, plan)
-    most = max(stays + _restart_cost(job, j, b, plan, rules), 0.0)
-    winner, most = _best_rival(state, b, s, most, num_rivals, plan)
-    if elsewhere and _find_company(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
+    stays = _sharing_gain(state, b, j, shared_there(state, b, j, s), num_held, plan)
+    most = max(stays + _restart_cost(job, j, b, plan, config), 0.0)
+    winner, most = _best_replacement(state, b, s, most, num_rivals, plan)
+    if elsewhere and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
         winner = j
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
@@ -238,30 +259,32 @@ def _improve(
     if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):
         return False
     if winner != j:
-        take(state, b, j, plan, physics)
-    give(state, b, winner, shape, out, plan, physics)
+        preempt_job(state, b, j, plan, physics)
+    place_job(state, b, winner, shape, out, plan, physics)
     return True
 
 
 @kernel
-def _rearrange(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> bool:
+def _rearrange_co_located(
+    state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
+) -> bool:
     """Improve on running jobs beside others, one by one; whether any moved or made way."""
     if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:
         return False
-    num_rivals = _keep_rivals(state, b, plan)
-    count = _queue_holders(state, b, num_rivals, plan, rules)
+    num_rivals = _queue_candidates(state, b, plan)
+    count = _queue_co_located(state, b, num_rivals, plan, config)
     changed = False
-    for i in range(min(count, _HOLDERS)):
-        j = pop(plan.queue[b], plan.slope[b], count - i)
-        if plan.changed[b, j] != plan.counts[b, DECISIONS]:
-            changed = _improve(state, b, j, num_rivals, plan, rules, physics) or changed
+    for i in range(min(count, _MAX_MOVED)):
+        j = pop_largest(plan.queue[b], plan.priority[b], count - i)
+        if plan.last_change[b, j] != plan.counts[b, DECISIONS]:
+            changed = _migrate_or_replace(state, b, j, num_rivals, plan, config, physics) or changed
     return changed
 
 
 @linked_kernel
-def share(state: State, b: int, plan: Plan, rules: Rules, physics: Physics) -> None:
+def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
     """Let waiting jobs join others, and running ones move on or make way, where that wins weighted speed."""
-    _weigh(state, b, plan, rules)
-    _join(state, b, plan, physics)
-    if _rearrange(state, b, plan, rules, physics):
-        _join(state, b, plan, physics)
+    _set_sharing_weights(state, b, plan, config)
+    _start_on_shared_gpus(state, b, plan, physics)
+    if _rearrange_co_located(state, b, plan, config, physics):
+        _start_on_shared_gpus(state, b, plan, physics)

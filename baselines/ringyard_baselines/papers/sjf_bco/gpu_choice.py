@@ -80,7 +80,7 @@ def _least_loaded(
     if busy_first and places < equal:
         for k in range(free):
             g = candidates[k]
-            in_use += int(load[g] == bound and planner.exit[r, planner.server[g]] > time)
+            in_use += int(load[g] == bound and planner.latest_exit[r, planner.server[g]] > time)
     from_used = min(places, in_use)
     from_others = places - from_used
     n = 0
@@ -89,7 +89,7 @@ def _least_loaded(
         if load[g] > bound:
             continue
         if load[g] == bound:
-            if in_use > 0 and planner.exit[r, planner.server[g]] > time:
+            if in_use > 0 and planner.latest_exit[r, planner.server[g]] > time:
                 from_used -= 1
                 if from_used < 0:
                     continue
@@ -142,10 +142,10 @@ def choose_for_large(
     Returns:
         seconds; inf: there are not as many.
     """
-    ranked, first = planner.ranked[r], planner.first
+    ranked, first_gpu = planner.ranked[r], planner.first_gpu
     servers, gpus = 0, 0
     while capacity > 0 and servers < len(ranked):
-        width = first[ranked[servers] + 1] - first[ranked[servers]]
+        width = first_gpu[ranked[servers] + 1] - first_gpu[ranked[servers]]
         capacity -= width
         gpus += width
         servers += 1
@@ -159,7 +159,7 @@ def choose_for_large(
     for s in range(len(ranked)):
         if planner.marks[s] != 0:
             planner.marks[s] = 0
-            for g in range(first[s], first[s + 1]):
+            for g in range(first_gpu[s], first_gpu[s + 1]):
                 planner.candidates[count] = g
                 count += int(planner.load[r, g] + estimate <= theta)
     return _choose_among(planner, r, count, False, out)
@@ -170,15 +170,15 @@ def _choose_all(
     planner: PlannerState, r: int, estimate: float, theta: float, servers: int, out: IntVector
 ) -> float:
     """All GPUs of the first `servers` in rank; when they are free, or inf: one is not within theta."""
-    ranked, first = planner.ranked[r], planner.first
+    ranked, first_gpu = planner.ranked[r], planner.first_gpu
     time = planner.clock[r, TIME]
     for k in range(servers):
-        if planner.heaviest[r, ranked[k]] + estimate > theta:
+        if planner.max_load[r, ranked[k]] + estimate > theta:
             return np.inf
-        time = max(time, planner.exit[r, ranked[k]])
+        time = max(time, planner.latest_exit[r, ranked[k]])
     n = 0
     for k in range(servers):
-        for g in range(first[ranked[k]], first[ranked[k] + 1]):
+        for g in range(first_gpu[ranked[k]], first_gpu[ranked[k] + 1]):
             out[n] = g
             n += 1
     return time

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from ringyard.allocator.plan import Plan, live_job, num_live
+from ringyard.allocator.allocation_plan import AllocationPlan
+from ringyard.allocator.estimates import live_job, num_live
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.host import seconds_per_byte
 from ringyard.performance.model import Physics, iteration_seconds
@@ -15,7 +16,7 @@ from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Server
 _SATURATION = 0.98
 
 
-class Beside(NamedTuple):
+class WorkerResources(NamedTuple):
     """What a worker may hold beside its GPU.
 
     Attributes:
@@ -28,7 +29,7 @@ class Beside(NamedTuple):
 
 
 @kernel
-def reshaped(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
+def with_size(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
     """The shape on so many GPUs, with such a batch, and so many cores and bytes of RAM for each worker."""
     servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
     return Shape(num_gpus, batch_size, cores, servers, cores_each, shape.memory_bandwidth_cap, ram)
@@ -37,12 +38,12 @@ def reshaped(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: in
 @kernel
 def with_cores(shape: Shape, cores: int) -> Shape:
     """The same with so many cores for each worker."""
-    return reshaped(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
+    return with_size(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
 
 
 @kernel
 def _with_ram(shape: Shape, ram: int) -> Shape:
-    return reshaped(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram)
+    return with_size(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram)
 
 
 @kernel
@@ -51,7 +52,7 @@ def _counts_cores(server: Server) -> bool:
 
 
 @kernel
-def _ram_unit(state: State, b: int) -> int:
+def _ram_step(state: State, b: int) -> int:
     """A third of a GPU's fair share of RAM, bytes, on the server where that is least: Synergy's least."""
     unit = UNLIMITED
     for s in range(state.servers.shape[1]):
@@ -61,17 +62,17 @@ def _ram_unit(state: State, b: int) -> int:
 
 
 @kernel
-def least_beside(state: State, b: int, shape: Shape) -> Shape:
+def with_least_resources(state: State, b: int, shape: Shape) -> Shape:
     """The shape with one core, and a third of the fair share of RAM, for each worker that has any."""
     if shape.cores_per_worker > 0:
         shape = with_cores(shape, 1)
     if shape.ram_per_worker > 0:
-        shape = _with_ram(shape, _ram_unit(state, b))
+        shape = _with_ram(shape, _ram_step(state, b))
     return shape
 
 
 @kernel
-def seconds_as(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
+def seconds_in_shape(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
     """Seconds per base iteration of the job in the scratch row, where it is, in another shape."""
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     set_shape(scratch, shape)
@@ -79,16 +80,16 @@ def seconds_as(state: State, b: int, j: int, shape: Shape, physics: Physics) -> 
 
 
 @kernel
-def free_beside(state: State, b: int, s: int, shape: Shape) -> Beside:
+def free_per_worker(state: State, b: int, s: int, shape: Shape) -> WorkerResources:
     """What server s has free for each worker of a job of this shape, after its parameter servers."""
     server = state.servers[b, s]
     cores = server.free_cores - shape.parameter_servers * shape.cores_per_server_task
-    return Beside(whole(cores) // shape.num_gpus, whole(server.free_ram) // shape.num_gpus)
+    return WorkerResources(whole(cores) // shape.num_gpus, whole(server.free_ram) // shape.num_gpus)
 
 
 @linked_kernel
 def _least_saturating(
-    state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics
+    state: State, b: int, j: int, shape: Shape, s: int, free: WorkerResources, physics: Physics
 ) -> Shape:
     """As `most_beside`, of the job in the scratch row."""
     server = state.servers[b, s]
@@ -104,26 +105,31 @@ def _least_saturating(
         shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
     if shape.cores_per_worker > 0:
         shape = with_cores(shape, max(1, free.cores))
-    enough = seconds_as(state, b, j, shape, physics) / _SATURATION
+    enough = seconds_in_shape(state, b, j, shape, physics) / _SATURATION
     if shape.cores_per_worker > 0:
         cores = 1
         while (
             cores < shape.cores_per_worker
-            and seconds_as(state, b, j, with_cores(shape, cores), physics) > enough
+            and seconds_in_shape(state, b, j, with_cores(shape, cores), physics) > enough
         ):
             cores += 1
         shape = with_cores(shape, cores)
     if shape.ram_per_worker > 0:
-        unit = _ram_unit(state, b)
+        unit = _ram_step(state, b)
         ram = unit
-        while ram < shape.ram_per_worker and seconds_as(state, b, j, _with_ram(shape, ram), physics) > enough:
+        while (
+            ram < shape.ram_per_worker
+            and seconds_in_shape(state, b, j, _with_ram(shape, ram), physics) > enough
+        ):
             ram += unit
         shape = _with_ram(shape, min(ram, shape.ram_per_worker))
     return shape
 
 
 @kernel
-def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside, physics: Physics) -> Shape:
+def with_saturating_resources(
+    state: State, b: int, j: int, shape: Shape, s: int, free: WorkerResources, physics: Physics
+) -> Shape:
     """The shape with the least cores, then RAM, that make job j nearly as fast as can be on server s.
 
     Args:
@@ -137,14 +143,14 @@ def most_beside(state: State, b: int, j: int, shape: Shape, s: int, free: Beside
 
 
 @linked_kernel
-def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
+def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
     """Find the cores that each worker wants as its job asks to run, once, where cores are counted."""
     if not _counts_cores(state.servers[b, 0]):
         return
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
-        if plan.cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
+        if plan.wanted_cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
             continue
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
         set_asked_shape(scratch)  # whatever it has now, and whatever runs beside it
@@ -152,7 +158,7 @@ def want_cores(state: State, b: int, plan: Plan, physics: Physics) -> None:
         scratch.bandwidth_slowdown = 1.0
         shape = current_shape(scratch)
         if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
-            plan.cores[b, j] = -1
+            plan.wanted_cores[b, j] = -1
             continue
-        free = Beside(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
-        plan.cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker
+        free = WorkerResources(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
+        plan.wanted_cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker

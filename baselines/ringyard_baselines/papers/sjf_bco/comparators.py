@@ -3,8 +3,8 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
-from ringyard_baselines.papers.sjf_bco.plan import FIRST_FIT, RANDOM, Plan, Task
-from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, begin, commit
+from ringyard_baselines.papers.sjf_bco.plan import FIRST_FIT, RANDOM, GpuPlan, PlanningProblem
+from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, assign_job, start_trial
 
 
 @kernel
@@ -56,13 +56,13 @@ def _choose(
 
 
 @kernel
-def _trial(planner: PlannerState, plan: Plan, task: Task, theta: float, limit: float) -> float:
+def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: float, limit: float) -> float:
     """Plan every job in order; the last exit.
 
     inf if a job finds no place or ends after `limit`.
     """
-    batch, search = task.batch, task.search
-    begin(planner, 0, task.busy_seconds)
+    batch, search = task.batch, task.settings
+    start_trial(planner, 0, task.busy_seconds)
     idle = 0.0  # when all GPUs are
     for seconds in task.busy_seconds:
         idle = max(idle, seconds)
@@ -70,24 +70,26 @@ def _trial(planner: PlannerState, plan: Plan, task: Task, theta: float, limit: f
     for i in range(len(batch.records)):
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        since = max(idle, planner.clock[0, EXIT]) if search.queues else time  # a job that queues up takes any
+        since = (
+            max(idle, planner.clock[0, EXIT]) if search.queue_on_busy_gpus else time
+        )  # a job that queues up takes any
         found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf
-        if not search.queues:
+        if not search.queue_on_busy_gpus:
             time = found
-        _choose(planner, search.rule, batch.priorities[i], estimate, theta, found, out)
+        _choose(planner, search.rule, batch.draws[i], estimate, theta, found, out)
         plan.start[i] = time
         for g in out:
             plan.start[i] = max(plan.start[i], planner.free_at[0, g])
-        commit(planner, 0, batch, i, out, plan.start[i], task.physics)
+        assign_job(planner, 0, batch, i, out, plan.start[i], task.physics)
         if planner.clock[0, EXIT] > limit:
             return np.inf
     return planner.clock[0, EXIT]
 
 
 @kernel
-def search(planner: PlannerState, plan: Plan, task: Task) -> tuple[float, float]:
+def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> tuple[float, float]:
     """Bisection on theta_u; the best plan stays in `plan`.
 
     Args:
@@ -98,7 +100,7 @@ def search(planner: PlannerState, plan: Plan, task: Task) -> tuple[float, float]
     Returns:
         (planned makespan, theta); makespan inf if no plan ends within the horizon.
     """
-    tried = task.search
+    tried = task.settings
     best = np.inf
     best_theta = tried.horizon
     left = 0.0

@@ -1,8 +1,13 @@
 """Where jobs go: one server where one would do, whole ones for more, cleared for them as need be."""
 
-from ringyard.allocator.beside import free_beside, least_beside, most_beside, reshaped
-from ringyard.allocator.clearing import clear, could_have, movable
-from ringyard.allocator.plan import DECISIONS, Plan, give, is_misplaced
+from ringyard.allocator.allocation_plan import DECISIONS, AllocationPlan, is_on_wrong_type, place_job
+from ringyard.allocator.reclaim import migratable_gpus, reclaim_gpus, reclaimable_gpus
+from ringyard.allocator.worker_resources import (
+    free_per_worker,
+    with_least_resources,
+    with_saturating_resources,
+    with_size,
+)
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.room import idle_room, room, take_free
@@ -16,34 +21,34 @@ _NONE = -1
 
 
 @kernel
-def sized_shape(job: Job, gpus: int, batch: float) -> Shape:
+def shape_with_gpus(job: Job, gpus: int, batch: float) -> Shape:
     """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
     shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
-    return reshaped(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
+    return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
 
 @kernel
-def _allowed(state: State, b: int, j: int, s: int, plan: Plan) -> bool:
-    kind = plan.gpu_type[b, j]
+def _is_allowed_type(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> bool:
+    kind = plan.target_gpu_type[b, j]
     return kind < 0 or state.servers[b, s].gpu_type == kind
 
 
 @kernel
-def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
+def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
     """The tightest of the servers where fewest GPUs must be cleared of loose jobs for job j; -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        tight = server.free_gpus + plan.loose[b, s]
-        if tight < wanted or plan.chosen[b, s] > 0:
+        tight = server.free_gpus + plan.preemptible_gpus[b, s]
+        if tight < wanted or plan.chosen_gpus[b, s] > 0:
             continue
         if (max(0, wanted - server.free_gpus) << 40) + tight >= least:
             continue  # it costs so much at least
-        if not _allowed(state, b, j, s, plan) or could_have(state, b, j, s, plan) < wanted:
+        if not _is_allowed_type(state, b, j, s, plan) or reclaimable_gpus(state, b, j, s, plan) < wanted:
             continue
         cleared = max(0, wanted - room(state, b, j, s))
-        missing = max(0, wanted * max(plan.cores[b, j], 0) - server.free_cores)
+        missing = max(0, wanted * max(plan.wanted_cores[b, j], 0) - server.free_cores)
         cost = (cleared << 40) + (missing << 20) + tight
         if cost < least:
             best = s
@@ -52,42 +57,42 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
 
 
 @kernel
-def _server_by_moves(state: State, b: int, j: int, wanted: int, plan: Plan) -> int:
+def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
     """The server where fewest GPUs must be cleared by moving jobs away; -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or server.num_gpus < wanted or not _allowed(state, b, j, s, plan):
+        if server.up == 0 or server.num_gpus < wanted or not _is_allowed_type(state, b, j, s, plan):
             continue
-        missing = wanted - (server.free_gpus + plan.loose[b, s])
+        missing = wanted - (server.free_gpus + plan.preemptible_gpus[b, s])
         if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
             continue
-        if idle_room(state, b, j, s) >= wanted and movable(state, b, s, wanted, plan) >= missing:
+        if idle_room(state, b, j, s) >= wanted and migratable_gpus(state, b, s, wanted, plan) >= missing:
             best = s
             least = missing
     return best
 
 
 @kernel
-def _find_server(state: State, b: int, j: int, shape: Shape, plan: Plan) -> int:
+def _find_server(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan) -> int:
     """The server to be cleared for job j; its own GPUs count as free. -1: none."""
     num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
     s = _best_server(state, b, j, shape.num_gpus, plan)
     reattach(state, b, j, num_held)
     if s < 0:
-        s = _server_by_moves(state, b, j, shape.num_gpus, plan)
+        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
     return s
 
 
 @kernel
-def _choose_servers(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Say in `chosen` which servers job j, which holds nothing, would fill wholly, and one for the rest."""
-    chosen = plan.chosen[b]
+    chosen = plan.chosen_gpus[b]
     largest = 0
     for s in range(state.servers.shape[1]):
-        if _allowed(state, b, j, s, plan):
+        if _is_allowed_type(state, b, j, s, plan):
             largest = max(largest, idle_room(state, b, j, s))
     if wanted <= largest:
         return False
@@ -95,11 +100,11 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: Plan) -> bo
     for only_idle in (True, False):
         for s in range(state.servers.shape[1]):
             all_of_it = idle_room(state, b, j, s)
-            if chosen[s] > 0 or not 0 < all_of_it <= left or not _allowed(state, b, j, s, plan):
+            if chosen[s] > 0 or not 0 < all_of_it <= left or not _is_allowed_type(state, b, j, s, plan):
                 continue
             if only_idle and state.servers[b, s].free_gpus < state.servers[b, s].num_gpus:
                 continue
-            if could_have(state, b, j, s, plan) == all_of_it:
+            if reclaimable_gpus(state, b, j, s, plan) == all_of_it:
                 chosen[s] = all_of_it
                 left -= all_of_it
     if left >= largest:
@@ -113,16 +118,20 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: Plan) -> bo
 
 
 @linked_kernel
-def _fill_servers(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: Physics) -> int:
+def _place_on_several_servers(
+    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
+) -> int:
     """Places of a job that no server could hold alone, on whole servers and one more, into `out`; 0: none."""
-    chosen = plan.chosen[b]
+    chosen = plan.chosen_gpus[b]
     chosen[:] = 0
     num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
     found = _choose_servers(state, b, j, shape.num_gpus, plan)
     reattach(state, b, j, num_held)
     for s in range(len(chosen)):
-        found = found and (chosen[s] == 0 or clear(state, b, j, s, whole(chosen[s]), shape, plan, physics))
+        found = found and (
+            chosen[s] == 0 or reclaim_gpus(state, b, j, s, whole(chosen[s]), shape, plan, physics)
+        )
     count = 0
     if found:
         num_held = detach(state, b, j)
@@ -135,7 +144,9 @@ def _fill_servers(state: State, b: int, j: int, shape: Shape, plan: Plan, physic
 
 
 @linked_kernel
-def _find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: Physics) -> bool:
+def _place_by_reclaiming(
+    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
+) -> bool:
     """Give job j this shape on one server, or on whole ones if none could hold it; whether it did.
 
     Loose jobs stop and small ones move to make room.
@@ -144,28 +155,28 @@ def _find_room(state: State, b: int, j: int, shape: Shape, plan: Plan, physics: 
     s = _find_server(state, b, j, shape, plan)
     count = 0
     if s < 0:
-        count = _fill_servers(state, b, j, shape, plan, physics)
-    elif clear(state, b, j, s, shape.num_gpus, shape, plan, physics):
+        count = _place_on_several_servers(state, b, j, shape, plan, physics)
+    elif reclaim_gpus(state, b, j, s, shape.num_gpus, shape, plan, physics):
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         count = take_free(state, b, j, s, shape.num_gpus, out, 0)
-        free = free_beside(state, b, s, shape)
+        free = free_per_worker(state, b, s, shape)
         reattach(state, b, j, num_held)
-        shape = most_beside(state, b, j, shape, s, free, physics)
+        shape = with_saturating_resources(state, b, j, shape, s, free, physics)
     if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).what != FITS:
         return False
-    give(state, b, j, shape, out, plan, physics)
+    place_job(state, b, j, shape, out, plan, physics)
     return True
 
 
 @kernel
-def _keep(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
+def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """The GPUs that running job j would keep if it shrank, of the servers where it has most, into `out`.
 
     Returns:
         Whether they are on no more servers than so many GPUs need.
     """
-    out, most = plan.out[b], plan.chosen[b]
+    out, most = plan.out[b], plan.chosen_gpus[b]
     held = collect_places(state, b, j, out)
     most[:] = 0
     for i in range(held):
@@ -195,27 +206,30 @@ def _keep(state: State, b: int, j: int, wanted: int, plan: Plan) -> bool:
 
 
 @linked_kernel
-def shrink(state: State, b: int, j: int, plan: Plan, physics: Physics) -> None:
+def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
     """Let running job j keep as many GPUs as it shall hold, if it holds more, where it is."""
     job = state.jobs[b, j]
-    target = whole(plan.target[b, j])
+    target = whole(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
-    shape = sized_shape(job, target, plan.batch[b, j, target])
-    if _keep(state, b, j, target, plan) and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
-        give(state, b, j, shape, plan.out[b], plan, physics)
+    shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
+    if (
+        _choose_kept_gpus(state, b, j, target, plan)
+        and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS
+    ):
+        place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 
 @linked_kernel
-def reach(state: State, b: int, j: int, plan: Plan, physics: Physics) -> bool:
+def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> bool:
     """Let job j start on, or go to, the GPUs that it shall hold; whether it has them then."""
     job = state.jobs[b, j]
-    target = whole(plan.target[b, j])
+    target = whole(plan.target_gpus[b, j])
     if target == 0:
         return True
-    if job.status == JobStatus.RUNNING and job.num_gpus == target and not is_misplaced(state, b, j, plan):
+    if job.status == JobStatus.RUNNING and job.num_gpus == target and not is_on_wrong_type(state, b, j, plan):
         return True
-    if plan.changed[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
+    if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
-    shape = least_beside(state, b, sized_shape(job, target, plan.batch[b, j, target]))
-    return _find_room(state, b, j, shape, plan, physics)
+    shape = with_least_resources(state, b, shape_with_gpus(job, target, plan.batch_size[b, j, target]))
+    return _place_by_reclaiming(state, b, j, shape, plan, physics)

@@ -1,0 +1,273 @@
+"""The allocation plan of each cluster, and the two changes that the allocator makes to a job."""
+
+from typing import Any
+
+import numpy as np
+
+from ringyard.allocator.estimates import Estimate
+from ringyard.compiled import (
+    FloatCube,
+    FloatMatrix,
+    Int32Matrix,
+    Int32Vector,
+    IntMatrix,
+    bundle,
+    kernel,
+    linked_kernel,
+)
+from ringyard.performance.model import Physics
+from ringyard.placement import PlacementRule
+from ringyard.sim.allocation import Allocation
+from ringyard.sim.engine.lifecycle import apply_allocation, preempt
+from ringyard.sim.engine.shape import Shape, num_places
+from ringyard.state.arrays import State
+from ringyard.state.records import JobKind, JobStatus
+
+# columns of `AllocationPlan.counts`
+QUEUED, DECISIONS, MOVES, PLACES = range(4)
+_COUNTS = 4
+# columns of `AllocationPlan.moves`: job, number of places, then the fields of `Shape` except its GPUs
+_MOVE_COLUMNS = 8
+
+
+@bundle
+class AllocatorConfig:
+    """The fields of an `Allocator` and of its `StartOnly`, in the form that kernels read."""
+
+    estimate: Estimate
+    gamma: float
+    resize_price: float
+    score_scale: float
+    sharing_power: float
+    migration_price: float
+    same_type_bonus: float
+    running_factor: float
+    preemption_price: float
+    start_only: bool
+    placement: PlacementRule
+    strict: bool
+    min_score: float
+
+
+@bundle
+class AllocationPlan:
+    """What the allocator reads, plans and records: one row per cluster.
+
+    Attributes:
+        score: [clusters, jobs] score of each job. At 0 it weighs by its seconds left alone.
+        type_score: [clusters, jobs, scored GPU types] factor exp(type_score) of the job's speed on the type.
+        type_score_columns: [GPU types of the cluster] column of `type_score`; -1: none. [0] without scores.
+        utility: [clusters, jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as
+            asked) ** `Allocator.size_power`; 0: the job cannot run on so many.
+        batch_size: [clusters, jobs, sizes + 1] global batch there, samples.
+        max_speed: [clusters, jobs] largest of these speed ratios, at least 1.
+        max_utility: [clusters, jobs] largest utility.
+        estimate_memory: [clusters, jobs, numbers] memory of the estimate.
+        seconds_left: [clusters, jobs] estimated seconds left of a live job, isolated, as it asks to run.
+        preemption_margin: [clusters, jobs] seconds left that weigh for a running job, less
+            `Allocator.preemption_price` restarts. It does not migrate to make room unless this is above 0.
+        weight: [clusters, jobs] factor of a live job's utility on GPUs of its own.
+        sharing_weight: [clusters, jobs] factor of a live job's speed on shared GPUs.
+        target_gpus: [clusters, jobs] GPUs that a live job shall hold.
+        priority: [clusters, jobs] key of `queue`, which is a heap at times. The largest comes first.
+        next_step: [clusters, jobs] GPUs, or cores of each worker, after the job's next step.
+        granted_cores: [clusters, jobs] cores of each worker that a running job is granted.
+        granted_utility: [clusters, jobs] speed with these cores / isolated speed as asked, less costs.
+        step_utility: [clusters, jobs] the same after the next step.
+        target_gpu_type: [clusters, jobs] column of `State.slowness` where the job shall run; -1: any.
+        wanted_cores: [clusters, jobs] cores that each worker wants; -1: none are counted; 0: not computed.
+        unassigned_gpus: [clusters, GPU types] scratch: GPUs that no job has as a target yet.
+        queue: [clusters, jobs] rows of jobs, the first counts[QUEUED] valid, scratch behind them.
+        last_change: [clusters, jobs] number of the last decision that changed the job.
+        preemptible_gpus: [clusters, servers] GPUs that only preemptible jobs hold (`is_preemptible`).
+        chosen_gpus: [clusters, servers] scratch: GPUs to take there.
+        visited: [clusters, jobs + 1] scratch: a job is visited if its mark equals the last entry.
+        out: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job).
+        counts: [clusters, 4] jobs in the queue, decisions, and recorded changes and places of this decision.
+        moves: [clusters, changes, 8] recorded changes: job, places (0: preempted), then its shape.
+        move_places: [clusters, places] places of all recorded changes.
+    """
+
+    score: FloatMatrix
+    type_score: FloatCube
+    type_score_columns: Int32Vector
+    utility: FloatCube
+    batch_size: FloatCube
+    max_speed: FloatMatrix
+    max_utility: FloatMatrix
+    estimate_memory: FloatCube
+    seconds_left: FloatMatrix
+    preemption_margin: FloatMatrix
+    weight: FloatMatrix
+    sharing_weight: FloatMatrix
+    target_gpus: Int32Matrix
+    priority: FloatMatrix
+    next_step: Int32Matrix
+    granted_cores: Int32Matrix
+    granted_utility: FloatMatrix
+    step_utility: FloatMatrix
+    target_gpu_type: Int32Matrix
+    wanted_cores: Int32Matrix
+    unassigned_gpus: Int32Matrix
+    queue: Int32Matrix
+    last_change: IntMatrix
+    preemptible_gpus: Int32Matrix
+    chosen_gpus: Int32Matrix
+    visited: IntMatrix
+    out: Int32Matrix
+    counts: IntMatrix
+    moves: FloatCube
+    move_places: Int32Matrix
+
+
+def empty_allocation_plan(
+    state: State, sizes: int, estimate_memory: int = 0, logged: bool = False, type_scores: int = 0
+) -> AllocationPlan:
+    """Return a zeroed plan for the clusters of a state.
+
+    Args:
+        state: arrays of the simulations.
+        sizes: largest number of GPUs that a job may hold.
+        estimate_memory: `Estimate.memory`.
+        logged: record every change of a decision for `logged_moves`.
+        type_scores: number of GPU types for which jobs have a score.
+    """
+    clusters, jobs = state.running.shape
+    gpus, servers = state.gpus.shape[1], state.servers.shape[1]
+    # A decision changes a GPU job a few times at most. A CPU-only job starts once, on one server.
+    most_moves, most_places = (8 * jobs, 8 * state.slots.shape[1] + jobs) if logged else (0, 0)
+    per_job: dict[str, Any] = {}
+    floats = "score max_utility seconds_left preemption_margin weight sharing_weight priority"
+    floats += " granted_utility step_utility"
+    integers = "target_gpus next_step granted_cores wanted_cores queue"
+    for names, kind in ((floats, np.float64), (integers, np.int32)):
+        per_job |= {name: np.zeros((clusters, jobs), kind) for name in names.split()}
+    return AllocationPlan(
+        **per_job,
+        type_score=np.zeros((clusters, jobs, type_scores)),
+        type_score_columns=np.full(state.slowness.shape[1] if type_scores else 0, -1, np.int32),
+        utility=np.zeros((clusters, jobs, sizes + 1)),
+        batch_size=np.zeros((clusters, jobs, sizes + 1)),
+        max_speed=np.ones((clusters, jobs)),
+        estimate_memory=np.zeros((clusters, jobs, estimate_memory)),
+        target_gpu_type=np.full((clusters, jobs), -1, np.int32),
+        unassigned_gpus=np.zeros((clusters, state.slowness.shape[1]), np.int32),
+        last_change=np.zeros((clusters, jobs), np.int64),
+        preemptible_gpus=np.zeros((clusters, servers), np.int32),
+        chosen_gpus=np.zeros((clusters, servers), np.int32),
+        visited=np.zeros((clusters, jobs + 1), np.int64),
+        out=np.zeros((clusters, gpus), np.int32),
+        counts=np.zeros((clusters, _COUNTS), np.int64),
+        moves=np.zeros((clusters, most_moves, _MOVE_COLUMNS)),
+        move_places=np.zeros((clusters, most_places), np.int32),
+    )
+
+
+def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]:
+    """Return the changes of the last decision as allocations that can be carried out in this order.
+
+    Args:
+        plan: of `empty_allocation_plan` with `logged`.
+        state: arrays of the simulations.
+        b: cluster.
+    """
+    found = []
+    begin = 0
+    for row in plan.moves[b, : plan.counts[b, MOVES]]:
+        job, count = int(row[0]), int(row[1])
+        places = tuple(int(one) for one in plan.move_places[b, begin : begin + count])
+        begin += count
+        if count == 0:
+            found.append(Allocation(job))
+            continue
+        cpu_only = state.jobs["kind"][b, job] == JobKind.CPU_ONLY
+        found.append(
+            Allocation(
+                job,
+                () if cpu_only else places,
+                batch_size=None if cpu_only else float(row[2]),
+                cores_per_worker=int(row[3]),
+                parameter_servers=int(row[4]),
+                cores_per_server_task=int(row[5]),
+                server=places[0] if cpu_only else None,
+                memory_bandwidth_cap=float(row[6]),
+                ram_per_worker=int(row[7]),
+            )
+        )
+    return found
+
+
+@kernel
+def is_preemptible(state: State, b: int, j: int, plan: AllocationPlan) -> bool:
+    """Whether running job `j` gives up its GPUs: it has no target in `plan`, or one on another GPU type.
+
+    Jobs that this decision has changed in cluster `b` of `state` are not preemptible.
+    """
+    job = state.jobs[b, j]
+    if (
+        job.status != JobStatus.RUNNING
+        or job.num_gpus == 0
+        or plan.last_change[b, j] == plan.counts[b, DECISIONS]
+    ):
+        return False
+    return plan.target_gpus[b, j] == 0 or is_on_wrong_type(state, b, j, plan)
+
+
+@kernel
+def is_on_wrong_type(state: State, b: int, j: int, plan: AllocationPlan) -> bool:
+    """Whether running job `j` of cluster `b` in `state` is on another GPU type than `plan` has for it."""
+    kind = plan.target_gpu_type[b, j]
+    return kind >= 0 and state.servers[b, state.slots[b, state.jobs[b, j].first_slot].server].gpu_type != kind
+
+
+@kernel
+def _add_preemptible_gpus(state: State, b: int, j: int, plan: AllocationPlan, change: int) -> None:
+    """Add `change` to `preemptible_gpus` of the servers of job `j`, for each GPU that it has for itself."""
+    i = state.jobs[b, j].first_slot
+    while i >= 0:
+        slot = state.slots[b, i]
+        if state.gpus[b, slot.gpu].num_jobs == 1:
+            plan.preemptible_gpus[b, slot.server] += change
+        i = slot.next_slot
+
+
+@linked_kernel
+def preempt_job(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
+    """Preempt running job `j` of cluster `b` of the `state` by `physics`, and record it in `plan`."""
+    if is_preemptible(state, b, j, plan):
+        _add_preemptible_gpus(state, b, j, plan, -1)
+    preempt(state, b, j, physics)
+    plan.last_change[b, j] = plan.counts[b, DECISIONS]
+    n = plan.counts[b, MOVES]
+    if plan.moves.shape[1] > 0:
+        plan.moves[b, n, 0] = j
+        plan.moves[b, n, 1] = 0.0
+        plan.counts[b, MOVES] = n + 1
+
+
+@linked_kernel
+def place_job(
+    state: State, b: int, j: int, shape: Shape, places: Int32Vector, plan: AllocationPlan, physics: Physics
+) -> None:
+    """Start, migrate or resize job `j` of cluster `b` in `state`, by `physics`, and record it in `plan`.
+
+    The caller has checked that `shape` fits on `places`, which are GPU ids or the server of a
+    CPU-only job.
+    """
+    if plan.moves.shape[1] > 0:
+        n = plan.counts[b, MOVES]
+        plan.moves[b, n, 0] = j
+        plan.moves[b, n, 1] = num_places(shape)
+        plan.moves[b, n, 2] = shape.batch_size
+        plan.moves[b, n, 3] = shape.cores_per_worker
+        plan.moves[b, n, 4] = shape.parameter_servers
+        plan.moves[b, n, 5] = shape.cores_per_server_task
+        plan.moves[b, n, 6] = shape.memory_bandwidth_cap
+        plan.moves[b, n, 7] = shape.ram_per_worker
+        begin = plan.counts[b, PLACES]
+        for i in range(num_places(shape)):
+            plan.move_places[b, begin + i] = places[i]
+        plan.counts[b, PLACES] = begin + num_places(shape)
+        plan.counts[b, MOVES] = n + 1
+    apply_allocation(state, b, j, shape, places, physics)
+    plan.last_change[b, j] = plan.counts[b, DECISIONS]
