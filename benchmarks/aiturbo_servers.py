@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 
 from ringyard import Simulator
-from ringyard.bounds import bounds_of
+from ringyard.bounds import simulation_bounds
 from ringyard.mdp.experiments import experiment
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
@@ -110,7 +110,7 @@ def show_runs(setting, num_workloads):
         run(sim, tiresias(consolidate()), np.random.default_rng(seed))
         alone = sim.view().column("isolated_seconds")
         spreads.append(alone.std() / alone.mean())
-        ratios.append(sim.metrics().mean_jct / bounds_of(sim).mean_jct)
+        ratios.append(sim.metrics().mean_jct / simulation_bounds(sim).mean_jct)
     del counted["nothing"]
     print(f"{num_workloads} runs, changes of size:", ", ".join(f"{n} {name}" for name, n in counted.items()))
     print(f"coefficient of variation of run times alone: {min(spreads):.2f} to {max(spreads):.2f}")

@@ -10,7 +10,7 @@ from schedulers import workload
 
 from ringyard import Cluster, Simulator
 from ringyard.fabric import interconnect, network
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.placement import pack
 from ringyard_baselines.classic.preemptive import srtf
@@ -23,7 +23,7 @@ WAYS = ("worst_link", "live_transfers")
 
 def schedule(make, num_gpus, jobs, contention):
     """Seconds of processor time of one schedule, and its mean JCT."""
-    performance = composed(
+    performance = composite(
         network("ethernet_10g"),
         interconnect("nvlink_v100"),
         alpha=ADA_SRSF_ALPHA_10GBE,

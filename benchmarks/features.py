@@ -12,7 +12,7 @@ from ringyard import Cluster, ClusterVectorEnv, EnvConfig, Simulator, ring_conte
 from ringyard.failures import Failures
 from ringyard.mdp.actions.space import Actions, Adjustment
 from ringyard.mdp.observations import queue_cluster_and_resources
-from ringyard.performance import composed, sensitivity_pressure
+from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import least_contended, pack, share
 from ringyard.restart import constant
 from ringyard.workloads import (
@@ -56,7 +56,7 @@ def workload(num_jobs, *extensions):
     return Extended(base, extensions)
 
 
-rings = partial(composed, 1.14e9, 40.27e9, alpha=0.2745, contention="worst_link")
+rings = partial(composite, 1.14e9, 40.27e9, alpha=0.2745, contention="worst_link")
 
 
 def variants(num_jobs):
@@ -88,7 +88,7 @@ def variants(num_jobs):
     )
     return {
         "all off": off,
-        "composed model, nothing counted": replace(off, performance=rings()),
+        "composite model, nothing counted": replace(off, performance=rings()),
         "observation of resources": replace(off, observation=queue_cluster_and_resources()),
         "overlap": replace(off, performance=rings(overlap_exponent=2.0)),
         "GPU types": replace(off, cluster=Cluster.of_groups(two_types), performance=rings()),

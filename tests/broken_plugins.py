@@ -8,10 +8,10 @@ from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.observations.observation import Observation, Observe
 from ringyard.performance import IterationSeconds, PerformanceModel
 from ringyard.placement import FindGpus, PlacementRule
-from ringyard.placement.room import take_free
+from ringyard.placement.availability import take_free_gpus
 from ringyard.state.arrays import State
 from ringyard.state.records import Job
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 
 OUTSIDE, NEGATIVE, TWICE, BUSY, FEW, MANY, HUGE, ENDLESS, PAST, ROOM, RAISES, BELOW, MOODY = range(13)
 
@@ -39,12 +39,12 @@ def misplace(state: State, b: int, j: int, wanted: int, parameters: FloatVector,
         for i in range(len(out) + 100_000):
             out[i] = i
     if mistake == ROOM:
-        return take_free(state, b, j, 1_000_000, wanted, out, 0)
+        return take_free_gpus(state, b, j, 1_000_000, wanted, out, 0)
     if mistake == RAISES:
         raise ValueError("no idea")
     count = 0
     for s in range(state.servers.shape[1]):
-        count = take_free(state, b, j, s, wanted - count, out, count)
+        count = take_free_gpus(state, b, j, s, wanted - count, out, count)
     if mistake == OUTSIDE:
         out[wanted - 1] = state.gpus.shape[1]
     if mistake == NEGATIVE:

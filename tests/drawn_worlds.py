@@ -15,8 +15,8 @@ from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ri
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-from ringyard.performance import PerformanceModel, composed, pair_table, sensitivity_pressure
-from ringyard.profiles import GpuFigures, model_id, profile
+from ringyard.performance import PerformanceModel, composite, pair_table, sensitivity_pressure
+from ringyard.profiles import GpuProfile, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import JobKind, JobStatus
 from worlds import figures
@@ -58,7 +58,7 @@ def draw_gpus(rng, model):
         )
         batches = np.unique(model.batch_size * rng.choice([0.25, 0.5, 1.0, 1.7, 4.0], rng.integers(1, 4)))
         drawn = rng.choice([0.0, 0.25, 1.0, rng.uniform(0, 3), rng.uniform(0, 3)], (len(batches), 2))
-        found[kind] = GpuFigures(
+        found[kind] = GpuProfile(
             model.fixed_seconds * fixed,
             model.sample_seconds * sample,
             "drawn",
@@ -102,7 +102,7 @@ def draw_performance(rng, plain):
         return one_of(rng, ideal(), ring_contention(1e9, 4e10, 1e11, float(one_of(rng, 0, 0.3)), 1.0, 0.0))
     beside = one_of(rng, 0.5, 0.75, 0.9)
     pairs = pair_table({one: dict.fromkeys(MODELS + SERVED, beside) for one in MODELS + SERVED})
-    return composed(
+    return composite(
         one_of(rng, 1.0e9, Fabric({2: 0.5e9, 3: 1.5e9}, 1e-3), Fabric({2: 2e9, 4: 1e9, 7: 0.7e9})),
         one_of(rng, 40e9, Fabric({2: 40e9, 4: 80e9}, 2e-3)),
         alpha=float(one_of(rng, 0.0, 0.27)),

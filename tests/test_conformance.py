@@ -14,7 +14,7 @@ from hydra.utils import instantiate
 from conftest import CONF, WITH, composed, leaf, names, seeds
 from drawn_worlds import draw_world
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
-from ringyard.bounds import bounds_of
+from ringyard.bounds import simulation_bounds
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.experiments import build_env_config, experiment
@@ -108,7 +108,7 @@ def test_scheduler_finishes_every_job_and_respects_bounds(name):
     assert sim.done
     metrics = sim.metrics()
     assert (0 < metrics.blocking_rate < 1) == isinstance(scheduler, PartitioningHeuristic)
-    bounds = bounds_of(sim)
+    bounds = simulation_bounds(sim)
     assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-12)
     assert metrics.makespan >= bounds.makespan * (1 - 1e-12)
     assert 0 < metrics.utilisation <= 1
@@ -213,7 +213,7 @@ def test_schedulers_serve_random_worlds(name, worlds):
             used = reduce(or_, (used_capabilities(sim, allocation) for allocation in allocations), used)
             assert sim.now < 1e5, "a job starves"
         used |= Capabilities.PREEMPT if sim.metrics().preemptions else Capabilities.START
-        metrics, bounds = sim.metrics(), bounds_of(sim)
+        metrics, bounds = sim.metrics(), simulation_bounds(sim)
         assert metrics.mean_jct >= bounds.mean_jct * (1 - 1e-9)
         assert metrics.makespan >= bounds.makespan * (1 - 1e-9)
     assert used & ~scheduler.capabilities == Capabilities.START

@@ -15,7 +15,7 @@ import broken_plugins
 from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, WITH, leaf, names
 from ringyard import Allocation, Cluster, EnvConfig, JobTable, Simulator, ideal
-from ringyard.bounds import bounds_of
+from ringyard.bounds import simulation_bounds
 from ringyard.compiled import FloatVector, fills
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
@@ -33,7 +33,7 @@ from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import run
 from worlds import everything
 
@@ -189,7 +189,7 @@ def test_models_are_asked_by_profiling_and_bounds_too():
         isolated_iteration_seconds(sim.view(), np.array([0, 2]), num_servers=np.array([1, 2]))
     elastic = replace(five_jobs(), max_gpus=np.full(5, 8))
     with pytest.raises(PluginError, match="mistime gave job 0"):
-        bounds_of(Simulator(EIGHT, elastic, mistiming(float("nan"), 2)))
+        simulation_bounds(Simulator(EIGHT, elastic, mistiming(float("nan"), 2)))
 
 
 def test_a_model_that_reads_past_its_parameters_is_named():

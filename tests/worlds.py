@@ -10,10 +10,10 @@ from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, 
 from ringyard.compiled import FloatVector, Int32Vector, fills
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
-from ringyard.performance import composed, sensitivity_pressure
+from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import FindGpus, PlacementRule
-from ringyard.profiles import figures as figures_of_profiles
 from ringyard.profiles import model_id, profile
+from ringyard.profiles import profile_values as figures_of_profiles
 from ringyard.sim.metrics import job_times
 from ringyard.sim.view import unrestricted
 from ringyard.state.arrays import State
@@ -98,7 +98,7 @@ def random_decision(view, rng, stop_probability=0.2):
 
 @contextmanager
 def figures(gpus):
-    """Profiles as they would be with other figures by GPU type: {model: {GPU type: GpuFigures}}."""
+    """Profiles as they would be with other figures by GPU type: {model: {GPU type: GpuProfile}}."""
     kept = {name: profile(name).gpus for name in gpus}
     try:
         for name, by_type in gpus.items():
@@ -133,7 +133,7 @@ def everything(rng, count=12):
         uplink_oversubscription=float(rng.uniform(1.0, 5.0)),
         jobs_per_gpu=int(rng.integers(1, 4)),
     )
-    performance = composed(
+    performance = composite(
         Fabric({2: 1.0e9, 3: 1.6e9}, 2e-4),
         Fabric({2: 40e9, 4: 70e9}, 5e-5),
         alpha=float(rng.choice([0.0, 0.27])),

@@ -161,7 +161,7 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--out", default="validation", help="folder for the page and its images (%(default)s)"
     )
-    parser.add_argument("--performance", default="composed", help="of conf/performance (%(default)s)")
+    parser.add_argument("--performance", default="composite", help="of conf/performance (%(default)s)")
     parser.add_argument("--network", help="between servers, of conf/network; default: as each set says")
     parser.add_argument("--interconnect", help="inside servers, of conf/interconnect; likewise")
     given = parser.parse_args(words)

@@ -188,7 +188,7 @@ def _traces(given: Namespace) -> None:
     from rich.table import Table
 
     from ringyard.errors import ConfigurationError
-    from ringyard.workloads.sources import SOURCES, check_trace
+    from ringyard.workloads.sources import SOURCES, describe_trace
 
     def show(title: str, rows: Mapping[str, str]) -> None:
         table = Table(title=title, show_header=False, title_justify="left")
@@ -204,7 +204,7 @@ def _traces(given: Namespace) -> None:
         return
     if given.file is None:
         raise ConfigurationError(f"{given.name} wants a FILE behind it: ringyard traces NAME FILE")
-    show(f"{given.name}: {given.file}", check_trace(given.name, given.file))
+    show(f"{given.name}: {given.file}", describe_trace(given.name, given.file))
 
 
 #: {command: (what runs it, what it does, {word: as `add_argument` takes it})}
@@ -254,7 +254,7 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
         {
             "place": dict(metavar="CSV", help="a tidy CSV, or a folder of them (docs/calibration.md)"),
             "--out": dict(default="validation", help="folder for the page and its images (%(default)s)"),
-            "--performance": dict(default="composed", help="model of conf/performance (%(default)s)"),
+            "--performance": dict(default="composite", help="model of conf/performance (%(default)s)"),
             "--network": dict(help="between servers, of conf/network; default: as each set says"),
             "--interconnect": dict(help="inside servers, of conf/interconnect; likewise"),
         },

@@ -492,9 +492,9 @@ def test_rollouts_take_what_is_estimated(monkeypatch):
     learner = StableBaselines(partial(MaskablePPO, "MlpPolicy", n_steps=500), True, 8)
     learner.setup({"one": setting(flat=True)}, 0)
     kept = sum(one.nbytes for one in vars(learner._running.rollout_buffer).values() if hasattr(one, "nbytes"))
-    monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 2.05 * kept)
+    monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 2.05 * kept)
     learner._require_memory(setting(flat=True))
-    monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 1.95 * kept)
+    monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.95 * kept)
     with pytest.raises(ConfigurationError, match="n_steps"):
         learner._require_memory(setting(flat=True))
 

@@ -92,7 +92,7 @@ def test_predictions_are_the_profiles_figures(tmp_path):
     commas = header.count(",")
     rows = tidy_rows(tmp_path, header, *(line + "," * (commas - line.count(",")) for line in lines))
     settings = ("network=1e9", "interconnect=1e10", "overlap_exponent=2", "contention=worst_link", "alpha=0")
-    overrides = ["performance=composed", *(f"performance.{setting}" for setting in settings)]
+    overrides = ["performance=composite", *(f"performance.{setting}" for setting in settings)]
     predicted, reasons = predict(rows, overrides)
     model, beside = profile("resnet50_imagenet"), profile("lstm_wikitext2")
     v100, t4 = model.gpus["v100"], model.gpus["t4"]

@@ -104,7 +104,7 @@ def test_loading_says_what_differs(tmp_path):
 
 
 def test_evaluations_have_the_numbers_of_comparisons():
-    frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
+    frame = ringyard_agents.evaluate("sjf@consolidate", experiment="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_initialized():
         tasks = plan_comparisons(ComparisonRequest.read(config))[""].tasks
@@ -135,10 +135,10 @@ def test_a_scheduler_says_what_it_knows():
 
 def test_agents_are_measured_like_schedulers():
     agent = ringyard_agents.load("zoo:sharing")
-    frame = ringyard_agents.evaluate(agent, preset="sharing", seeds=1)
+    frame = ringyard_agents.evaluate(agent, experiment="sharing", seeds=1)
     assert (
         frame["mean_jct"][0]
-        == ringyard_agents.evaluate("zoo:sharing", preset="sharing", seeds=1)["mean_jct"][0]
+        == ringyard_agents.evaluate("zoo:sharing", experiment="sharing", seeds=1)["mean_jct"][0]
     )
 
 
@@ -147,7 +147,7 @@ def test_agents_are_measured_like_schedulers():
     [
         ({"scheduler": InOrder}, "expected a name such as"),
         ({"scheduler": "fifoo"}, "fifoo"),
-        ({"scheduler": "fifo_backfill", "preset": "sharin"}, "unknown experiment 'sharin'"),
+        ({"scheduler": "fifo_backfill", "experiment": "sharin"}, "unknown experiment 'sharin'"),
         ({"scheduler": "fifo_backfill", "seeds": 0}, "seeds"),
         ({"scheduler": "fifo_backfill", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
         ({"scheduler": "fifo_backfill", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),

@@ -25,7 +25,7 @@ from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
 from ringyard.state.random_numbers import derive_seed
-from ringyard_agents.learning.agent import AgentScheduler, _priced, capabilities_of, load_agent
+from ringyard_agents.learning.agent import AgentScheduler, _priced, agent_capabilities, load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import world_of
@@ -193,12 +193,12 @@ def test_who_chooses_among_actions_cannot_score(name):
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():
     unknowing = Scores(allocator=Allocator(estimate=attained()))
-    assert capabilities_of(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
+    assert agent_capabilities(unknowing) == Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     agent = AgentScheduler(Weighing(), live_jobs(), unknowing)
     assert agent.observability == live_jobs().observability | unknowing.observability
     assert not unknowing.observability & (Observability.PREDICTIONS | Observability.DURATIONS)
     starting = Scores(allocator=Allocator(estimate=attained(), start_only=StartOnly()))
-    assert capabilities_of(starting) == Capabilities.START
+    assert agent_capabilities(starting) == Capabilities.START
     assert starting.observability == Observability.ATTAINED_SERVICE | Observability.SIZES
 
 

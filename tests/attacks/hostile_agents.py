@@ -179,7 +179,7 @@ def hostile_tuned(mark: Path) -> Iterator[Hostile]:
 
 
 def use_tuned(file: Path) -> None:
-    """Build the schedulers of a file of tuned options, as `ringyard compare best=FILE` does."""
+    """Build the schedulers of a file of tuned options, as `ringyard compare tuning=FILE` does."""
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         for best in read_tuned(str(file)).values():
             build_scheduler(best.entry)

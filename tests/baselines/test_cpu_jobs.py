@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.placement_plan import PlacementPlan
@@ -19,7 +19,7 @@ from worlds import arrived, simulated, times_of
 
 def cpu_world(cores, jobs):
     cluster = Cluster.homogeneous(1, 1, "v100", cores, 100e9)
-    return cluster, jobs, composed(1e9, 40e9)
+    return cluster, jobs, composite(1e9, 40e9)
 
 
 def hungry(duration, cores):
@@ -118,7 +118,7 @@ def test_synergy_gives_and_takes_cores():
 def test_synergy_stops_nobody_for_a_job_that_finds_no_room():
     """Two free GPUs on two servers are none for a job that wants both on one."""
     jobs = JobTable.from_columns(np.zeros(4), [1, 1, 2, 1], [10.0, 20.0, 30.0, 100.0])
-    sim = arrived(Cluster.homogeneous(2, 2, cores_per_server=8), jobs, composed(1e9, 40e9))
+    sim = arrived(Cluster.homogeneous(2, 2, cores_per_server=8), jobs, composite(1e9, 40e9))
     sim.apply([Allocation(0, (0,)), Allocation(3, (1,)), Allocation(1, (2,))])
     decided = []
     for rule in (consolidate(), pack()):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import BatchRule, fewest_gpus, isolated_iteration_seconds, speed_table
@@ -56,7 +56,7 @@ def test_memory_bounds_the_fewest_gpus():
         fixed_memory_bytes=np.zeros(4),
         sample_memory_bytes=np.array([2e9, 2e9, 2e9, 4e9]),
     )
-    sim = arrived(cluster, jobs, composed(1e9, 40e9))
+    sim = arrived(cluster, jobs, composite(1e9, 40e9))
     view = sim.view()
     assert fewest_gpus(view, np.arange(4)).tolist() == [4, 4, 4, 8]
     assert np.flatnonzero(speed_table(view, BatchRule.ASKED).speed[0]).tolist() == [4, 5, 6, 7, 8]
@@ -70,7 +70,7 @@ def test_what_has_no_room_in_its_shape_starts_as_asked():
     cluster = Cluster.homogeneous(1, 2, "v100", 4, 100e9)
     jobs = JobTable.from_columns([0, 0], [1, 1], [10.0, 10.0])
     jobs = replace(jobs.with_models(np.full(2, model_id("alexnet_imagenet"))), cores_per_worker=np.full(2, 2))
-    view = arrived(cluster, jobs, composed(1e9, 40e9)).view()
+    view = arrived(cluster, jobs, composite(1e9, 40e9)).view()
     greedy = [Target(job, 1, Allocation(job, cores_per_worker=3)) for job in range(2)]
     assert [found.cores_per_worker for found in apply_sizes(view, greedy, pack())] == [3]
     modest = [Target(0, 1, Allocation(0, cores_per_worker=2)), greedy[1]]
@@ -177,7 +177,7 @@ def served(count):
 
 
 def test_a_running_job_that_finds_no_room_for_more_servers_grows_with_those_it_asked_for():
-    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=32), served(1), composed(1e9, 40e9))
+    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=32), served(1), composite(1e9, 40e9))
     sim.apply([Allocation(0, (0,), parameter_servers=2)])
     six = Target(0, 2, Allocation(0, cores_per_worker=5, parameter_servers=6))  # 40 cores
     sim.apply(apply_sizes(sim.view(), [six], pack()))
@@ -198,7 +198,7 @@ def test_loss_curves_tell_ends_when_they_are_sure():
 
 
 def test_aiturbo_predicts_from_loss_curves_what_the_workload_does_not():
-    world = Cluster.homogeneous(1, 4, cores_per_server=40), served(2), composed(1e9, 40e9)
+    world = Cluster.homogeneous(1, 4, cores_per_server=40), served(2), composite(1e9, 40e9)
     resized = {}
     for predictor in ("workload", "loss_curve"):
         scheduler = AITurbo(pack(), round_seconds=100.0, predictor=predictor)

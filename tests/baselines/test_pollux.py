@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ringyard_baselines.papers.pollux import _size_values
-from ringyard_baselines.tools.size_evolution import Choices, evolve
+from ringyard_baselines.tools.size_evolution import SizeOptions, evolve_sizes
 
 
 class Draws:
@@ -75,7 +75,7 @@ def choices_of(rng, count, most, power):
     sizes = np.where(possible, np.arange(most + 1), 0)
     allowed = np.maximum.accumulate(sizes, axis=1).astype(np.int32)
     worth = np.sqrt(sizes) if power == 1.0 else np.maximum(np.sqrt(sizes), 1e-2) ** power
-    return Choices(worth, allowed, most, int(allowed[:, most].sum() * 0.3), power)
+    return SizeOptions(worth, allowed, most, int(allowed[:, most].sum() * 0.3), power)
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 63, 64, 65, 200])
@@ -87,7 +87,7 @@ def test_the_search_is_the_plain_one_draw_by_draw(count, power):
     parents[1:] = np.where(rng.random(parents[1:].shape) < 0.1, parents[1:], parents[0])  # mostly alike
     state, draws = rng.integers(1, 2**63, 1).astype(np.uint64), Draws(0)
     draws.state = int(state[0])
-    best, people = evolve(parents, choices, 12, state)
+    best, people = evolve_sizes(parents, choices, 12, state)
     expected, plain = plainly_evolved(parents, choices, 12, draws)
     assert (best, people.tolist(), int(state[0])) == (expected, plain, draws.state)
 

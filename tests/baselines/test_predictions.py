@@ -15,7 +15,7 @@ from ringyard.state.progress import predicted_iterations
 from ringyard.state.records import Job
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import Observability, run
 
 WATCHED = 2000.0  # seconds; no job ends before

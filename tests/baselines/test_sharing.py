@@ -8,7 +8,7 @@ import pytest
 from conftest import leaf
 from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError
-from ringyard.performance import composed, sensitivity_pressure
+from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import consolidate, pack, share
 from ringyard.profiles import model_id
 from ringyard.sim.allocation import Allocation
@@ -25,7 +25,7 @@ def test_gandiva_packs_while_it_pays():
     models = [model_id("resnet50_imagenet"), model_id("a3c_pong")]
     jobs = JobTable.from_columns([0, 0], [1, 1], [1000.0, 1000.0]).with_models(np.array(models))
     cluster = Cluster.homogeneous(1, 1, gpu_type="v100", jobs_per_gpu=2)
-    performance = composed(1e9, 40e9, interference=sensitivity_pressure())
+    performance = composite(1e9, 40e9, interference=sensitivity_pressure())
     together = simulated(Gandiva(pack(), 50.0), cluster, jobs, performance)
     in_turn = simulated(Gandiva(pack(), 50.0, packing_threshold=2.0), cluster, jobs, performance)
     assert together.metrics().makespan < in_turn.metrics().makespan == pytest.approx(2000.0, rel=0.02)
@@ -36,7 +36,7 @@ def neighbours(*names, gpus=1, durations=None):
     jobs = JobTable.from_columns(np.zeros(count), [gpus] * count, durations or [1000.0] * count)
     jobs = jobs.with_models(np.array([model_id(name) for name in names]))
     cluster = Cluster.homogeneous(1, gpus, gpu_type="v100", jobs_per_gpu=2)
-    return cluster, jobs, composed(1e9, 40e9, interference=sensitivity_pressure())
+    return cluster, jobs, composite(1e9, 40e9, interference=sensitivity_pressure())
 
 
 def excesses(cluster, jobs, performance, one=0, other=1):

@@ -24,8 +24,8 @@ from ringyard_baselines.tools.tenants import (
     FEATURE_NAMES,
     FEATURES,
     bins_of,
-    described_now,
-    unnamed,
+    latest_features,
+    missing_features,
 )
 
 
@@ -108,8 +108,8 @@ def test_features_are_what_slow_python_counts_and_jobs_are_judged_when_something
         ended += [facts[j] for j in sorted(new, key=lambda j: records["end_seconds"][j])]
         over |= set(new)
         live = {j: facts[j] for j in range(80) if records["status"][j] in (1, 2)}
-        scheduler.turn(sim)
-        seen = described_now(scheduler.notes)
+        scheduler.step(sim)
+        seen = latest_features(scheduler.estimate_memory)
         tenants = {jobs.vc[j] for j in new}, {jobs.user[j] for j in new}
         news = {j for j in live if jobs.vc[j] in tenants[0] and jobs.user[j] in tenants[1]}
         assert set(seen.rows.tolist()) == news | (live.keys() - judged)
@@ -139,16 +139,18 @@ def test_seconds_left_are_the_inverse_of_the_gittins_index(rng):
     network = drawn_network(3)
     sim, scheduler = watched(drawn_jobs(rng), network)
     while sim.now < 800.0:
-        scheduler.turn(sim)
+        scheduler.step(sim)
     for row, features in zip(
-        *(getattr(described_now(scheduler.notes), n) for n in ("rows", "features")), strict=True
+        *(getattr(latest_features(scheduler.estimate_memory), n) for n in ("rows", "features")), strict=True
     ):
         for a in (0, 5, 11, 23):
-            assert _left(scheduler.notes, row, EDGES[a]) == pytest.approx(slow_left(features, network, a))
+            assert _left(scheduler.estimate_memory, row, EDGES[a]) == pytest.approx(
+                slow_left(features, network, a)
+            )
     middle = _left(
-        scheduler.notes, 0, 60.0 * np.expm1((np.log1p(EDGES[5] / 60) + np.log1p(EDGES[6] / 60)) / 2)
+        scheduler.estimate_memory, 0, 60.0 * np.expm1((np.log1p(EDGES[5] / 60) + np.log1p(EDGES[6] / 60)) / 2)
     )
-    ends = [_left(scheduler.notes, 0, EDGES[k]) for k in (5, 6)]
+    ends = [_left(scheduler.estimate_memory, 0, EDGES[k]) for k in (5, 6)]
     assert middle == pytest.approx(np.mean(ends))
 
 
@@ -162,9 +164,9 @@ def test_a_known_end_leaves_the_time_until_then():
     rates[14] = 3.0
     sim, scheduler = watched(JobTable.from_columns([0.0], [1], [50.0]), constant_rates(rates))
     for _ in range(2):  # it arrives, it is judged
-        scheduler.turn(sim)
+        scheduler.step(sim)
     for a in (0, 4, 12):
-        assert EDGES[14] - EDGES[a] < _left(scheduler.notes, 0, EDGES[a]) < EDGES[15] - EDGES[a]
+        assert EDGES[14] - EDGES[a] < _left(scheduler.estimate_memory, 0, EDGES[a]) < EDGES[15] - EDGES[a]
 
 
 def test_nothing_of_the_future_is_known(rng):
@@ -172,7 +174,7 @@ def test_nothing_of_the_future_is_known(rng):
     jobs = drawn_jobs(rng)
     first, scheduler = watched(jobs, drawn_network(1))
     while first.now < 1500.0:
-        scheduler.turn(first)
+        scheduler.step(first)
     until = first.now
     over = first.state.jobs["end_seconds"][0, :-1] <= until
     come = jobs.submit_seconds <= until
@@ -182,12 +184,14 @@ def test_nothing_of_the_future_is_known(rng):
     changed = replace(jobs, duration_seconds=jobs.duration_seconds * longer, user=names)
     second, again = watched(changed, drawn_network(1))
     while second.now < until:
-        again.turn(second)
+        again.step(second)
     assert second.now == until
     times = ("first_start_seconds", "run_seconds", "num_preemptions")
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
-    assert np.array_equal(described_now(scheduler.notes).features, described_now(again.notes).features)
+    assert np.array_equal(
+        latest_features(scheduler.estimate_memory).features, latest_features(again.estimate_memory).features
+    )
     knows = SurvivalEstimate(drawn_network(1)).observability
     assert knows == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
     check_reads(survival._by_hazard, knows, "the estimate")
@@ -218,7 +222,7 @@ def test_the_past_counts_as_if_it_had_just_ended(rng):
 
 def test_tenants_that_nobody_names_are_not_learnt_of():
     jobs = JobTable.from_columns([0.0], [1], [1.0], vc=["x"])
-    left_out = [name for name, out in zip(FEATURE_NAMES, unnamed(jobs), strict=True) if out]
+    left_out = [name for name, out in zip(FEATURE_NAMES, missing_features(jobs), strict=True) if out]
     assert left_out == [name for name in FEATURE_NAMES if "user" in name]
 
 
@@ -239,6 +243,6 @@ def test_the_memory_is_one_row_a_job_and_kernels_stay_inside(rng):
     guarded = np.full((3, *memory.shape), 7.0)
     guarded[1] = memory
     sim, scheduler = watched(one, drawn_network(0))
-    scheduler._ranking = replace(scheduler._ranking, notes=guarded[1])
-    scheduler.compiled(sim)
+    scheduler._priority = replace(scheduler._priority, estimate_memory=guarded[1])
+    scheduler.run_compiled(sim)
     assert (guarded[[0, 2]] == 7.0).all()

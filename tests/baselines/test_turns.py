@@ -7,7 +7,7 @@ import pytest
 
 from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard_baselines.papers.aiturbo import AITurbo
@@ -71,4 +71,4 @@ def test_gavel_serves_gangs_larger_than_any_type():
     )
     jobs = JobTable.from_columns([0, 0, 0], [3, 1, 1], [500.0, 3000.0, 3000.0])
     jobs = jobs.with_models(np.full(3, model_id("resnet50_imagenet")))
-    assert simulated(Gavel(pack(), 100.0), cluster, jobs, composed(1e9, 40e9)).done
+    assert simulated(Gavel(pack(), 100.0), cluster, jobs, composite(1e9, 40e9)).done

@@ -22,7 +22,7 @@ from ringyard.compiled import FloatMatrix, FloatVector, fills
 from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
 from ringyard.observability import Observability
-from ringyard.performance import composed, ideal, pair_table
+from ringyard.performance import composite, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.sim.engine.shape import current_shape
@@ -202,7 +202,7 @@ def busy_server(rng, cores_seconds):
     )
     cost = constant(30.0, cores_seconds=cores_seconds)
     cluster = Cluster.homogeneous(1, 4, cores_per_server=12)
-    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=cost, round_seconds=5.0)
+    sim = arrived(cluster, jobs, composite(1e9, 1e9), restart=cost, round_seconds=5.0)
     cores = rng.multinomial(6, [1 / 3] * 3) + 1
     sim.apply([Allocation(j, (j,), cores_per_worker=int(cores[j])) for j in range(3)])
     sim.advance()
@@ -259,7 +259,7 @@ def test_cores_that_are_dear_change_less_often():
     for seconds in (0.0, 10.0):
         cluster = Cluster.homogeneous(1, 4, cores_per_server=12)
         cost = constant(30.0, cores_seconds=seconds)
-        sim = Simulator(cluster, jobs, composed(1e9, 1e9), cost, round_seconds=5.0)
+        sim = Simulator(cluster, jobs, composite(1e9, 1e9), cost, round_seconds=5.0)
         scheduler = ready(sim, allocator())
         while not sim.done:
             decide(sim, scheduler)
@@ -275,7 +275,7 @@ def shared(gpus, holders, seconds, restart):
     pairs[names[0]][names[1]] = 0.25
     jobs = jobs_of([1, 1, 1], seconds).with_models(np.array([model_id(name) for name in names]))
     cluster = Cluster.homogeneous(1, gpus, gpu_type="v100", jobs_per_gpu=2)
-    performance = composed(1e9, 40e9, interference=pair_table(pairs))
+    performance = composite(1e9, 40e9, interference=pair_table(pairs))
     sim = Simulator(cluster, jobs, performance, constant(restart))
     scheduler = ready(sim, allocator())
     sim.apply([Allocation(job, (gpu,)) for job, gpu in holders.items()])

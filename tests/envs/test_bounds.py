@@ -10,11 +10,11 @@ import pytest
 
 from drawn_worlds import draw_allocation, draw_world, drawn_profiles, fresh_seed, simulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.bounds import bounds_of, fastest_alone
+from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import PlacementError, SchedulerError
-from ringyard.performance import composed, pair_table
+from ringyard.performance import composite, pair_table
 from ringyard.placement import consolidate
-from ringyard.profiles import GpuFigures, profile
+from ringyard.profiles import GpuProfile, profile
 from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.scheduler import run
@@ -28,61 +28,63 @@ def at_once(gpus, durations):
 
 
 def bound(cluster, jobs, performance=None):
-    return bounds_of(Simulator(cluster, jobs, performance or ideal())).mean_jct
+    return simulation_bounds(Simulator(cluster, jobs, performance or ideal())).mean_jct
 
 
 def test_equal_jobs_at_once_are_bound_by_what_the_best_schedule_takes():
     """8 GPUs, 80 jobs of 100 s: waves of 8 that end at 100, 200 ... 1,000 s."""
-    found = bounds_of(Simulator(Cluster.homogeneous(2, 4), at_once([1] * 80, [100.0] * 80), ideal()))
+    found = simulation_bounds(Simulator(Cluster.homogeneous(2, 4), at_once([1] * 80, [100.0] * 80), ideal()))
     assert found.isolated_mean_jct == 100.0
     assert found.pooled_mean_jct == pytest.approx(506.25)
-    assert 515.0 < found.priced_mean_jct <= 550.0
+    assert 515.0 < found.dual_mean_jct <= 550.0
 
 
 def test_cores_bound_like_gpus():
     """80 jobs that take 50 s on the 8 cores of a server, four at a time: they end at 50, 100 ... 1,000 s."""
     cluster = Cluster.homogeneous(4, 1, cores_per_server=8)
     jobs = JobTable.cpu_only(np.zeros(80), [4] * 80, [100.0] * 80, np.zeros(80))
-    found = bounds_of(Simulator(cluster, jobs, composed(INF, INF)))
+    found = simulation_bounds(Simulator(cluster, jobs, composite(INF, INF)))
     assert found.isolated_mean_jct == 50.0
-    assert 495.0 < found.priced_mean_jct <= 525.0
+    assert 495.0 < found.dual_mean_jct <= 525.0
 
 
 def test_who_asks_for_cores_gets_some_and_what_they_take_is_counted():
     own = profile("resnet50_imagenet")
     cluster = Cluster.homogeneous(4, 8, cores_per_server=8)
     jobs = replace(specs(*[(1, "resnet50_imagenet")] * 64), cores_per_worker=np.full(64, 1))
-    sim = Simulator(cluster, jobs, composed(INF, INF))
+    sim = Simulator(cluster, jobs, composite(INF, INF))
     sim.advance()
     with pytest.raises(
         PlacementError, match="job 0 is given 0 cores where it asks for 1; expected 1 or more"
     ):
         sim.apply([Allocation(0, (0,), cores_per_worker=0)])
     seconds = own.compute_seconds * 100.0 / sim.state.jobs["isolated_iteration_seconds"][0, 0]
-    assert fastest_alone(sim)[0] == pytest.approx(seconds)  # were all cores its own
+    assert isolated_bounds(sim)[0] == pytest.approx(seconds)  # were all cores its own
     # 32 cores, 64 jobs: one core each for 32 of them, then for the others
-    assert 145.0 < bounds_of(sim).priced_mean_jct <= 150.0
+    assert 145.0 < simulation_bounds(sim).dual_mean_jct <= 150.0
 
 
 def test_fast_gpus_are_few():
     """2 V100 that are 4 times as fast as 6 T4: alone jobs are on a V100; together all are as good as 3.5."""
     model = "resnet18_cifar10"
-    slow = {"v100": GpuFigures(0.0, 0.01, "drawn", {}), "t4": GpuFigures(0.0, 0.04, "drawn", {})}
+    slow = {"v100": GpuProfile(0.0, 0.01, "drawn", {}), "t4": GpuProfile(0.0, 0.04, "drawn", {})}
     with figures({model: slow}):
         cluster = Cluster((1, 1, 6), gpu_types=("v100", "v100", "t4"))
-        found = bounds_of(Simulator(cluster, specs(*[(1, model)] * 70), composed(INF, INF)))
+        found = simulation_bounds(Simulator(cluster, specs(*[(1, model)] * 70), composite(INF, INF)))
     assert found.isolated_mean_jct == 100.0
-    assert 1000.0 < found.priced_mean_jct < 1150.0  # 70 x 100 s of a V100 by 3.5 of them, ends spread evenly
+    assert 1000.0 < found.dual_mean_jct < 1150.0  # 70 x 100 s of a V100 by 3.5 of them, ends spread evenly
 
 
 def test_sharing_is_worth_what_the_mildest_neighbour_leaves():
     beside = 0.75
     pairs = pair_table({"vgg16": {"vgg16": beside}})
     cluster = Cluster.homogeneous(1, 4, jobs_per_gpu=2)
-    found = bounds_of(Simulator(cluster, specs(*[(1, "vgg16")] * 80), composed(INF, INF, interference=pairs)))
+    found = simulation_bounds(
+        Simulator(cluster, specs(*[(1, "vgg16")] * 80), composite(INF, INF, interference=pairs))
+    )
     assert found.pooled_mean_jct == pytest.approx(100.0 * 81 / 2 / 4 / (2 * beside))
     # 8 at a time, each for 133.3 s: 10 waves
-    assert 680.0 < found.priced_mean_jct <= 733.4
+    assert 680.0 < found.dual_mean_jct <= 733.4
 
 
 def test_a_faster_shape_is_not_an_efficient_one():
@@ -94,7 +96,7 @@ def test_a_faster_shape_is_not_an_efficient_one():
         100.0 * 65 / 2 / 8, rel=0.03
     )  # one after the other on 8 GPUs, 4 each at most
     costly = replace(jobs, gradient_bytes=np.full(64, 1e9), compute_seconds=np.full(64, 1.0))
-    assert bound(Cluster.homogeneous(2, 4), costly, composed(1e9, 1e9)) > 1.04 * linear
+    assert bound(Cluster.homogeneous(2, 4), costly, composite(1e9, 1e9)) > 1.04 * linear
 
 
 @cache
@@ -161,7 +163,7 @@ def broken(seed):
     below = []
     with drawn_profiles(seed):
         world = draw_world(seed)
-        bounds = bounds_of(simulator(world))
+        bounds = simulation_bounds(simulator(world))
         ended = 0
         for attempt in range(3):
             sim = simulator(world)

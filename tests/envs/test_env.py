@@ -359,13 +359,13 @@ def test_an_environment_imports_no_library_that_it_does_not_use():
 
 def test_workloads_of_the_resets_to_come_are_made_together_and_the_draws_stay_the_same(monkeypatch):
     made = []
-    sample_together = Synthetic.sample_together
+    sample_batch = Synthetic.sample_batch
 
     def counted(self, cluster, generators):
         made.append(len(generators))
-        return sample_together(self, cluster, generators)
+        return sample_batch(self, cluster, generators)
 
-    monkeypatch.setattr(Synthetic, "sample_together", counted)
+    monkeypatch.setattr(Synthetic, "sample_batch", counted)
     env = ClusterEnv(EnvConfig(num_workloads=1 << 20))
     played = [env.reset(seed=7)[1]["workload"], *(env.reset()[1]["workload"] for _ in range(20))]
     generator = np.random.default_rng(7)

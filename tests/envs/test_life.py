@@ -8,7 +8,7 @@ import pytest
 from ringyard import Allocation, Cluster, JobTable, ideal
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.profiles import profile
 from ringyard.state.records import JobOutcome
 from worlds import arrived, specs
@@ -115,7 +115,7 @@ def test_up_and_down_times_have_their_means():
 
 def test_stragglers_slow_gangs_alone():
     jobs = JobTable.from_columns([0.0] * 200, [4] * 100 + [1] * 100, [100.0] * 200)
-    performance = composed(INF, INF, straggler_cv=0.1)
+    performance = composite(INF, INF, straggler_cv=0.1)
     sim = arrived(Cluster.homogeneous(100, 5), jobs, performance, seed=2)
     sim.apply([Allocation(j, tuple(range(5 * j, 5 * j + 4))) for j in range(100)])
     sim.apply([Allocation(100 + j, (5 * j + 4,)) for j in range(100)])
@@ -131,7 +131,7 @@ def test_stragglers_slow_gangs_alone():
 
 def test_learning_curves_rise_to_the_published_metric():
     jobs = specs((1, "resnet50_imagenet"))
-    sim = arrived(Cluster.homogeneous(1, 1), jobs, composed(INF, INF), round_seconds=1.0)
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, composite(INF, INF), round_seconds=1.0)
     sim.apply([Allocation(0, (0,))])
     metric, loss = [], []
     while not sim.done:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
-from ringyard.bounds import bounds_of
+from ringyard.bounds import simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.performance import composed, pair_table
+from ringyard.performance import composite, pair_table
 from ringyard.placement import pack, share
 from ringyard.profiles import profile
 from ringyard.restart import constant
@@ -64,7 +64,7 @@ def test_rings_that_share_links_and_span_servers():
 
 def test_an_oversubscribed_uplink_is_spread_not_contention():
     cluster = Cluster((1, 1), rack_of_server=(0, 1), uplink_oversubscription=4.0)
-    physics = composed(1e9, 1e10, contention="max_min")
+    physics = composite(1e9, 1e10, contention="max_min")
     sim = lossy(cluster, (10, 10), physics, gpus=2, gradient_bytes=1e9)
     sim.apply([Allocation(0, (0, 1))])  # a ring of 4 s, of 1 s in one rack
     sim.advance()
@@ -93,7 +93,7 @@ def test_neighbours_on_a_gpu_and_their_kernels():
     pairs = pair_table({names[0]: {names[0]: 0.8, names[1]: 0.5}, names[1]: {names[0]: 0.8, names[1]: 0.8}})
     cluster = Cluster((1,), jobs_per_gpu=2)
     table = replace(specs(*((1, name) for name in names)), iterations=np.array([100.0, 1e4]))
-    sim = arrived(cluster, table, composed(1e9, 1e10, interference=pairs), losses=True)
+    sim = arrived(cluster, table, composite(1e9, 1e10, interference=pairs), losses=True)
     sim.apply([Allocation(0, (0,)), Allocation(1, (0,))])
     times = finish(sim)
     alone = profile(names[0]).compute_seconds
@@ -106,7 +106,7 @@ def test_kernels_of_jobs_that_wait_for_input_interleave():
     cluster = Cluster((1,), cores_per_server=(2,), jobs_per_gpu=2)
     columns = {"cores_per_worker": 1, "samples_per_core_second": 0.25, "batch_size": 1.0}
     columns |= {"min_batch": 1.0, "max_batch": 1.0}
-    sim = lossy(cluster, (10, 20), composed(1e9, 1e10), **columns)
+    sim = lossy(cluster, (10, 20), composite(1e9, 1e10), **columns)
     sim.apply([Allocation(0, (0,)), Allocation(1, (0,))])  # 4 s for input, 1 s of it with kernels
     times = finish(sim)
     assert_parts(times, 0, lost_to_input=30.0, work_seconds=10.0)
@@ -117,7 +117,7 @@ def test_kernels_of_jobs_that_wait_for_input_interleave():
 
 def test_no_kernel_runs_while_its_job_restarts():
     cluster = Cluster((1, 1), jobs_per_gpu=2)
-    sim = lossy(cluster, (20, 20), composed(1e9, 1e10))
+    sim = lossy(cluster, (20, 20), composite(1e9, 1e10))
     sim.apply([Allocation(0, (0,))])
     until(sim, 10.0)
     sim.apply([Allocation(0, (1,)), Allocation(1, (0,))])
@@ -130,11 +130,11 @@ def test_slow_gpu_types_and_more_gpus_than_asked():
     name = "resnet50_imagenet"
     table = specs((1, name), (1, name))
     table = replace(table, iterations=np.full(2, 100.0), max_gpus=np.full(2, 2))
-    sim = arrived(cluster, table, composed(INF, INF), losses=True)
+    sim = arrived(cluster, table, composite(INF, INF), losses=True)
     sim.apply([Allocation(0, (0,)), Allocation(1, (1, 2))])
     times = finish(sim)
     model = profile(name)
-    slow = model.slowness("t4")
+    slow = model.relative_seconds("t4")
     fixed = model.fixed_seconds / (model.fixed_seconds + model.sample_seconds * model.batch_size)
     slower = fixed * slow[0] + (1 - fixed) * slow[1]
     work = 100 * model.compute_seconds
@@ -143,7 +143,7 @@ def test_slow_gpu_types_and_more_gpus_than_asked():
 
 
 def test_a_cancelled_job_worked_until_then_and_a_blocked_one_only_waited():
-    sim = lossy(Cluster((1,)), (100, 50), composed(1e9, 1e10), cancel_seconds=25.0)
+    sim = lossy(Cluster((1,)), (100, 50), composite(1e9, 1e10), cancel_seconds=25.0)
     sim.apply([Allocation(0, (0,))])
     until(sim, 10.0)
     sim.apply([Allocation(1, reject=True)])
@@ -189,15 +189,15 @@ def test_counting_changes_nothing_and_may_be_left():
 
 def test_only_the_jobs_of_the_window_are_measured():
     jobs = JobTable.from_columns(np.arange(10.0), [1] * 10, [4.0] * 10)
-    sim = Simulator(Cluster((1,)), jobs, composed(1e9, 1e10), losses=True)
+    sim = Simulator(Cluster((1,)), jobs, composite(1e9, 1e10), losses=True)
     run(sim, fifo_backfill(pack()), np.random.default_rng(0))
     metrics = sim.metrics((0.2, 0.5))  # jobs 2 to 4: each waits 3 s longer than the last
     assert (metrics.num_finished, metrics.mean_jct, metrics.mean_queueing) == (3, 13.0, 9.0)
     assert metrics.mean_work == 4.0
     assert metrics.makespan == sim.metrics().makespan == 40.0
-    bounds = bounds_of(sim, (0.2, 0.5))
+    bounds = simulation_bounds(sim, (0.2, 0.5))
     assert bounds.mean_jct == pytest.approx(7.0)  # 4, 7 and 10 s, were these three alone
-    assert bounds.makespan == bounds_of(sim).makespan
+    assert bounds.makespan == simulation_bounds(sim).makespan
 
 
 @pytest.mark.parametrize(

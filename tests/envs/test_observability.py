@@ -18,7 +18,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations import queue_cluster_and_resources
 from ringyard.mdp.workload_cache import queue_priority
 from ringyard.observability import COLUMNS, Observability, check_reads
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.prepare import prepare_jobs
@@ -32,7 +32,7 @@ from ringyard.state.records import Job, JobStatus, Server
 from ringyard.workloads import ModelMix
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 
 SINGLE = list(Observability.EVERYTHING)
 
@@ -409,7 +409,7 @@ def test_whoever_knows_speeds_can_ask_every_performance_model():
     """A planner's copy of a record (`view.records`) hides nothing that a performance model reads."""
     observability = Observability.SIZES | Observability.SPEEDS
     for function in (
-        composed(1e9, 4e10).iteration_seconds,
+        composite(1e9, 4e10).iteration_seconds,
         ring_contention(1e9, 4e10, 1e11, 0.0, 1.0, 0.0).iteration_seconds,
     ):
         check_reads(function, observability, "a performance model")

@@ -7,7 +7,12 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ring_contention
 from ringyard.errors import ConfigurationError
-from ringyard.performance.ring import contention_factor, effective_contenders, live_share, ring_seconds
+from ringyard.performance.ring import (
+    contended_bandwidth,
+    contention_factor,
+    effective_contenders,
+    ring_seconds,
+)
 from ringyard.profiles import catalogue, profile
 from worlds import rings
 
@@ -45,7 +50,7 @@ def test_effective_contenders_never_below_one():
     assert effective_contenders(0, 0.5) == 1.0
     assert effective_contenders(1, 0.5) == 1.0
     assert effective_contenders(4, 0.5) == 2.0
-    assert live_share(10.0, 0.0, 1.0, 5) == pytest.approx(2.0)
+    assert contended_bandwidth(10.0, 0.0, 1.0, 5) == pytest.approx(2.0)
 
 
 def test_two_spread_jobs_share_a_link_by_hand():

@@ -9,17 +9,17 @@ from hydra.utils import instantiate
 from conftest import composed as composed_config
 from conftest import names
 from ringyard import Allocation, Cluster, Simulator
-from ringyard.bounds import bounds_of, fastest_alone
+from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
-from ringyard.performance.host import (
-    bandwidth_stretch,
+from ringyard.performance.host_resources import (
+    bandwidth_slowdown,
     cpu_job_seconds,
     input_seconds,
     read_seconds,
-    seconds_per_byte,
+    storage_seconds_per_byte,
     stored_bytes,
     useful_cores,
 )
@@ -29,7 +29,7 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.ring import overlapped
+from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
 from ringyard.state.records import JobKind
@@ -82,17 +82,19 @@ def test_rings_follow_the_number_of_servers_and_of_gpus():
         ((0, 4), (1 * own.gradient_bytes / 1e9) + 2e-3),
         ((0, 4, 8, 12), (1.5 * own.gradient_bytes / 2e9) + 6e-3),
     ]:
-        sim = arrived(Cluster.homogeneous(4, 4), specs((len(gpus), "vgg16")), composed(network, interconnect))
+        sim = arrived(
+            Cluster.homogeneous(4, 4), specs((len(gpus), "vgg16")), composite(network, interconnect)
+        )
         sim.apply([Allocation(0, gpus)])
         assert seconds(sim, 0) == pytest.approx(own.compute_seconds + expected)
 
 
 def test_overlap():
-    assert overlapped(3.0, 4.0, 1.0) == 7.0
-    assert overlapped(3.0, 4.0, 2.0) == pytest.approx(5.0)
-    assert overlapped(3.0, 4.0, 200.0) == pytest.approx(4.0)  # full overlap: the longer
-    assert overlapped(3.0, 0.0, 2.5) == pytest.approx(3.0)
-    assert overlapped(0.0, 0.0, 2.5) == 0.0
+    assert overlapped_seconds(3.0, 4.0, 1.0) == 7.0
+    assert overlapped_seconds(3.0, 4.0, 2.0) == pytest.approx(5.0)
+    assert overlapped_seconds(3.0, 4.0, 200.0) == pytest.approx(4.0)  # full overlap: the longer
+    assert overlapped_seconds(3.0, 0.0, 2.5) == pytest.approx(3.0)
+    assert overlapped_seconds(0.0, 0.0, 2.5) == 0.0
 
 
 def test_input_pipeline():
@@ -116,12 +118,12 @@ def test_what_is_cached_does_not_come_from_storage():
     assert stored_bytes(1e5, 1e11, 25e9) == pytest.approx(0.75e5)
     assert stored_bytes(1e5, 1e11, 2e11) == 0.0
     assert stored_bytes(1e5, INF, 1e12) == 1e5  # too large to cache
-    assert read_seconds(512.0, 1e5, seconds_per_byte(4, 500e6)) == pytest.approx(512 * 1e5 / 125e6)
+    assert read_seconds(512.0, 1e5, storage_seconds_per_byte(4, 500e6)) == pytest.approx(512 * 1e5 / 125e6)
 
 
 def test_memory_bandwidth_and_cpu_jobs():
-    assert bandwidth_stretch(50.0, 100.0) == 1.0
-    assert bandwidth_stretch(150.0, 100.0) == 1.5
+    assert bandwidth_slowdown(50.0, 100.0) == 1.0
+    assert bandwidth_slowdown(150.0, 100.0) == 1.5
     assert cpu_job_seconds(2.0, 4, 4, 1.0, 1.0) == 2.0
     assert cpu_job_seconds(2.0, 4, 8, 1.0, 1.0) == 1.0
     assert cpu_job_seconds(2.0, 4, 4, 1.5, 0.5) == 6.0
@@ -175,7 +177,7 @@ def spread_pairs(contention, count, **cluster):
     """`count` jobs of two GPUs on servers (0, 1), (1, 2), ..., each ring across two servers."""
     jobs = specs(*[(2, "vgg16")] * count)
     sim = arrived(
-        Cluster.homogeneous(count + 1, 2, **cluster), jobs, composed(1e9, 1e12, contention=contention)
+        Cluster.homogeneous(count + 1, 2, **cluster), jobs, composite(1e9, 1e12, contention=contention)
     )
     sim.apply([Allocation(j, (2 * j + 1, 2 * j + 2)) for j in range(count)])
     return sim
@@ -187,7 +189,7 @@ def test_max_min_by_hand():
     assert links(spread_pairs("max_min", 3)) == [2.0, 2.0, 2.0]
     # two rings share server 1 with ring 0 only: what ring 0 cannot use elsewhere is theirs
     jobs = specs((2, "vgg16"), (2, "vgg16"), (2, "vgg16"), (2, "vgg16"))
-    sim = arrived(Cluster.homogeneous(4, 3), jobs, composed(1e9, 1e12, contention="max_min"))
+    sim = arrived(Cluster.homogeneous(4, 3), jobs, composite(1e9, 1e12, contention="max_min"))
     sim.apply(
         [
             Allocation(0, (0, 3)),  # servers 0, 1
@@ -237,7 +239,7 @@ def test_resizing_by_hand():
         min_batch=np.array([64.0]),
         max_batch=np.array([512.0]),
     )
-    sim = arrived(Cluster.homogeneous(1, 4), jobs, composed(INF, INF), restart=constant(30.0, 2.0))
+    sim = arrived(Cluster.homogeneous(1, 4), jobs, composite(INF, INF), restart=constant(30.0, 2.0))
     sim.apply([Allocation(0, (0, 1))])
     assert seconds(sim, 0) == pytest.approx(own.fixed_seconds + own.sample_seconds * 64)
     total = float(sim.state.jobs["total_iterations"][0, 0])
@@ -255,22 +257,22 @@ def test_resizing_by_hand():
 def test_bounds_know_what_elastic_jobs_could_do():
     jobs = specs((2, "resnet50_imagenet"))
     jobs = replace(jobs, min_gpus=np.array([1]), max_gpus=np.array([4]))
-    sim = Simulator(Cluster.homogeneous(1, 4), jobs, composed(INF, INF))
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, composite(INF, INF))
     own = profile("resnet50_imagenet")
     iterations = 100.0 / (own.fixed_seconds + own.sample_seconds * 64)
-    fastest, work = fastest_alone(sim)
+    fastest, work = isolated_bounds(sim)
     assert fastest[0] == pytest.approx(iterations * (own.fixed_seconds + own.sample_seconds * 32), rel=0.02)
     assert work[0] == pytest.approx(iterations * (own.fixed_seconds + own.sample_seconds * 128), rel=0.02)
-    rigid = Simulator(Cluster.homogeneous(1, 4), specs((2, "resnet50_imagenet")), composed(INF, INF))
-    assert bounds_of(rigid).isolated_mean_jct == pytest.approx(100.0)
+    rigid = Simulator(Cluster.homogeneous(1, 4), specs((2, "resnet50_imagenet")), composite(INF, INF))
+    assert simulation_bounds(rigid).isolated_mean_jct == pytest.approx(100.0)
 
 
 def test_bounds_give_no_job_more_gpus_than_there_are():
     """They once read past the table of servers that so many GPUs take."""
     jobs = replace(specs((2, "resnet50"), (1, "vgg16")), max_gpus=np.array([50_000, 50_000]))
     capped = replace(jobs, max_gpus=np.array([4, 4]))
-    sims = [Simulator(Cluster.homogeneous(2, 2), table, composed(1e9, 4e10)) for table in (jobs, capped)]
-    assert bounds_of(sims[0]) == bounds_of(sims[1])
+    sims = [Simulator(Cluster.homogeneous(2, 2), table, composite(1e9, 4e10)) for table in (jobs, capped)]
+    assert simulation_bounds(sims[0]) == simulation_bounds(sims[1])
 
 
 # parameter servers
@@ -287,7 +289,7 @@ def test_a_parameter_server_job_takes_its_step_time():
         cores_per_worker=np.array([1]),
     )
     cluster = Cluster.homogeneous(2, 2, cores_per_server=8)
-    sim = arrived(cluster, jobs, composed(1e9, 1e9))
+    sim = arrived(cluster, jobs, composite(1e9, 1e9))
     sim.apply([Allocation(0, (0, 2))])
     a, b, d = own.server_efficiency
     ratio = (a * np.exp(-b * 5) + d) / (a * np.exp(-b) + d)
@@ -313,7 +315,7 @@ def test_a_parameter_server_job_takes_its_step_time():
 )
 def test_composed_constants_out_of_range(options):
     with pytest.raises(ConfigurationError, match="expected"):
-        composed(**{"network": 1e9, "interconnect": 1e9, **options})
+        composite(**{"network": 1e9, "interconnect": 1e9, **options})
 
 
 def test_models_are_in_the_catalogue():

@@ -9,9 +9,9 @@ from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.compiled.functions import kernel
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
 from ringyard.mdp.actions.space import Actions, Adjustment, Template
-from ringyard.performance import composed, pair_table, sensitivity_pressure
+from ringyard.performance import composite, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
-from ringyard.profiles import GpuFigures, profile, read_profile
+from ringyard.profiles import GpuProfile, profile, read_profile
 from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in_context
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
@@ -39,7 +39,7 @@ V100 = {"gpu_type": "v100"}
 
 def shared(cluster, jobs):
     """At the first decision point, with every part of the physics that needs no choice."""
-    return arrived(cluster, jobs, composed(1e9, 40e9, interference=sensitivity_pressure()))
+    return arrived(cluster, jobs, composite(1e9, 40e9, interference=sensitivity_pressure()))
 
 
 # what is refused
@@ -133,10 +133,10 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
         Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
     with pytest.raises(WorkloadError, match="CPU-only"):
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
-    with figures({"resnet50": {"v100": GpuFigures(0.0, 0.1, "here")}}):
+    with figures({"resnet50": {"v100": GpuProfile(0.0, 0.1, "here")}}):
         with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
             Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
-        performance = composed(1e9, 1e9, interference=sensitivity_pressure())
+        performance = composite(1e9, 1e9, interference=sensitivity_pressure())
         with pytest.raises(ConfigurationError, match=r"resnet50 shares.*gpus.v100.sharing to .*resnet50.y"):
             Simulator(Cluster.homogeneous(1, 1, jobs_per_gpu=2), specs((1, "resnet50")), performance)
 
@@ -157,14 +157,14 @@ def test_profiles_name_field_and_file(tmp_path):
         with pytest.raises(ConfigurationError, match=f"m.yaml.*{said}"):
             read_profile(file)
     with pytest.raises(ConfigurationError, match=r"vgg16 has no noise_scale.*vgg16.yaml"):
-        profile("vgg16").need("noise_scale")
+        profile("vgg16").require_value("noise_scale")
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: Elastic(share=1.5),
-        lambda: Elastic(least=2.0),
+        lambda: Elastic(min_ratio=2.0),
         lambda: PerWorker("cores_per_worker", {}),
         lambda: PerWorker("gpus", {1: 1}),
         lambda: ParameterServers(0.5, {"resnet50": 1}),
@@ -197,7 +197,7 @@ def test_share_prefers_free_gpus_then_the_mildest_neighbour():
     sim.apply([Allocation(2, (2,))])
     # job 3: beside A3C and beside the other LSTM rather than beside ResNet-50
     assert PlacementPlan(sim.view()).place(share(), 3).gpu_ids == (1, 2)
-    assert PlacementPlan(sim.view()).place(share(most_harm=0.1), 3) is None
+    assert PlacementPlan(sim.view()).place(share(max_interference=0.1), 3) is None
     assert PlacementPlan(sim.view()).place(pack(), 3) is None
 
 
@@ -209,7 +209,7 @@ def test_sharing_together_joins_others_rather_than_span_servers():
     assert PlacementPlan(sim.view()).place(share(), 2).gpu_ids == (1, 3)
     assert PlacementPlan(sim.view()).place(share(split=False), 2).gpu_ids == (2, 3)
     assert (
-        PlacementPlan(sim.view()).place(share(most_harm=0.0, split=False), 2) is None
+        PlacementPlan(sim.view()).place(share(max_interference=0.0, split=False), 2) is None
     )  # it waits for a server
 
 
@@ -299,7 +299,7 @@ def test_cores_synchronise_gradients_beside_preparing_samples():
     cluster = Cluster.homogeneous(1, 8, cores_per_server=16)
     busy = GradientCpuWork(2e9).extend(jobs, cluster, np.random.default_rng(0))
     assert 32 / busy.samples_per_core_second == pytest.approx([0.82, 0.32, 0.5])
-    view = arrived(cluster, busy, composed(1e30, 1e30)).view()
+    view = arrived(cluster, busy, composite(1e30, 1e30)).view()
     assert isolated_iteration_seconds(view, np.arange(3)) == pytest.approx([0.41, 0.16, 0.25])
 
 

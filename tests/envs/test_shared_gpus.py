@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable
-from ringyard.bounds import fastest_alone
+from ringyard.bounds import isolated_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
-from ringyard.performance import Interference, composed, pair_table, sensitivity_pressure
+from ringyard.performance import Interference, composite, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, share
-from ringyard.profiles import GpuFigures, catalogue, profile
+from ringyard.profiles import GpuProfile, catalogue, profile
 from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
@@ -28,12 +28,12 @@ def seconds(sim, job):
 ONE, TWO = "resnet50_imagenet", "lstm_wikitext2"
 SHARING = {
     ONE: {
-        "v100": GpuFigures(0.01, 0.001, "drawn", {16: (0.4, 1.0), 64: (0.8, 3.0), 256: (0.0, 3.0)}),
-        "t4": GpuFigures(0.05, 0.002, "drawn", {64: (0.5, 0.25)}),
+        "v100": GpuProfile(0.01, 0.001, "drawn", {16: (0.4, 1.0), 64: (0.8, 3.0), 256: (0.0, 3.0)}),
+        "t4": GpuProfile(0.05, 0.002, "drawn", {64: (0.5, 0.25)}),
     },
     TWO: {
-        "v100": GpuFigures(0.02, 0.004, "drawn", {20: (0.3, 0.7)}),
-        "t4": GpuFigures(0.02, 0.004, "drawn", {20: (2.0, 0.9)}),
+        "v100": GpuProfile(0.02, 0.004, "drawn", {20: (0.3, 0.7)}),
+        "t4": GpuProfile(0.02, 0.004, "drawn", {20: (2.0, 0.9)}),
     },
 }
 
@@ -42,7 +42,7 @@ def test_gpus_that_only_compute_are_active_whatever_their_type_and_batch():
     kinds = ({"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("v100", "t4"))
     table = specs((1, "resnet50_imagenet"))
     table = replace(table, max_batch=4 * table.batch_size)
-    physics = composed(INF, INF)
+    physics = composite(INF, INF)
     sim = arrived(Cluster.of_groups(list(kinds)), table, physics, restart=constant(5.0), round_seconds=20.0)
     larger = float(2 * table.batch_size[0])
     for decided in (Allocation(0, (1,)), Allocation(0, (0,)), Allocation(0, (0,), batch_size=larger)):
@@ -72,7 +72,7 @@ def beside(*jobs, cluster=None):
     )
     kinds = ({"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("v100", "t4"))
     cluster = cluster or Cluster.of_groups(list(kinds), jobs_per_gpu=2)
-    return arrived(cluster, table, composed(INF, INF, interference=sensitivity_pressure()))
+    return arrived(cluster, table, composite(INF, INF, interference=sensitivity_pressure()))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_worst_gpu_sets_a_gangs_pace_and_neighbours_add_up():
             "lstm_wikitext2": {"resnet50_imagenet": 0.4, "lstm_wikitext2": 1.0},
         }
     )
-    sim = arrived(cluster, jobs, composed(INF, INF, interference=table))
+    sim = arrived(cluster, jobs, composite(INF, INF, interference=table))
     sim.apply([Allocation(0, (0, 1)), Allocation(1, (0,))])
     alone = profile("resnet50_imagenet").compute_seconds
     assert seconds(sim, 0) == pytest.approx(alone * 1.25)
@@ -165,7 +165,7 @@ def test_a_neighbour_of_zero_pressure_costs_nothing():
     sim = arrived(
         Cluster.homogeneous(1, 1, jobs_per_gpu=2),
         jobs,
-        composed(1e9, 1e9, interference=sensitivity_pressure()),
+        composite(1e9, 1e9, interference=sensitivity_pressure()),
     )
     sim.apply([Allocation(0, (0,)), Allocation(1, (0,))])
     assert seconds(sim, 0) == pytest.approx(jobs.compute_seconds[0])
@@ -182,10 +182,10 @@ def of_types(*kinds, gpus=2):
 
 KINDS = {
     ONE: {
-        "v100": GpuFigures(0.010, 0.001, "drawn"),
-        "t4": GpuFigures(0.050, 0.002, "drawn"),
-        "k80": GpuFigures(0.020, 0.010, "drawn"),
-        "a100": GpuFigures(0.040, 0.0005, "drawn"),
+        "v100": GpuProfile(0.010, 0.001, "drawn"),
+        "t4": GpuProfile(0.050, 0.002, "drawn"),
+        "k80": GpuProfile(0.020, 0.010, "drawn"),
+        "a100": GpuProfile(0.040, 0.0005, "drawn"),
     }
 }
 
@@ -219,8 +219,8 @@ def test_isolated_seconds_bounds_and_fastest_take_the_best_type_at_each_batch():
         on_a100 = isolated_iteration_seconds(sim.view(), rows, batch_size=batches, gpu_type=a100)
         assert on_a100 == pytest.approx([16 * 0.0405, large])
         iterations = 100.0 / (0.010 + 0.001 * 16)
-        assert fastest_alone(sim)[0] == pytest.approx([iterations * large], rel=0.02)
-        assert fastest_alone(sim)[0] <= iterations * large
+        assert isolated_bounds(sim)[0] == pytest.approx([iterations * large], rel=0.02)
+        assert isolated_bounds(sim)[0] <= iterations * large
         for batch, gpus in ((1.0, (0,)), (1024.0, (2,))):
             shape = Allocation(0, (0,), batch_size=batch)
             assert PlacementPlan(sim.view()).place(fastest(), 0, shape).gpu_ids == gpus
@@ -231,7 +231,7 @@ def test_a_tables_own_seconds_are_scaled_part_by_part():
         jobs = replace(
             specs((1, ONE), (1, ONE)), compute_seconds=np.ones(2), fixed_fraction=np.array([0.25, 1.0])
         )
-        sim = arrived(of_types("v100", "t4"), jobs, composed(INF, INF))
+        sim = arrived(of_types("v100", "t4"), jobs, composite(INF, INF))
         sim.apply([Allocation(0, (2,)), Allocation(1, (3,))])
         assert seconds(sim, 0) == pytest.approx(0.25 * 5 + 0.75 * 2)
         assert seconds(sim, 1) == pytest.approx(5.0)
@@ -242,7 +242,7 @@ def test_a_tables_own_seconds_are_scaled_part_by_part():
 def test_cores_bound_the_input_pipeline_and_change_for_free():
     jobs = replace(specs((1, "resnet50_imagenet")), cores_per_worker=np.array([1]))
     cluster = Cluster.homogeneous(1, 1, gpu_type="v100", cores_per_server=8)
-    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=constant(30.0))
+    sim = arrived(cluster, jobs, composite(1e9, 1e9), restart=constant(30.0))
     own = profile("resnet50_imagenet")
     sim.apply([Allocation(0, (0,))])
     serial = 1.0 + (own.loading_serial_share or 0.0)
@@ -261,7 +261,7 @@ def test_memory_bandwidth_is_shared_by_all_and_capped_for_cpu_jobs():
     cluster = Cluster.homogeneous(
         1, 1, cores_per_server=8, memory_bandwidth_bytes_per_second=30e9
     )  # 40 + 20 GB/s asked
-    sim = arrived(cluster, jobs, composed(1e9, 1e9))
+    sim = arrived(cluster, jobs, composite(1e9, 1e9))
     sim.apply([Allocation(0, server=0), Allocation(1, server=0)])
     assert sim.view().bandwidth_demand.tolist() == [2.0]
     assert seconds(sim, 0) == pytest.approx(2.0)

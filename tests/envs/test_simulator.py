@@ -8,7 +8,7 @@ import pytest
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.bounds import lower_bounds
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
 from ringyard.restart import CORES_SECONDS, constant, growing, per_model
@@ -194,7 +194,7 @@ def test_a_change_in_place_takes_the_longest_of_its_pauses():
     )
     cluster = Cluster.homogeneous(1, 4, cores_per_server=40, ram_bytes_per_server=10**10)
     cost = growing(30.0, resize_seconds=6.0, resize_growth=1.0, servers_seconds=4.0, cores_seconds=2.0)
-    sim = arrived(cluster, jobs, composed(1e9, 1e9), restart=cost, round_seconds=20.0)
+    sim = arrived(cluster, jobs, composite(1e9, 1e9), restart=cost, round_seconds=20.0)
 
     def pause(gpus=(0, 1), later=True, **change):
         sim.apply([Allocation(0, gpus, **change)])

@@ -18,7 +18,7 @@ from ringyard.restart import constant
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey
+from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import Scheduler, run
 from worlds import arrived
 

@@ -7,7 +7,7 @@ import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
-from ringyard.performance import composed
+from ringyard.performance import composite
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
@@ -49,7 +49,7 @@ def seconds(sim, j):
 
 
 def test_storage_is_shared_by_those_who_read():
-    sim = arrived(server(), readers(1, 2, 1, ram=[20e9, 20e9, 100e9]), composed(1e12, 1e12))
+    sim = arrived(server(), readers(1, 2, 1, ram=[20e9, 20e9, 100e9]), composite(1e12, 1e12))
     alone = 512 * SAMPLE * 0.8 / STORAGE
     sim.apply([Allocation(0, (0,))])
     assert seconds(sim, 0) == pytest.approx(alone)
@@ -64,14 +64,14 @@ def test_storage_is_shared_by_those_who_read():
 
 
 def test_who_has_cached_everything_reads_nothing_and_harms_nobody():
-    sim = arrived(server(ram=200 * GB), readers(1, 1, ram=[20e9, 100e9]), composed(1e12, 1e12))
+    sim = arrived(server(ram=200 * GB), readers(1, 1, ram=[20e9, 100e9]), composite(1e12, 1e12))
     sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
     assert seconds(sim, 0) == pytest.approx(512 * SAMPLE * 0.8 / STORAGE)
     assert seconds(sim, 1) == 0.01
 
 
 def test_ram_changes_while_a_job_runs_and_costs_nothing():
-    sim = arrived(server(), readers(1, ram=20e9), composed(1e12, 1e12), restart=constant(30.0))
+    sim = arrived(server(), readers(1, ram=20e9), composite(1e12, 1e12), restart=constant(30.0))
     sim.apply([Allocation(0, (0,))])
     sim.apply([Allocation(0, (0,), ram_per_worker=60 * GB)])
     record = sim.state.jobs[0, 0]
@@ -84,19 +84,19 @@ def test_ram_changes_while_a_job_runs_and_costs_nothing():
 
 def test_the_slowest_server_sets_the_pace_and_what_is_slower_than_storage_hides_it():
     cluster = Cluster((2, 2), ram_bytes_per_server=(GB, GB), storage_bytes_per_second=(100e6, 50e6))
-    sim = arrived(cluster, readers(3, 1, seconds=0.01), composed(np.inf, np.inf))
+    sim = arrived(cluster, readers(3, 1, seconds=0.01), composite(np.inf, np.inf))
     sim.apply([Allocation(0, (0, 1, 2))])
     assert seconds(sim, 0) == pytest.approx(512 * SAMPLE / 50e6)
     sim.apply([Allocation(1, (3,))])
     assert seconds(sim, 0) == pytest.approx(512 * SAMPLE * 2 / 50e6)
-    slow = arrived(server(), readers(1, seconds=5.0), composed(1e12, 1e12))
+    slow = arrived(server(), readers(1, seconds=5.0), composite(1e12, 1e12))
     slow.apply([Allocation(0, (0,))])
     assert seconds(slow, 0) == 5.0
 
 
 def test_a_cluster_without_storage_or_ram_is_as_it_was():
     jobs = readers(1, ram=20e9)
-    sim = arrived(Cluster.homogeneous(1, 1), jobs, composed(1e12, 1e12))
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, composite(1e12, 1e12))
     sim.apply([Allocation(0, (0,))])
     assert seconds(sim, 0) == 0.01
     assert sim.view().column("ram_per_worker")[0] == 0
@@ -106,7 +106,7 @@ def test_a_cluster_without_storage_or_ram_is_as_it_was():
 
 def test_rules_place_where_there_is_ram():
     jobs = readers(1, 2, 3, ram=[40e9, 20e9, 20e9])
-    draft = PlacementPlan(arrived(server(servers=2, ram=50 * GB), jobs, composed(1e12, 1e12)).view())
+    draft = PlacementPlan(arrived(server(servers=2, ram=50 * GB), jobs, composite(1e12, 1e12)).view())
     assert draft.place(pack(), 0).gpu_ids == (0,)
     assert draft.place(pack(), 2) is None  # room for none and two of its workers
     assert draft.place(pack(), 1).gpu_ids == (4, 5)
@@ -114,9 +114,9 @@ def test_rules_place_where_there_is_ram():
 
 def test_jobs_that_ask_for_more_ram_than_there_is():
     with pytest.raises(WorkloadError, match="at most a server's 50000000000 bytes"):
-        Simulator(server(ram=50 * GB), readers(1, ram=60e9), composed(1e12, 1e12))
+        Simulator(server(ram=50 * GB), readers(1, ram=60e9), composite(1e12, 1e12))
     with pytest.raises(WorkloadError, match="less RAM per worker"):
-        Simulator(server(ram=50 * GB), readers(3, ram=20e9), composed(1e12, 1e12))
+        Simulator(server(ram=50 * GB), readers(3, ram=20e9), composite(1e12, 1e12))
     with pytest.raises(ConfigurationError, match=r"cluster\.ram_bytes_per_server"):
         Cluster((1,), ram_bytes_per_server=(0.5,))
     with pytest.raises(WorkloadError, match=r"dataset_bytes 0\.0; expected"):
@@ -141,7 +141,7 @@ def test_synergy_gives_ram_where_storage_is_short_and_takes_it_back():
         submit_seconds=np.array([0.0, 10.0, 20.0]),
         samples_per_core_second=np.full(3, 1e4),
     )
-    sim = Simulator(cluster, jobs, composed(1e12, 1e12))
+    sim = Simulator(cluster, jobs, composite(1e12, 1e12))
     scheduler = SynergyTune(pack(), order="fifo")
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
     held = []
@@ -157,7 +157,7 @@ def test_synergy_asks_for_no_cores_that_others_hold_when_it_takes_ram():
     """Job 0's fair share is less RAM and more cores than it has; a CPU-only job has the cores."""
     cluster = server(gpus=2, ram=80 * GB, storage=400e6, cores=8)
     jobs = readers(1, 1, ram=10e9, seconds=0.1).merged(JobTable.cpu_only([0.0], [6], [500.0], [1e6]))
-    sim = arrived(cluster, replace(jobs, samples_per_core_second=np.full(3, 1e4)), composed(1e12, 1e12))
+    sim = arrived(cluster, replace(jobs, samples_per_core_second=np.full(3, 1e4)), composite(1e12, 1e12))
     sim.apply([Allocation(2, server=0), Allocation(0, (0,), 1, ram_per_worker=80 * GB)])
     scheduler = SynergyTune(pack(), order="fifo")
     scheduler.reset(cluster, sim.jobs, np.random.default_rng(0))

@@ -16,7 +16,7 @@ from ringyard.observability import Observability
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
-from ringyard.workloads.sources import check_trace
+from ringyard.workloads.sources import describe_trace
 from ringyard_agents.evaluation.results_frame import jobs_frame
 from ringyard_agents.report.tenants import tenant_frame
 from ringyard_baselines.scheduler import Scheduler, run
@@ -388,7 +388,7 @@ def test_reports_say_who_is_in_a_file(tmp_path):
         ("Venus", "b", "", 1, "CANCELED"),
         ("V", "a", "u1", 1, "x"),
     )
-    report = check_trace("helios", str(file))
+    report = describe_trace("helios", str(file))
     assert set(report["ends"].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
     assert report["virtual clusters"] == "2: a (2), b (1)"
     assert report["users"] == "1: u1 (2)"

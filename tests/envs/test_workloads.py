@@ -22,7 +22,7 @@ from ringyard.workloads import (
     read_philly,
     scale_to_load,
 )
-from ringyard.workloads.sources import SOURCES, check_trace
+from ringyard.workloads.sources import SOURCES, describe_trace
 
 DAY = 86400.0
 
@@ -226,11 +226,11 @@ def test_sources_and_reports(tmp_path):
     assert {source.name for source in SOURCES} == {"philly", "helios", "pai"}
     file = tmp_path / "jobs.csv"
     file.write_text("job_id,submit_time,gpus,duration\n1,0,2,5\n2,86400,4,7\n")
-    report = check_trace("csv", str(file))
+    report = describe_trace("csv", str(file))
     assert (report["jobs"], report["span"]) == ("2", "1.0 days")
     assert report["GPUs per job"] == "mean 3.00, largest 4"
     with pytest.raises(WorkloadError, match="unknown trace"):
-        check_trace("nope", str(file))
+        describe_trace("nope", str(file))
 
 
 def test_csv_may_be_sorted_on_demand(tmp_path):

@@ -10,7 +10,7 @@ from ringyard.sim.engine.lifecycle import preempt, start
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ordered import raise_stalled
-from ringyard_baselines.policies.ranking import Ranking, budget_of, complain_of_key, wake_of
+from ringyard_baselines.policies.priority_rule import PriorityRule, gpu_budget, report_invalid_key, wake_time
 
 __all__ = ["run_plainly"]
 
@@ -42,7 +42,7 @@ def _empty_memory(num_jobs: int) -> Memory:
 
 
 @kernel
-def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
+def _refresh(state: State, b: int, memory: Memory, priority: PriorityRule) -> None:
     """Drop finished jobs, append arrivals, recompute keys, restore the order by a stable sort."""
     now = state.clusters[b].now
     live = 0
@@ -59,7 +59,7 @@ def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
     unordered = False
     for i in range(live):
         j = memory.order[i]
-        value = ranking.key(state.jobs[b, j], now, ranking.parameters)
+        value = priority.key(state.jobs[b, j], now, priority.parameters)
         unordered |= np.isnan(value)
         k = i
         while k > 0 and memory.keys[k - 1] > value:
@@ -69,25 +69,25 @@ def _refresh(state: State, b: int, memory: Memory, ranking: Ranking) -> None:
         memory.keys[k] = value
         memory.order[k] = j
     if unordered:
-        _complain_of_keys(memory, ranking, now)
+        _complain_of_keys(memory, priority, now)
 
 
 @kernel
-def _complain_of_keys(memory: Memory, ranking: Ranking, now: float) -> None:
+def _complain_of_keys(memory: Memory, priority: PriorityRule, now: float) -> None:
     """Blame the key for the first job of which it is no number."""
     for i in range(memory.counts[0]):
         if np.isnan(memory.keys[i]):
-            complain_of_key(ranking, memory.order[i], memory.keys[i], now)
+            report_invalid_key(priority, memory.order[i], memory.keys[i], now)
 
 
 @kernel
-def _choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule) -> int:
+def _choose(state: State, b: int, memory: Memory, priority: PriorityRule, rule: PlacementRule) -> int:
     """Mark the jobs that shall hold GPUs; how many positions of the order were looked at."""
-    _refresh(state, b, memory, ranking)
+    _refresh(state, b, memory, priority)
     memory.counts[2] += 1
     decision = memory.counts[2]
     smallest = state.clusters[b].smallest_demand
-    budget = budget_of(state, b, rule)
+    budget = gpu_budget(state, b, rule)
     i = 0
     while i < memory.counts[0] and budget >= smallest:
         j = memory.order[i]
@@ -100,13 +100,13 @@ def _choose(state: State, b: int, memory: Memory, ranking: Ranking, rule: Placem
 
 
 @kernel
-def _next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
+def _next_wake(state: State, b: int, memory: Memory, priority: PriorityRule) -> float:
     """Earliest future time at which a live job's key wants to be looked at."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(memory.counts[0]):
         j = memory.order[i]
-        time = wake_of(ranking, state.jobs[b, j], j, now)
+        time = wake_time(priority, state.jobs[b, j], j, now)
         if now < time < earliest:
             earliest = time
     return earliest
@@ -114,10 +114,10 @@ def _next_wake(state: State, b: int, memory: Memory, ranking: Ranking) -> float:
 
 @kernel
 def _rearrange(
-    state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
+    state: State, b: int, memory: Memory, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> None:
     """Stop the running jobs that were not chosen, then start the chosen ones in order."""
-    looked_at = _choose(state, b, memory, ranking, rule)
+    looked_at = _choose(state, b, memory, priority, rule)
     decision = memory.counts[2]
     cluster = state.clusters[b]
     i = 0
@@ -138,14 +138,14 @@ def _rearrange(
 
 @kernel
 def _run_preemptive(
-    state: State, b: int, memory: Memory, ranking: Ranking, rule: PlacementRule, physics: Physics
+    state: State, b: int, memory: Memory, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> bool:
     """Whole simulation; False if it stalls."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        _rearrange(state, b, memory, ranking, rule, physics)
-        if ranking.wakes:
-            cluster.wake_seconds = _next_wake(state, b, memory, ranking)
+        _rearrange(state, b, memory, priority, rule, physics)
+        if priority.wakes:
+            cluster.wake_seconds = _next_wake(state, b, memory, priority)
         if not advance(state, b, physics):
             return False
     return True
@@ -155,5 +155,5 @@ def run_plainly(sim, scheduler):
     """Play a simulation to its end with a `PreemptiveScheduler`'s key, rule and nothing else of it."""
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
     memory = _empty_memory(len(sim.jobs))
-    if not _run_preemptive(sim.state, 0, memory, scheduler._ranking, scheduler.placement, sim.physics):
+    if not _run_preemptive(sim.state, 0, memory, scheduler._priority, scheduler.placement, sim.physics):
         raise_stalled(sim)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.performance.host import read_seconds, stored_bytes
+from ringyard.performance.host_resources import read_seconds, stored_bytes
 from ringyard_agents.calibration.fits import best_factor
 
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)

@@ -10,8 +10,8 @@ from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
 from ringyard.performance.elastic import statistical_efficiency
-from ringyard.performance.host import input_seconds, useful_cores
-from ringyard.performance.ring import overlapped, ring_seconds
+from ringyard.performance.host_resources import input_seconds, useful_cores
+from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import servers_of, twins
 from ringyard_agents.validation.shipped_errors import scatter
@@ -26,7 +26,7 @@ _FITTED = np.array([True, False, True, False, True, False, True, False, True])
 _input = np.vectorize(input_seconds, otypes=[float])
 _useful = np.vectorize(useful_cores, otypes=[float])
 _PRIOR = 0.02  # weight that holds a model without fitted pairs near the others
-_overlapped = np.vectorize(overlapped, otypes=[float])
+_overlapped = np.vectorize(overlapped_seconds, otypes=[float])
 _efficiency = np.vectorize(statistical_efficiency, otypes=[float])
 
 
@@ -146,9 +146,9 @@ def core_curves(data: Path) -> Comparison:
         title="CPU cores",
         source="Synergy's V100 profiles, memory to spare (numbers transcribed from its source code)",
         form=(
-            "t = max(t_gpu, b / (useful c x rate)), useful c = c / (1 + s c) (`host.input_seconds`,"
-            f" `host.useful_cores`); one s for all, {np.exp(found[0]):.3f}; fitted at 1, 3, 5, 9, 24 cores,"
-            " held out 2, 4, 6, 12"
+            "t = max(t_gpu, b / (useful c x rate)), useful c = c / (1 + s c)"
+            " (`host_resources.input_seconds`, `host_resources.useful_cores`); one s for all,"
+            f" {np.exp(found[0]):.3f}; fitted at 1, 3, 5, 9, 24 cores, held out 2, 4, 6, 12"
         ),
         parts=parts,
         aim=0.05,
@@ -223,7 +223,7 @@ def pairs_on_a_gpu(data: Path) -> Comparison:
 
 
 def _step_seconds(logs: Any, gradient_bytes: float, gpus: Any, nodes: Any, batch: Any) -> Any:
-    """`composed`'s iteration time with constants fixed, per sample, B inside and between servers, overlap."""
+    """Iteration time of `composite` from constants: fixed, per sample, B inside and between, overlap."""
     fixed, per_sample, inside, between = np.exp(logs[:4])
     exponent = 1.0 + np.exp(np.minimum(logs[4], 2.5))
     bandwidth = np.where(nodes > 1, between, inside)
@@ -261,7 +261,7 @@ def placements(data: Path) -> Comparison:
         title="Throughput by GPUs, placement and batch",
         source="Pollux' measurements on 4 T4 per node, 50 Gb/s network",
         form=(
-            "t = ((fixed + sample b)^g + t_ring^g)^(1/g) (`composed`); five constants per model, fitted to"
+            "t = ((fixed + sample b)^g + t_ring^g)^(1/g) (`composite`); five constants per model, fitted to"
             " one-GPU runs and a random half of the placements"
         ),
         parts=parts,
@@ -298,7 +298,9 @@ def batch_efficiency(data: Path) -> Comparison:
         found = least_squares(residuals, [np.log(1e3 * base)], x_scale=[1.0]).x
         predicted = predict(found)
         errors = relative(predicted, measured)[~fitted]
-        note = f"phi {np.exp(found[0]):.3g}; the profile says {profile(model).need('noise_scale'):.3g}"
+        note = (
+            f"phi {np.exp(found[0]):.3g}; the profile says {profile(model).require_value('noise_scale'):.3g}"
+        )
         parts.append(Part(model, errors, int(fitted.sum()), 1, note))
         curves.append((model, batch / base, measured, predicted))
 

@@ -51,7 +51,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparis
     """
     config = hydra.compose("compare", list(world.overrides))
     given = [one if label == one else {label: {"scheduler": f"agent:{one}"}} for label, one in agents.items()]
-    config.best, config.seeds = world.best, workloads
+    config.tuning, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
     [race] = plan_comparisons(ComparisonRequest.read(config)).values()

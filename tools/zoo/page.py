@@ -25,10 +25,10 @@ each with the rule and options that `ringyard tune` found for it on yet other wo
 least mean there. The recipe names them, or says `all`: every one that knows and may no more than the
 agent (told how long jobs run only if the agent is, starting jobs only if that is all the agent does). A
 rival that would go by predicted durations has the best of what was tried that does not: `synergy_tune`
-then starts jobs in order of attained service (`order=las`). On presets, who is named was best, or close
-to it, in the preset's whole table ([presets.md](presets.md)); the rest were run with restarts of 300 s
-(Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
-experiment=full restart.seconds=300 best=full schedulers=all seeds=10`): nobody published is ahead of
+then starts jobs in order of attained service (`order=las`). On environments, who is named was best, or close
+to it, in the environment's whole table ([five_environments.md](five_environments.md)); the rest were run with
+restarts of 300 s (Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
+experiment=full restart.seconds=300 tuning=full schedulers=all seeds=10`): nobody published is ahead of
 those named. On other sizes and loads they were not run. *Its rule* is what an agent's scores go through,
 with every score at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents
 that only start jobs or do not know durations; each table names it. The agent keeps the options that it

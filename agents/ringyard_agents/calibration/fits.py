@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize_scalar, nnls
 
-from ringyard.performance.host import input_seconds, useful_cores
+from ringyard.performance.host_resources import input_seconds, useful_cores
 
 #: a profile's fixed seconds are never 0, so that a factor lies between any two GPU types
 LEAST_FIXED_SECONDS = 1e-5
@@ -102,7 +102,7 @@ class CoreCurve:
 
     Attributes:
         samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
-        loading_serial_share: s of `ringyard.performance.host.useful_cores`.
+        loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
         sample_seconds: of one sample with cores to spare.
     """
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
-from ringyard.performance.ring import overlapped
+from ringyard.performance.ring import overlapped_seconds
 from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, Sharing, fit_line
 from ringyard_agents.measurements import servers_of
 
@@ -226,5 +226,5 @@ def predict_rings(
             continue
         ring = rows.volume[row] / fabric.bandwidth(rows.count[[row]])[0]
         ring += rows.steps[row] * fabric.latency_seconds
-        predicted[row] = overlapped(predicted[row], ring, fit.exponents.get(rows.models[row], 1.0))
+        predicted[row] = overlapped_seconds(predicted[row], ring, fit.exponents.get(rows.models[row], 1.0))
     return predicted

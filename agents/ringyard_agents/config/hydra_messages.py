@@ -34,7 +34,7 @@ _EXPLANATIONS = {
     ),
     r"(Could not override .*@performance\..*)": (
         "{1} This performance model has no network or interconnect to choose;"
-        " choose one that has them, too: performance=ring_10gbe (or composed, sharing, aws_g4dn, ...)"
+        " choose one that has them, too: performance=ring_10gbe (or composite, sharing, aws_g4dn, ...)"
     ),
     "Config group override must be a string": (
         "a group was given no name of a choice, but a number or null; --help GROUP lists its choices"

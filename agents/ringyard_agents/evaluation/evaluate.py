@@ -13,7 +13,7 @@ from hydra.utils import instantiate
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
-from ringyard.bounds import LowerBounds, bounds_of
+from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
@@ -189,7 +189,9 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
 @functools.lru_cache(maxsize=4096)
 def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
     """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
-    return bounds_of(make_simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured)
+    return simulation_bounds(
+        make_simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured
+    )
 
 
 def run_task(task: EvaluationTask) -> RunResult:

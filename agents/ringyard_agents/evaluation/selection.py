@@ -83,8 +83,8 @@ class ComparisonRequest:
 
     schedulers: Sequence[Any]
     world: Mapping[str, Any]
-    presets: Sequence[str] | None
-    best: str | None
+    experiments: Sequence[str] | None
+    tuning: str | None
     reference: str | None
     seed: int
     seeds: int
@@ -107,34 +107,34 @@ class ComparisonRequest:
     def best_name(self, world: Mapping[str, Any]) -> str | None:
         """A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
 
-        By default, for all schedulers and on presets, it is what ships for the environment of these configs.
+        By default, for all schedulers and on experiments, it is what ships for this configuration.
         """
-        if self.best is None and (self.wants_all or self.presets):
+        if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(world)
-        return self.best
+        return self.tuning
 
     def worlds(self) -> dict[str, Mapping[str, Any]]:
-        """{name: configs of an environment}: the configured one, called "", or those of `presets`.
+        """{name: configs of an environment}: the configured one, called "", or those of `experiments`.
 
-        Without `presets`, they are all of them if all schedulers run and no part was chosen.
+        Without `experiments`, they are all of them if all schedulers run and no part was chosen.
 
         Raises:
-            ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
+            ConfigurationError: an unknown experiment, or a part that experiments would not use was chosen.
         """
         usual = _environment_of(hydra.compose("compare"))
         chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
         known = benchmark_experiments()
         usually = known if self.wants_all and not chosen else []
-        names = usually if self.presets is None else self.presets
+        names = usually if self.experiments is None else self.experiments
         if not names:
             return {"": self.world}
         for name in names:
             if name not in known:
-                raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
+                raise ConfigurationError(f"experiments has {name!r}; expected some of {', '.join(known)}")
         if chosen:
             raise ConfigurationError(
-                f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set"
-                " presets=[] for a table of what you have chosen"
+                f"{chosen[0]} is not the usual one, but experiments bring their own; leave it out, or set"
+                " experiments=[] for a table of what you have chosen"
             )
         return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 

@@ -7,7 +7,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ringyard.bounds import bounds_of
+from ringyard.bounds import simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
@@ -60,7 +60,7 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     recorded = {} if drawings else {"segment_rows": 0}
     sim = run_to_end(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
     window = tuple(config.measured_jobs)
-    metrics, bounds = sim.metrics(window), bounds_of(sim, window)
+    metrics, bounds = sim.metrics(window), simulation_bounds(sim, window)
     jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
     home.record(config, {"seed": config.seed})
     written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"

@@ -34,10 +34,10 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 _MOST_SCORED = 4096
 
 
-def capabilities_of(actions: ActionKind) -> Capabilities:
+def agent_capabilities(actions: ActionKind) -> Capabilities:
     """Capabilities of an agent with these actions; with scores, those of the allocator."""
     if isinstance(actions, Scores):
-        return allocating.capabilities_of(actions.allocator)
+        return allocating.allocator_capabilities(actions.allocator)
     assert isinstance(actions, Actions)
     capabilities = Capabilities.START
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
@@ -83,7 +83,7 @@ class AgentScheduler(Scheduler):
         self.observability = (
             observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
         )
-        self.capabilities = capabilities_of(actions)
+        self.capabilities = agent_capabilities(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
         self.actions = actions.with_raise_on_invalid(False)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ringyard.threads import get_num_threads, in_parts
+from ringyard.threads import get_num_threads, run_in_parts
 from ringyard_agents.learning.process_group import ProcessGroup
 
 Credit = Literal["episode", "time_aligned"]
@@ -86,7 +86,7 @@ def add_gradients(
         return [(torch.autograd.grad(loss, parameters, allow_unused=True), found) for loss, found in losses]
 
     threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
-    done = [one for part in in_parts(some, np.arange(len(parts)), threads, 1) for one in part]
+    done = [one for part in run_in_parts(some, np.arange(len(parts)), threads, 1) for one in part]
     for gradients, _ in done:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:

@@ -16,6 +16,7 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
         "starts": "start_only",
     },
     "ringyard.allocator.StartOnly": {"hold": "min_score"},
+    "ringyard.placement.share": {"most_harm": "max_interference"},
 }
 
 #: {group of settings of `ringyard train`, "" for those outside groups: {setting in a file: its name today}}

@@ -31,10 +31,10 @@ from ringyard_baselines.tools.tenants import (
     BINS,
     FEATURE_NAMES,
     FEATURES,
-    TIMES,
+    RUN_TIME_FEATURES,
     bins_of,
-    described_now,
-    unnamed,
+    latest_features,
+    missing_features,
 )
 
 _AGAIN = 0.02  # share of later judgements that are kept: jobs have one first and many later ones
@@ -102,14 +102,14 @@ def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     seen = np.zeros(len(sim.jobs), np.bool_)
     kept = []
     while not sim.done:
-        scheduler.turn(sim)
-        judged = described_now(scheduler.notes)
+        scheduler.step(sim)
+        judged = latest_features(scheduler.estimate_memory)
         if len(judged.rows):
             kept.append(judged.some(~seen[judged.rows] | (rng.random(len(judged.rows)) < _AGAIN)))
             seen[judged.rows] = True
     rows, ages = (np.concatenate([getattr(one, name) for one in kept]) for name in ("rows", "ages"))
     features = np.concatenate([one.features for one in kept])
-    features[:, unnamed(sim.jobs)] = 0.0
+    features[:, missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
     shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]
@@ -168,7 +168,7 @@ def _drawn(sample: Lives, generator: torch.Generator) -> Lives:
     moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
     by = moved - ends
     ages = torch.where(ages > 0.0, torch.minimum((ages + by).clamp_min(0.0), moved), 0.0)
-    return Lives(features + by[:, None] * torch.as_tensor(TIMES), ages, moved, weights)
+    return Lives(features + by[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, moved, weights)
 
 
 def _losses(network: _Network, sample: Lives, noise: torch.Tensor | float = 0.0) -> torch.Tensor:

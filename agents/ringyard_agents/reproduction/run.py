@@ -71,7 +71,7 @@ def read_paper(paper: str) -> dict[str, Any]:
         found = f"unknown paper {paper!r}" if paper else "no paper"
         raise ConfigurationError(f"{found}; expected one of {', '.join(files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
-    expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
+    expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
     if missing:
         raise ConfigurationError(f"{files[paper]} lacks {', '.join(missing)}; expected as in the others")

@@ -10,7 +10,7 @@ from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job
 from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey, KeyChanges
+from ringyard_baselines.policies.priority_rule import JobKey, KeyChanges
 
 
 @fills(JobKey)

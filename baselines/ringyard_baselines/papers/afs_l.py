@@ -9,8 +9,8 @@ from ringyard import Observability, PlacementRule, SchedulingView
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.predictions import predicted_iterations
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.predictions import expected_iterations_left
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 
 @kernel
@@ -120,11 +120,11 @@ class AFSL(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Shares of all, the shortest jobs placed first."""
         jobs = view.gpu_jobs
-        left = predicted_iterations(view, jobs)
+        left = expected_iterations_left(view, jobs)
         speed, least = table.of(jobs), table.least_of(jobs)
         work = left / least
         order = np.lexsort((jobs, work))
-        gpus = gpu_places(view, self.placement)
+        gpus = num_gpu_slots(view, self.placement)
         sizes = elastic_shares((speed / least[:, None])[order], work[order], gpus)
         jobs = jobs[order]
         return [Target(job, size) for job, size in zip(jobs.tolist(), sizes.tolist(), strict=True)]

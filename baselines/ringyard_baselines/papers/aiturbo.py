@@ -14,9 +14,9 @@ from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import curve_prediction
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
+from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 class WithinLevel(StrEnum):
@@ -164,7 +164,7 @@ class AITurbo(Scheduler):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles, sizes and service."""
         num_jobs = len(jobs)
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._sizes: dict[int, JobSize] = {}
         self._shapes: dict[int, Allocation] = {}
@@ -196,7 +196,7 @@ class AITurbo(Scheduler):
         for job in jobs[self._workers[jobs] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
             self._resize(view, job, self._asked(view, job))
-        crowded = int(self._workers[jobs].sum()) > gpu_places(view, self.placement)
+        crowded = int(self._workers[jobs].sum()) > num_gpu_slots(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         add[known], remove[known] = self._weigh(view, jobs[known], left[known], changing, crowded)
         scores = borda_scores(self._service[jobs], add, remove, known)
@@ -346,7 +346,7 @@ class AITurbo(Scheduler):
 
     def _admit(self, view: SchedulingView, order: NDArray[np.int64]) -> list[Target]:
         """Admit the jobs that fit what is left; others are skipped (backfill)."""
-        gpus = gpu_places(view, self.placement)
+        gpus = num_gpu_slots(view, self.placement)
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []
         has_all = self._has_all(view, order).tolist()

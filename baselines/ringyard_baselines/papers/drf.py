@@ -10,8 +10,8 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.slots import Slots
-from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
+from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("drf")
@@ -44,7 +44,7 @@ class DominantResourceFairness(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the slots."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Fill anew when a slot begins, or on an idle cluster."""
@@ -54,7 +54,9 @@ class DominantResourceFairness(Scheduler):
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
         if self._elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
-        held = _progressive_filling(gpu_places(view, self.placement), least, most, self._shares(view, jobs))
+        held = _progressive_filling(
+            num_gpu_slots(view, self.placement), least, most, self._shares(view, jobs)
+        )
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
         return apply_sizes(view, targets, self.placement)
 

@@ -10,7 +10,7 @@ from ringyard.compiled import FloatMatrix, FloatVector, IntVector, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable, fewest_gpus
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 
 @kernel
@@ -91,7 +91,7 @@ class ElasticTiresias(SizingScheduler):
         rows = np.array(jobs, dtype=np.int64)
         asked = dict(zip(jobs, view.column("asked_gpus")[rows].tolist(), strict=True))
         least = dict(zip(jobs, fewest_gpus(view, rows).tolist(), strict=True))
-        left = gpu_places(view, self.placement)
+        left = num_gpu_slots(view, self.placement)
         sizes: dict[int, int] = {}
         waiting = []
         for job in jobs:
@@ -120,7 +120,7 @@ class ElasticTiresias(SizingScheduler):
 
     def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
         """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = gpu_places(view, self.placement) - sum(sizes.values())
+        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
         if left > 0:
             jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
             _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)

@@ -8,7 +8,7 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.compiled import FloatMatrix, IntMatrix, kernel
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 _UNREACHABLE = -1e4  # of the public implementation
 
@@ -97,7 +97,7 @@ class ElasticDP(SizingScheduler):
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """The sizes of the optimum."""
-        gpus = gpu_places(view, self.placement)
+        gpus = num_gpu_slots(view, self.placement)
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0

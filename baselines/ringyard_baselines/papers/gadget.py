@@ -10,8 +10,8 @@ from ringyard import Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.predictions import predicted_iterations
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.predictions import expected_iterations_left
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 SLOT_SECONDS = 300.0  # assumption: the paper's slots have no length
 
@@ -136,7 +136,7 @@ class Gadget(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Greedy: the step with the largest gain in utility per GPU, of one worker or more."""
         jobs = view.gpu_jobs
-        left, done = predicted_iterations(view, jobs), view.of(jobs).completed_iterations
+        left, done = expected_iterations_left(view, jobs), view.of(jobs).completed_iterations
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
         sizes = np.arange(table.sizes + 1)
@@ -157,7 +157,7 @@ class Gadget(SizingScheduler):
             curves.append((allowed, utility[allowed], float(done[i] / total[i])))
             heap.append(best_step(*curves[i], i, 0, len(allowed) - 1))
         heapify(heap)
-        free = gpu_places(view, self.placement)
+        free = num_gpu_slots(view, self.placement)
         held = np.zeros(len(jobs), dtype=np.int64)
         order: list[int] = []
         while heap and free > 0:

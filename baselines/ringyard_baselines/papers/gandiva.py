@@ -17,8 +17,8 @@ from ringyard import (
 )
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("gandiva")
@@ -28,7 +28,7 @@ class Gandiva(Scheduler):
     FOUND (public re-implementations): suspended jobs are time-sliced; two jobs are packed only while the sum
     of their normalised throughputs is at least 1.0; partners are picked at random, and only when demand
     exceeds the GPUs; jobs migrate to consolidate. Assumed: a slice lasts 600 s, twenty times the 30 s
-    restart of the presets (the paper's suspension takes well below a second, and public simulators use 10 s
+    restart of conf/experiment (the paper's takes well below a second, and public simulators use 10 s
     slices: set `slice_seconds` with the restart cost); jobs take turns by the slices they have had; a
     waiting job joins a running one of the same number of GPUs; a pair that fails the test is split and not
     tried again; at most one job migrates per slice, the one on most servers more than it needs.
@@ -61,7 +61,7 @@ class Gandiva(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget turns and pairs."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._slices = np.zeros(len(jobs))
         self._partner: dict[int, int] = {}
         self._failed: set[frozenset[int]] = set()

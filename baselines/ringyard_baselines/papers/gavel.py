@@ -20,8 +20,8 @@ from ringyard import (
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import start_cpu_jobs
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 #: the solver leaves more than two of a program's variables where there are fewer jobs than about this
 _MIN_JOBS_FOR_REDUCTION = 24
@@ -134,7 +134,7 @@ class Gavel(Scheduler):
         self._server_of_gpu = cluster.server_of_gpu
         self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         no_jobs = np.zeros(0, dtype=np.int64)
         self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (no_jobs, np.zeros((0, 1)))
 

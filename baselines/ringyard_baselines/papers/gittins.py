@@ -9,7 +9,7 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import JobKey, KeyChanges, place_in_queue
+from ringyard_baselines.policies.priority_rule import JobKey, KeyChanges, service_queue_key
 
 _MAX_STEPS = 256
 
@@ -32,7 +32,7 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
 def _gittins_key(job: Job, now: float, parameters: FloatVector) -> float:
     """Rank of the index (0: the highest) at the job's step of attained service, a queue of its own."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
-    return place_in_queue(job, int(parameters[1 + step]))
+    return service_queue_key(job, int(parameters[1 + step]))
 
 
 @fills(JobKey)

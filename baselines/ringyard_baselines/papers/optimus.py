@@ -13,9 +13,9 @@ from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, apply_sizes, gpu_places
+from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("optimus")
@@ -56,7 +56,7 @@ class Optimus(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was profiled, and the loss curves."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._curves = LossCurves()
 
@@ -76,7 +76,7 @@ class Optimus(Scheduler):
 
     def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
         """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
-        left = gpu_places(view, self.placement)
+        left = num_gpu_slots(view, self.placement)
         sizes = {}
         kind = view.column("kind")
         for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
@@ -88,7 +88,7 @@ class Optimus(Scheduler):
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:
         """Grant one worker or one server at a time, in place."""
         most = view.column("max_gpus")
-        free = gpu_places(view, self.placement) - sum(workers for workers, _ in sizes.values())
+        free = num_gpu_slots(view, self.placement) - sum(workers for workers, _ in sizes.values())
         cores = float(sum(view.cluster.cores_per_server)) or np.inf
         server_cores = view.column("asked_cores_per_server_task")
         worker_cores = view.column("asked_cores")

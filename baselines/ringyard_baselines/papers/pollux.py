@@ -11,8 +11,8 @@ from ringyard.compiled import FloatMatrix, Int32Matrix, IntVector, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
-from ringyard_baselines.tools.size_evolution import Choices, evolve
-from ringyard_baselines.tools.targets import Target, gpu_places
+from ringyard_baselines.tools.size_evolution import SizeOptions, evolve_sizes
+from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 
 @kernel
@@ -147,10 +147,10 @@ class Pollux(SizingScheduler):
         worth = np.zeros((len(jobs), table.sizes + 1))
         allowed = np.zeros(worth.shape, np.int32)
         most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
-        choices = Choices(worth, allowed, most, gpu_places(view, self.placement), self._power)
+        choices = SizeOptions(worth, allowed, most, num_gpu_slots(view, self.placement), self._power)
         parents = self._seeds(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        best, self._individuals = evolve(parents, choices, self._generations, rng)
+        best, self._individuals = evolve_sizes(parents, choices, self._generations, rng)
         self._last = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
         return self._individuals[best].astype(np.int64)
 

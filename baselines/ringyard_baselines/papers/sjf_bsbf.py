@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.predictions import predicted_seconds
+from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -70,7 +70,7 @@ class SjfBsbf(Scheduler):
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
         left = np.empty(len(view.column("status")))  # [jobs] seconds, of these jobs
-        left[jobs] = predicted_seconds(view, jobs)
+        left[jobs] = expected_seconds_left(view, jobs)
         waiting = np.intersect1d(jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
             found = draft.place(self.placement, job)

@@ -19,7 +19,7 @@ from ringyard import (
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import predicted_seconds
+from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
 
 
@@ -43,7 +43,7 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
 #: {order: ([n] urgency of these jobs, ascending; what it takes)}
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
-    "srtf": (predicted_seconds, Observability.PREDICTIONS),
+    "srtf": (expected_seconds_left, Observability.PREDICTIONS),
     "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Observability.NOTHING),
     "las": (lambda view, jobs: view.of(jobs).attained_service, Observability.ATTAINED_SERVICE),
 }

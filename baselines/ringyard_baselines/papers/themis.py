@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import predicted_seconds
-from ringyard_baselines.tools.slots import Slots
+from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import apply_sizes, feasible
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 def finish_time_fairness(
@@ -66,7 +66,7 @@ class Themis(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the leases."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._rng = rng
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
@@ -91,4 +91,4 @@ class Themis(Scheduler):
         demanded = float(view.column("asked_gpus")[jobs].sum())
         contention = max(1.0, demanded / max(view.num_gpus_up, 1))
         elapsed = view.now - view.submit_seconds[jobs]
-        return finish_time_fairness(elapsed, predicted_seconds(view, jobs), done, contention)
+        return finish_time_fairness(elapsed, expected_seconds_left(view, jobs), done, contention)

@@ -13,7 +13,7 @@ from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import QUEUE_SPAN, JobKey, KeyChanges, place_in_queue
+from ringyard_baselines.policies.priority_rule import QUEUE_SPAN, JobKey, KeyChanges, service_queue_key
 
 
 @kernel
@@ -61,7 +61,7 @@ def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
 @fills(JobKey)
 def running_first(job: Job, now: float, parameters: FloatVector) -> float:
     """Queue, then place in it."""
-    return place_in_queue(job, _queue_of(job, now, parameters))
+    return service_queue_key(job, _queue_of(job, now, parameters))
 
 
 @fills(JobKey)
@@ -99,7 +99,7 @@ def public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float
     ):
         _promote(job, now)
         queue = 0
-    return place_in_queue(job, queue)
+    return service_queue_key(job, queue)
 
 
 @fills(JobKey)

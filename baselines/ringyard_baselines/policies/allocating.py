@@ -46,7 +46,7 @@ def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, ph
     return True
 
 
-def capabilities_of(allocator: Allocator) -> Capabilities:
+def allocator_capabilities(allocator: Allocator) -> Capabilities:
     """What an allocator may do to jobs."""
     if allocator.start_only is not None:
         return Capabilities.START
@@ -73,7 +73,7 @@ class AllocatingScheduler(Scheduler):
     ) -> None:
         self.name = name
         self.allocator = allocator
-        self.capabilities = capabilities_of(allocator)
+        self.capabilities = allocator_capabilities(allocator)
         self.observability: Observability = allocator.observability
         self.round_seconds: float | None = round_seconds
         self._plan: AllocationPlan | None = None

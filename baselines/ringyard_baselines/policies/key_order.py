@@ -1,14 +1,17 @@
-"""Decisions by keys of jobs, of which few are read anew each time.
+"""Preemptive decisions by priority keys, of which only those that can have changed are read again.
 
-A decision walks the jobs that wait or run in the order of their keys, and gives GPUs to each that fits into
-those that are left. Running jobs were chosen last time, so they count as chosen until a waiting job does not
-fit. Only then the order of running jobs matters: those behind the waiting job are set aside, the last first,
-until it fits, and have their own turn later in the walk. Jobs that ask for equally many GPUs wait in one
-queue, sorted by key: where its first does not fit, none does.
+A decision walks the waiting and running jobs in the order of their keys and gives GPUs to each job that fits
+into the GPUs left. Running jobs were selected by the last decision, so they keep their GPUs until a waiting
+job does not fit. Only then the order of running jobs matters: running jobs behind the waiting job are
+displaced, the last first, until it fits. Displaced jobs are walked later, in their order. Waiting jobs that
+ask for equally many GPUs are in one queue sorted by key. If the first of a queue does not fit, none does.
 
-Ties reproduce a stable sort of the last decision's order: among equal keys, a job whose key fell to them
-comes last, one whose key rose to them first. Not reproduced is whether keys of running jobs met to the last
-digit at a decision that did not need their order.
+Ties are those of a stable sort of the last decision's order: among equal keys, a job whose key fell to that
+value is last, and a job whose key rose to it is first. One case is not reproduced: keys of running jobs that
+were equal to the last digit at a decision that did not need their order.
+
+In this module `order` is a `KeyOrder`, `priority` a `PriorityRule`, `rule` a placement rule, `j` the row of a
+job and `b` a cluster of `state`.
 """
 
 import numpy as np
@@ -31,115 +34,124 @@ from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.lifecycle import preempt, start
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
-from ringyard_baselines.policies.ranking import (
+from ringyard_baselines.policies.priority_rule import (
     FIRST_ESTIMATE,
     KeyChanges,
-    Ranking,
-    budget_of,
-    complain_of_key,
-    wake_of,
+    PriorityRule,
+    gpu_budget,
+    report_invalid_key,
+    wake_time,
 )
 
-_ABSENT, _WAITS, _RUNS = 0, 1, 2
-_NEAR = 4e-6  # seconds: times of wakes that were computed at other moments differ by less
+_ABSENT, _WAITING, _RUNNING = 0, 1, 2
+_TOLERANCE_SECONDS = 4e-6  # wake times of one key that were computed at different moments differ by less
 
 
-class Totals(Record):
-    """Counts; lists of `KeyOrder` are as long as they say."""
+class Counters(Record):
+    """Numbers of jobs in the lists of a `KeyOrder`, and what else changes from decision to decision."""
 
     num_arrived: i4
     num_ended: i4
     num_running: i4
     num_listed: i4
-    num_turn: i4
-    num_touched: i4
+    num_reads: i4
+    num_stale: i4
     num_starting: i4
     num_stopping: i4
     running_gpus: i8
     highest_tie: i8
     lowest_tie: i8
-    reserved_tie: i8  # ties above it are for running jobs, which stood before those that arrive now
-    earlier_tie: i8  # the same of the last decision
+    reserved_tie: i8  # ties above it are for running jobs, which come before the jobs that arrive now
+    earlier_tie: i8  # `reserved_tie` of the last decision
     read_seconds: f8  # when the keys of running jobs were last read
-    decided_seconds: f8  # when the last decision was
+    decided_seconds: f8  # when the last decision was made
 
 
 @bundle
 class KeyOrder:
-    """Live jobs in the order of their keys, between decisions.
+    """Waiting and running jobs in the order of their keys, kept from decision to decision.
 
     Attributes:
-        keys, ties: [jobs] key when it was last read, and what sorts equal ones.
-        fresh: [jobs] scratch: keys now.
-        demand: [jobs] GPUs that each asks for.
-        where: [jobs] whether it waits in a queue, runs, or neither.
-        queue_of: [jobs] the queue in which a job waits.
-        queues: [jobs] waiting jobs, queue after queue; the first in the order stands at a queue's end.
-        first, count, cursor: [queues] where each begins, how many jobs wait in it, and the next in a walk.
-        running: [jobs] running jobs, and some that ended; in order while a decision looks at it.
-        is_listed: [jobs] 1: `running` has the job.
-        turn: [jobs] jobs whose keys are read, in order.
-        touched: [jobs] jobs whose keys the next decision reads.
-        is_touched: [jobs] 1: `touched` has the job.
-        starting, stopping: [jobs] what the decision changes, in order.
-        wakes: [2 leaves] a tree: when the key of each job changes by itself, and the least below each node.
-        totals: [1] `Totals`.
+        keys: [jobs] key when it was last read.
+        ties: [jobs] order of jobs with equal keys.
+        new_keys: [jobs] scratch: keys that are being read.
+        num_gpus: [jobs] GPUs that each job asks for.
+        status: [jobs] whether the job waits in a queue, runs, or neither.
+        queue_of: [jobs] the queue for jobs of this number of GPUs.
+        queues: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
+        first: [queues] position in `queues` at which each queue begins.
+        length: [queues] jobs waiting in each queue.
+        cursor: [queues] position of each queue's next job in a walk.
+        running: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
+        in_running: [jobs] 1: `running` has the job.
+        reads: [jobs] jobs whose keys are being read, in order.
+        stale: [jobs] jobs whose keys the next decision reads.
+        is_stale: [jobs] 1: `stale` has the job.
+        starting: [jobs] jobs that the decision starts, in order.
+        stopping: [jobs] jobs that the decision preempts.
+        wake_tree: [2 x leaves] binary tree with the time at which each job's key changes by itself in its
+            leaves, and the earliest time below in each inner node.
+        counts: [1] `Counters`.
     """
 
     keys: FloatVector
     ties: IntVector
-    fresh: FloatVector
-    demand: IntVector
-    where: Int32Vector
+    new_keys: FloatVector
+    num_gpus: IntVector
+    status: Int32Vector
     queue_of: Int32Vector
     queues: Int32Vector
     first: Int32Vector
-    count: Int32Vector
+    length: Int32Vector
     cursor: Int32Vector
     running: Int32Vector
-    is_listed: Int32Vector
-    turn: Int32Vector
-    touched: Int32Vector
-    is_touched: Int32Vector
+    in_running: Int32Vector
+    reads: Int32Vector
+    stale: Int32Vector
+    is_stale: Int32Vector
     starting: Int32Vector
     stopping: Int32Vector
-    wakes: FloatVector
-    totals: Records1[Totals]
+    wake_tree: FloatVector
+    counts: Records1[Counters]
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
-    """The order of a simulation that is about to begin.
+    """Return the order of a simulation that is about to begin.
 
     Args:
-        num_gpus: [jobs] GPUs that each asks for.
-        key_changes: of the ranking; where the keys of waiting jobs are read, all are in one queue.
+        num_gpus: [jobs] GPUs that each job asks for.
+        key_changes: `KeyChanges` of the rule. Where keys of waiting jobs change, all jobs are in one queue.
     """
     jobs = len(num_gpus)
     queue_of = np.zeros(jobs, np.int32)
     if key_changes != KeyChanges.ANY_TIME:
         queue_of = np.unique(num_gpus, return_inverse=True)[1].astype(np.int32)
     sizes = np.bincount(queue_of, minlength=1)
-    totals = Totals.zeros(1)
-    totals["read_seconds"], totals["decided_seconds"] = -np.inf, -np.inf
-    lists = {
-        name: np.zeros(jobs, np.int32)
-        for name in (
-            *("where", "queues", "running", "is_listed", "turn", "touched", "is_touched"),
-            *("starting", "stopping"),
-        )
-    }
+    counts = Counters.zeros(1)
+    counts["read_seconds"], counts["decided_seconds"] = -np.inf, -np.inf
+    lists = (
+        "status",
+        "queues",
+        "running",
+        "in_running",
+        "reads",
+        "stale",
+        "is_stale",
+        "starting",
+        "stopping",
+    )
     return KeyOrder(
         keys=np.zeros(jobs),
         ties=np.zeros(jobs, np.int64),
-        fresh=np.zeros(jobs),
-        demand=num_gpus.astype(np.int64),
+        new_keys=np.zeros(jobs),
+        num_gpus=num_gpus.astype(np.int64),
         queue_of=queue_of,
         first=(sizes.cumsum() - sizes).astype(np.int32),
-        count=np.zeros(len(sizes), np.int32),
+        length=np.zeros(len(sizes), np.int32),
         cursor=np.zeros(len(sizes), np.int32),
-        wakes=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
-        totals=totals,
-        **lists,
+        wake_tree=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
+        counts=counts,
+        **{name: np.zeros(jobs, np.int32) for name in lists},
     )
 
 
@@ -149,10 +161,10 @@ def _before(order: KeyOrder, x: int, y: int) -> bool:
 
 
 @kernel
-def _place_in_queue(order: KeyOrder, j: int) -> int:
-    """Where in `queues` job j stands, or would stand."""
+def _queue_position(order: KeyOrder, j: int) -> int:
+    """Return the position in `queues` that job j has, or would have."""
     low = order.first[order.queue_of[j]]
-    high = low + order.count[order.queue_of[j]]
+    high = low + order.length[order.queue_of[j]]
     while low < high:
         middle = (low + high) >> 1
         if _before(order, j, order.queues[middle]):
@@ -165,117 +177,121 @@ def _place_in_queue(order: KeyOrder, j: int) -> int:
 @kernel
 def _enter_queue(order: KeyOrder, j: int) -> None:
     queue = order.queue_of[j]
-    at = _place_in_queue(order, j)
-    for i in range(order.first[queue] + order.count[queue], at, -1):
+    at = _queue_position(order, j)
+    for i in range(order.first[queue] + order.length[queue], at, -1):
         order.queues[i] = order.queues[i - 1]
     order.queues[at] = j
-    order.count[queue] += 1
+    order.length[queue] += 1
+    order.status[j] = _WAITING
 
 
 @kernel
 def _leave_queue(order: KeyOrder, j: int) -> None:
     queue = order.queue_of[j]
-    order.count[queue] -= 1
-    for i in range(_place_in_queue(order, j), order.first[queue] + order.count[queue]):
+    order.length[queue] -= 1
+    for i in range(_queue_position(order, j), order.first[queue] + order.length[queue]):
         order.queues[i] = order.queues[i + 1]
 
 
 @kernel
-def _begin_to_run(order: KeyOrder, j: int) -> None:
-    order.where[j] = _RUNS
-    order.totals[0].num_running += 1
-    order.totals[0].running_gpus += order.demand[j]
-    if order.is_listed[j] == 0:
-        order.is_listed[j] = 1
-        order.running[order.totals[0].num_listed] = j
-        order.totals[0].num_listed += 1
+def _add_running(order: KeyOrder, j: int) -> None:
+    order.status[j] = _RUNNING
+    order.counts[0].num_running += 1
+    order.counts[0].running_gpus += order.num_gpus[j]
+    if order.in_running[j] == 0:
+        order.in_running[j] = 1
+        order.running[order.counts[0].num_listed] = j
+        order.counts[0].num_listed += 1
 
 
 @kernel
-def _end_to_run(order: KeyOrder, j: int) -> None:
-    order.where[j] = _ABSENT
-    order.totals[0].num_running -= 1
-    order.totals[0].running_gpus -= order.demand[j]
+def _remove_running(order: KeyOrder, j: int) -> None:
+    """Count job j as not running. `_sort_running` takes it off the list."""
+    order.status[j] = _ABSENT
+    order.counts[0].num_running -= 1
+    order.counts[0].running_gpus -= order.num_gpus[j]
 
 
 @kernel
-def _wait_again(order: KeyOrder, j: int) -> None:
-    """Job j, which ran, waits; the next decision reads its key."""
-    _end_to_run(order, j)
+def _return_to_queue(order: KeyOrder, j: int) -> None:
+    """Move job j from the running jobs to its queue. The next decision reads its key."""
+    _remove_running(order, j)
     _enter_queue(order, j)
-    order.where[j] = _WAITS
-    _touch(order, j)
+    _mark_stale(order, j)
 
 
 @kernel
-def _touch(order: KeyOrder, j: int) -> None:
+def _mark_stale(order: KeyOrder, j: int) -> None:
     """Let the next decision read the key of job j."""
-    if order.is_touched[j] == 0:
-        order.is_touched[j] = 1
-        order.touched[order.totals[0].num_touched] = j
-        order.totals[0].num_touched += 1
+    if order.is_stale[j] == 0:
+        order.is_stale[j] = 1
+        order.stale[order.counts[0].num_stale] = j
+        order.counts[0].num_stale += 1
 
 
 @kernel
 def _set_wake(order: KeyOrder, j: int, seconds: float) -> None:
-    node = (len(order.wakes) >> 1) + j
-    if order.wakes[node] != seconds:
-        order.wakes[node] = seconds
+    node = (len(order.wake_tree) >> 1) + j
+    if order.wake_tree[node] != seconds:
+        order.wake_tree[node] = seconds
         while node > 1:
             node >>= 1
-            order.wakes[node] = min(order.wakes[2 * node], order.wakes[2 * node + 1])
+            order.wake_tree[node] = min(order.wake_tree[2 * node], order.wake_tree[2 * node + 1])
 
 
 @kernel
-def _first_to_wake(order: KeyOrder) -> int:
+def _pop_wake(order: KeyOrder) -> int:
+    """Return the job with the earliest wake time, and clear that time."""
+    leaves = len(order.wake_tree) >> 1
     node = 1
-    while node < len(order.wakes) >> 1:
+    while node < leaves:
         node *= 2
-        if order.wakes[node] > order.wakes[node >> 1]:
+        if order.wake_tree[node] > order.wake_tree[node >> 1]:
             node += 1
-    return node - (len(order.wakes) >> 1)
+    _set_wake(order, node - leaves, np.inf)
+    return node - leaves
 
 
 @kernel
-def _note_changes(state: State, b: int, order: KeyOrder) -> None:
-    """Note which jobs arrived, ended, or lost their server."""
-    cluster, totals = state.clusters[b], order.totals[0]
-    totals.earlier_tie = totals.reserved_tie
-    totals.reserved_tie = totals.highest_tie
-    totals.highest_tie += totals.num_running
-    while totals.num_arrived < cluster.next_arrival:
-        j = totals.num_arrived
-        totals.num_arrived += 1
+def _track_events(state: State, b: int, order: KeyOrder) -> None:
+    """Record which jobs arrived, ended, or lost their server since the last decision."""
+    cluster, counts = state.clusters[b], order.counts[0]
+    counts.earlier_tie = counts.reserved_tie
+    counts.reserved_tie = counts.highest_tie
+    counts.highest_tie += counts.num_running
+    while counts.num_arrived < cluster.next_arrival:
+        j = counts.num_arrived
+        counts.num_arrived += 1
         if state.jobs[b, j].status != JobStatus.DONE:
-            totals.highest_tie += 1
-            order.ties[j] = totals.highest_tie
+            counts.highest_tie += 1
+            order.ties[j] = counts.highest_tie
             order.keys[j] = np.inf
-            _touch(order, j)
-    while totals.num_ended < cluster.num_done:
-        j = state.ended[b, totals.num_ended]
-        totals.num_ended += 1
-        if order.where[j] == _WAITS:
+            _mark_stale(order, j)
+    while counts.num_ended < cluster.num_done:
+        j = state.ended[b, counts.num_ended]
+        counts.num_ended += 1
+        if order.status[j] == _WAITING:
             _leave_queue(order, j)
-            order.where[j] = _ABSENT
-        elif order.where[j] == _RUNS:
-            _end_to_run(order, j)
+            order.status[j] = _ABSENT
+        elif order.status[j] == _RUNNING:
+            _remove_running(order, j)
         _set_wake(order, j, np.inf)
-    if totals.num_running != cluster.num_running:
-        for i in range(totals.num_listed):
+    if counts.num_running != cluster.num_running:
+        for i in range(counts.num_listed):
             j = order.running[i]
-            if order.where[j] == _RUNS and state.jobs[b, j].status == JobStatus.WAITING:
-                _wait_again(order, j)
+            if order.status[j] == _RUNNING and state.jobs[b, j].status == JobStatus.WAITING:
+                _return_to_queue(order, j)
 
 
 @kernel
 def _sort_running(order: KeyOrder) -> None:
-    """Drop the jobs of `running` that do not run, and bring the others into the order of their keys."""
-    totals, running = order.totals[0], order.running
+    """Take jobs that do not run off `running`, and sort the others by their keys."""
+    counts, running = order.counts[0], order.running
     count = 0
-    for i in range(totals.num_listed):
+    for i in range(counts.num_listed):
         j = running[i]
-        if order.where[j] != _RUNS:
-            order.is_listed[j] = 0
+        if order.status[j] != _RUNNING:
+            order.in_running[j] = 0
             continue
         k = count
         while k > 0 and _before(order, j, running[k - 1]):
@@ -283,97 +299,95 @@ def _sort_running(order: KeyOrder) -> None:
             k -= 1
         running[k] = j
         count += 1
-    totals.num_listed = count
+    counts.num_listed = count
 
 
 @kernel
-def _take_turn(order: KeyOrder, j: int) -> None:
-    """Add job j to those whose keys are read, where it stood in the order until now."""
-    totals = order.totals[0]
-    k = totals.num_turn
-    while k > 0 and _before(order, j, order.turn[k - 1]):
-        order.turn[k] = order.turn[k - 1]
+def _insert_read(order: KeyOrder, j: int) -> None:
+    """Add job j to those whose keys are read, at its place in the order so far."""
+    counts = order.counts[0]
+    k = counts.num_reads
+    while k > 0 and _before(order, j, order.reads[k - 1]):
+        order.reads[k] = order.reads[k - 1]
         k -= 1
-    order.turn[k] = j
-    totals.num_turn += 1
+    order.reads[k] = j
+    counts.num_reads += 1
 
 
 @kernel
-def _read_keys(state: State, b: int, order: KeyOrder, ranking: Ranking, now: float) -> None:
-    """Read the keys of the jobs in `turn`; waiting jobs go where they belong now."""
-    totals = order.totals[0]
-    for i in range(totals.num_turn):
-        j = order.turn[i]
-        if order.where[j] == _WAITS:
+def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, now: float) -> None:
+    """Read the keys of the jobs in `reads`, and move waiting jobs to their new places in the queues."""
+    counts = order.counts[0]
+    for i in range(counts.num_reads):
+        j = order.reads[i]
+        if order.status[j] == _WAITING:
             _leave_queue(order, j)
-        order.fresh[j] = ranking.key(state.jobs[b, j], now, ranking.parameters)
-        if np.isnan(order.fresh[j]):
-            complain_of_key(ranking, j, order.fresh[j], now)
-    for i in range(totals.num_turn):
-        j = order.turn[i]
-        if order.fresh[j] < order.keys[j]:
-            totals.highest_tie += 1
-            order.ties[j] = totals.highest_tie
-    for i in range(totals.num_turn - 1, -1, -1):
-        j = order.turn[i]
-        if order.fresh[j] > order.keys[j]:
-            totals.lowest_tie -= 1
-            order.ties[j] = totals.lowest_tie
-        if order.fresh[j] != order.keys[j] and ranking.key_changes == KeyChanges.AT_WAKES:
-            _touch(order, j)
-        order.keys[j] = order.fresh[j]
-        if order.where[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
-            _begin_to_run(order, j)
-        if order.where[j] != _RUNS:
-            order.where[j] = _WAITS
+        order.new_keys[j] = priority.key(state.jobs[b, j], now, priority.parameters)
+        if np.isnan(order.new_keys[j]):
+            report_invalid_key(priority, j, order.new_keys[j], now)
+    for i in range(counts.num_reads):
+        j = order.reads[i]
+        if order.new_keys[j] < order.keys[j]:
+            counts.highest_tie += 1
+            order.ties[j] = counts.highest_tie
+    for i in range(counts.num_reads - 1, -1, -1):
+        j = order.reads[i]
+        if order.new_keys[j] > order.keys[j]:
+            counts.lowest_tie -= 1
+            order.ties[j] = counts.lowest_tie
+        if order.new_keys[j] != order.keys[j] and priority.key_changes == KeyChanges.AT_WAKES:
+            _mark_stale(order, j)
+        order.keys[j] = order.new_keys[j]
+        if order.status[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
+            _add_running(order, j)
+        if order.status[j] != _RUNNING:
             _enter_queue(order, j)
 
 
 @kernel
-def _read_running(state: State, b: int, order: KeyOrder, ranking: Ranking) -> None:
-    """Read the keys of running jobs; if the last decision did without, as they were then at first."""
-    totals, now = order.totals[0], state.clusters[b].now
-    highest = totals.highest_tie
-    for seconds, tie in ((totals.decided_seconds, totals.earlier_tie), (now, totals.reserved_tie)):
-        if totals.read_seconds < seconds:
+def _read_running(state: State, b: int, order: KeyOrder, priority: PriorityRule) -> None:
+    """Read the keys of running jobs as of the last decision, if it did not read them, and as of now."""
+    counts, now = order.counts[0], state.clusters[b].now
+    highest = counts.highest_tie
+    for seconds, tie in ((counts.decided_seconds, counts.earlier_tie), (now, counts.reserved_tie)):
+        if counts.read_seconds < seconds:
             _sort_running(order)
-            totals.num_turn = totals.num_listed
-            for i in range(totals.num_listed):
-                order.turn[i] = order.running[i]
-            totals.highest_tie = tie
-            _read_keys(state, b, order, ranking, seconds)
-            totals.read_seconds = seconds
-    totals.highest_tie = highest
+            counts.num_reads = counts.num_listed
+            for i in range(counts.num_listed):
+                order.reads[i] = order.running[i]
+            counts.highest_tie = tie
+            _read_keys(state, b, order, priority, seconds)
+            counts.read_seconds = seconds
+    counts.highest_tie = highest
 
 
 @kernel
-def _look_again(state: State, b: int, order: KeyOrder, ranking: Ranking) -> None:
-    """Read the keys that may have changed, but those of running jobs where only these change."""
-    totals, now = order.totals[0], state.clusters[b].now
-    while order.wakes[1] <= now + _NEAR:
-        j = _first_to_wake(order)
-        _set_wake(order, j, np.inf)
-        _touch(order, j)
-    totals.num_turn = 0
-    if ranking.key_changes == KeyChanges.ANY_TIME:
+def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule) -> None:
+    """Read the keys that can have changed, except running jobs' under `KeyChanges.WHILE_RUNNING`."""
+    counts, now = order.counts[0], state.clusters[b].now
+    while order.wake_tree[1] <= now + _TOLERANCE_SECONDS:
+        _mark_stale(order, _pop_wake(order))
+    counts.num_reads = 0
+    any_time = priority.key_changes == KeyChanges.ANY_TIME
+    if any_time:
         _sort_running(order)
-        for i in range(totals.num_listed):
-            _take_turn(order, order.running[i])
-        for i in range(order.count[0] - 1, -1, -1):
-            _take_turn(order, order.queues[i])
-    for i in range(totals.num_touched):
-        j = order.touched[i]
-        order.is_touched[j] = 0
-        is_new = order.where[j] == _ABSENT or ranking.key_changes != KeyChanges.ANY_TIME
+        for i in range(counts.num_listed):
+            _insert_read(order, order.running[i])
+        for i in range(order.length[0] - 1, -1, -1):
+            _insert_read(order, order.queues[i])
+    for i in range(counts.num_stale):
+        j = order.stale[i]
+        order.is_stale[j] = 0
+        is_new = order.status[j] == _ABSENT or not any_time
         if is_new and state.jobs[b, j].status != JobStatus.DONE:
-            _take_turn(order, j)
-    totals.num_touched = 0
-    _read_keys(state, b, order, ranking, now)
+            _insert_read(order, j)
+    counts.num_stale = 0
+    _read_keys(state, b, order, priority, now)
 
 
 @kernel
 def _next_queue(order: KeyOrder) -> int:
-    """The queue whose next job comes first in the order; -1 if none has any."""
+    """Return the queue whose next job comes first in the order; -1 if no queue has a next job."""
     best = -1
     for queue in range(len(order.first)):
         if order.cursor[queue] >= order.first[queue] and (
@@ -384,110 +398,114 @@ def _next_queue(order: KeyOrder) -> int:
 
 
 @kernel
-def choose(state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule) -> None:
-    """List which waiting jobs shall hold GPUs, and which running jobs shall not."""
-    estimates = ranking.parameters[FIRST_ESTIMATE:]
-    ranking.estimate.seconds(state, b, ranking.estimate.parameters, ranking.notes, estimates)
-    _note_changes(state, b, order)
-    _look_again(state, b, order, ranking)
-    totals, running = order.totals[0], order.running
-    totals.num_starting = 0
-    totals.num_stopping = 0
+def select_jobs(state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule) -> None:
+    """Select the jobs of cluster `b` of `state` that shall hold GPUs, by the keys of `priority`.
+
+    Waiting jobs among them are listed in `order.starting`, running jobs not among them in `order.stopping`.
+    `rule` says whether jobs share GPUs.
+    """
+    estimates = priority.parameters[FIRST_ESTIMATE:]
+    priority.estimate.seconds(state, b, priority.estimate.parameters, priority.estimate_memory, estimates)
+    _track_events(state, b, order)
+    _read_changed_keys(state, b, order, priority)
+    counts, running = order.counts[0], order.running
+    counts.num_starting = 0
+    counts.num_stopping = 0
     for queue in range(len(order.first)):
-        order.cursor[queue] = order.first[queue] + order.count[queue] - 1
-    left = budget_of(state, b, rule) - totals.running_gpus
+        order.cursor[queue] = order.first[queue] + order.length[queue] - 1
+    left = gpu_budget(state, b, rule) - counts.running_gpus
     is_sorted = False
-    behind = totals.num_running  # running jobs from here on are set aside
-    aside = behind  # the next of them in the order
+    num_kept = counts.num_running  # running jobs from this position on are displaced
+    displaced = num_kept  # position of the next displaced job in the walk
     queue = _next_queue(order)
-    while queue >= 0 or aside < totals.num_running:
+    while queue >= 0 or displaced < counts.num_running:
         waits = queue >= 0
-        if waits and aside < totals.num_running:
-            waits = _before(order, order.queues[order.cursor[queue]], running[aside])
-        j = order.queues[order.cursor[queue]] if waits else running[aside]
-        if waits and order.demand[j] > left:
+        if waits and displaced < counts.num_running:
+            waits = _before(order, order.queues[order.cursor[queue]], running[displaced])
+        j = order.queues[order.cursor[queue]] if waits else running[displaced]
+        if waits and order.num_gpus[j] > left:
             if not is_sorted:
-                if ranking.key_changes == KeyChanges.WHILE_RUNNING:
-                    _read_running(state, b, order, ranking)
+                if priority.key_changes == KeyChanges.WHILE_RUNNING:
+                    _read_running(state, b, order, priority)
                 _sort_running(order)
                 is_sorted = True
-            while order.demand[j] > left and behind > 0 and _before(order, j, running[behind - 1]):
-                behind -= 1
-                aside = behind
-                left += order.demand[running[behind]]
-        fits = order.demand[j] <= left
+            while order.num_gpus[j] > left and num_kept > 0 and _before(order, j, running[num_kept - 1]):
+                num_kept -= 1
+                displaced = num_kept
+                left += order.num_gpus[running[num_kept]]
+        fits = order.num_gpus[j] <= left
         if fits:
-            left -= order.demand[j]
+            left -= order.num_gpus[j]
         if not waits:
-            aside += 1
+            displaced += 1
             if not fits:
-                order.stopping[totals.num_stopping] = j
-                totals.num_stopping += 1
+                order.stopping[counts.num_stopping] = j
+                counts.num_stopping += 1
             continue
         if fits:
-            order.starting[totals.num_starting] = j
-            totals.num_starting += 1
-        if fits or ranking.key_changes == KeyChanges.ANY_TIME:
+            order.starting[counts.num_starting] = j
+            counts.num_starting += 1
+        if fits or priority.key_changes == KeyChanges.ANY_TIME:
             order.cursor[queue] -= 1
-        else:  # nor does any other of its queue
+        else:  # all jobs of this queue ask for as many GPUs, so none of them fits
             order.cursor[queue] = order.first[queue] - 1
         queue = _next_queue(order)
 
 
 @kernel
 def _stop_all(state: State, b: int, order: KeyOrder, physics: Physics) -> None:
-    """Stop the jobs of `stopping` in the order of the heap of running jobs as it is each time."""
-    totals, stopping = order.totals[0], order.stopping
-    for i in range(totals.num_stopping):
+    """Preempt the jobs of `stopping`, each time the one first in the heap of running jobs."""
+    counts, stopping = order.counts[0], order.stopping
+    for i in range(counts.num_stopping):
         first = i
-        for k in range(i + 1, totals.num_stopping):
+        for k in range(i + 1, counts.num_stopping):
             if state.jobs[b, stopping[k]].heap_position < state.jobs[b, stopping[first]].heap_position:
                 first = k
         j = stopping[first]
         stopping[first] = stopping[i]
         stopping[i] = j
         preempt(state, b, j, physics)
-        _wait_again(order, j)
+        _return_to_queue(order, j)
 
 
 @kernel
 def _start_all(
-    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics
+    state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> None:
-    """Start the jobs of `starting` that find a place, and list these; GPUs of the others stay idle."""
-    cluster, totals = state.clusters[b], order.totals[0]
+    """Start the jobs of `starting` that find a place, and keep only these listed."""
+    cluster, counts = state.clusters[b], order.counts[0]
     cluster.stamp += 1
     stamp = cluster.stamp
     out = state.gpu_scratch[b]
     started = 0
-    for i in range(totals.num_starting):
+    for i in range(counts.num_starting):
         j = order.starting[i]
         kind = state.jobs[b, j].demand_class
         if state.class_stamp[b, kind] == stamp:
             continue
         if place(state, b, j, rule, out) == 0:
-            state.class_stamp[b, kind] = stamp  # nor does any job that asks for the same
+            state.class_stamp[b, kind] = stamp  # no other job of this demand class finds a place either
             continue
         start(state, b, j, out, physics)
         _leave_queue(order, j)
-        _begin_to_run(order, j)
-        if ranking.key_changes == KeyChanges.AT_WAKES:
-            _touch(order, j)
+        _add_running(order, j)
+        if priority.key_changes == KeyChanges.AT_WAKES:
+            _mark_stale(order, j)
         order.starting[started] = j
         started += 1
-    totals.num_starting = started
+    counts.num_starting = started
 
 
 @kernel
-def _wake_times(
-    state: State, b: int, order: KeyOrder, ranking: Ranking, jobs: Int32Vector, count: int, noted: bool
+def _earliest_wake(
+    state: State, b: int, order: KeyOrder, priority: PriorityRule, jobs: Int32Vector, count: int, store: bool
 ) -> float:
-    """When a key of the first jobs of a list next wants to be looked at; noted in the tree or not."""
+    """Return the earliest wake time after now of the first `count` `jobs`; `store` puts all in the tree."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(count):
-        time = wake_of(ranking, state.jobs[b, jobs[i]], jobs[i], now)
-        if noted:
+        time = wake_time(priority, state.jobs[b, jobs[i]], jobs[i], now)
+        if store:
             _set_wake(order, jobs[i], time)
         if now < time < earliest:
             earliest = time
@@ -495,45 +513,48 @@ def _wake_times(
 
 
 @kernel
-def _next_wake(state: State, b: int, order: KeyOrder, ranking: Ranking) -> float:
-    """When a key next wants to be looked at, as it is computed now."""
-    totals = order.totals[0]
-    if ranking.key_changes != KeyChanges.AT_WAKES:
+def _next_wake(state: State, b: int, order: KeyOrder, priority: PriorityRule) -> float:
+    """Return the earliest time after now at which a key must be read again."""
+    counts = order.counts[0]
+    if priority.key_changes != KeyChanges.AT_WAKES:
         _sort_running(order)
-        earliest = _wake_times(state, b, order, ranking, order.running, totals.num_listed, False)
+        earliest = _earliest_wake(state, b, order, priority, order.running, counts.num_listed, False)
         for queue in range(len(order.first)):
             jobs = order.queues[order.first[queue] :]
-            time = _wake_times(state, b, order, ranking, jobs, order.count[queue], False)
+            time = _earliest_wake(state, b, order, priority, jobs, order.length[queue], False)
             earliest = min(earliest, time)
         return earliest
-    _wake_times(state, b, order, ranking, order.turn, totals.num_turn, True)
-    _wake_times(state, b, order, ranking, order.starting, totals.num_starting, True)
-    _wake_times(state, b, order, ranking, order.stopping, totals.num_stopping, True)
-    near = order.wakes[1] + _NEAR
+    _earliest_wake(state, b, order, priority, order.reads, counts.num_reads, True)
+    _earliest_wake(state, b, order, priority, order.starting, counts.num_starting, True)
+    _earliest_wake(state, b, order, priority, order.stopping, counts.num_stopping, True)
+    near = order.wake_tree[1] + _TOLERANCE_SECONDS
     count = 0
-    while order.wakes[1] <= near and order.wakes[1] < np.inf:
-        order.turn[count] = _first_to_wake(order)
-        _set_wake(order, order.turn[count], np.inf)
+    while order.wake_tree[1] <= near and order.wake_tree[1] < np.inf:
+        order.reads[count] = _pop_wake(order)
         count += 1
-    return _wake_times(state, b, order, ranking, order.turn, count, True)
+    return _earliest_wake(state, b, order, priority, order.reads, count, True)
 
 
 @kernel
-def carry_out(
-    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics
+def apply_selection(
+    state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> None:
-    """Stop and start what was chosen, and ask to be woken when a key changes next."""
+    """Preempt and start the jobs that `select_jobs` listed in `order`, and set when to decide next.
+
+    Jobs of cluster `b` of `state` start where `rule` puts them and run as fast as `physics` says. The cluster
+    wakes the scheduler when a key of `priority` changes next.
+    """
     _stop_all(state, b, order, physics)
-    _start_all(state, b, order, ranking, rule, physics)
-    order.totals[0].decided_seconds = state.clusters[b].now
-    if ranking.wakes:
-        state.clusters[b].wake_seconds = _next_wake(state, b, order, ranking)
+    _start_all(state, b, order, priority, rule, physics)
+    order.counts[0].decided_seconds = state.clusters[b].now
+    if priority.wakes:
+        state.clusters[b].wake_seconds = _next_wake(state, b, order, priority)
 
 
 @kernel
-def rearrange(
-    state: State, b: int, order: KeyOrder, ranking: Ranking, rule: PlacementRule, physics: Physics
+def decide_by_keys(
+    state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> None:
-    """One decision, carried out."""
-    choose(state, b, order, ranking, rule)
-    carry_out(state, b, order, ranking, rule, physics)
+    """Make one decision and apply it: `select_jobs`, then `apply_selection`, with the same arguments."""
+    select_jobs(state, b, order, priority, rule)
+    apply_selection(state, b, order, priority, rule, physics)

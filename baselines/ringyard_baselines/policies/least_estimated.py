@@ -1,4 +1,4 @@
-"""Least estimated work first: any estimate of the seconds left as a preemptive order."""
+"""Least estimated work first: a preemptive order by any estimate of the seconds left."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -13,12 +13,12 @@ from ringyard.compiled import FloatVector, fills
 from ringyard.observability import check_reads
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
-from ringyard_baselines.policies.ranking import FIRST_ESTIMATE, JobKey
+from ringyard_baselines.policies.priority_rule import FIRST_ESTIMATE, JobKey
 
 
 @fills(JobKey)
 def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
-    """Estimated seconds left (a part of them, if it runs) x GPUs ** power."""
+    """Return estimated seconds left (a running job's times `running_factor`) x GPUs ** gpu_power."""
     left = parameters[FIRST_ESTIMATE + job.row]
     if job.status == JobStatus.RUNNING:
         left *= parameters[1]
@@ -27,16 +27,17 @@ def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
 
 @checked("scheduler")
 class LeastEstimated(PreemptiveScheduler):
-    """Least estimated seconds left x GPUs ** gpu_power first, preemptive.
+    """Preemptive order by the smallest product of estimated seconds left and GPUs ** gpu_power.
 
     Args:
-        placement: where a job goes.
-        estimate: says how long jobs would still run.
-        name: shown in tables.
-        gpu_power: 1: least work first; 0: least time first.
-        running_factor: factor of a running job's seconds left. At 1, jobs that are alike take turns
-            whenever one gets older, and pay for a restart each time.
-        round_seconds: decide every this many seconds as well: estimates change while jobs run.
+        placement: rule that places a job.
+        estimate: estimates the seconds that each job would still run.
+        name: name in tables.
+        gpu_power: exponent of the GPUs. 1: least work first. 0: least time first.
+        running_factor: factor on the seconds left of running jobs. At 1, similar jobs preempt each other
+            whenever one gets older, and each preemption costs a restart.
+        round_seconds: length of a round, seconds. Estimates change while jobs run, so a decision is made at
+            the end of each round.
 
     Raises:
         ConfigurationError: an argument out of its range.
@@ -53,31 +54,32 @@ class LeastEstimated(PreemptiveScheduler):
         running_factor: Annotated[float, "(0, 1]"] = 0.2,
         round_seconds: Positive = 300.0,
     ) -> None:
-        self._powers = [gpu_power, running_factor]  # as many as `FIRST_ESTIMATE`
+        self._exponents = np.array([gpu_power, running_factor])  # `FIRST_ESTIMATE` numbers
         observability = estimate.observability | Observability.SIZES
         super().__init__(
-            name,
-            _estimated_work,
-            np.array([gpu_power, running_factor]),
-            placement,
-            observability,
-            round_seconds=round_seconds,
+            name, _estimated_work, self._exponents, placement, observability, round_seconds=round_seconds
         )
-        self._ranking = replace(self._ranking, estimate=estimate)
+        self._priority = replace(self._priority, estimate=estimate)
 
     @property
-    def notes(self) -> NDArray[np.float64]:
-        """[jobs, numbers] of the estimate."""
-        return self._ranking.notes
+    def estimate_memory(self) -> NDArray[np.float64]:
+        """Memory of the estimate [jobs, numbers]."""
+        return self._priority.estimate_memory
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the order, and what the estimate has seen."""
+        """Forget the order, and clear the memory of the estimate."""
         super().reset(cluster, jobs, rng)
-        estimate = self._ranking.estimate
+        estimate = self._priority.estimate
         check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
-        parameters = np.concatenate([self._powers, np.zeros(len(jobs))])
-        self._ranking = replace(self._ranking, notes=estimate.memory_of(jobs), parameters=parameters)
+        parameters = np.concatenate([self._exponents, np.zeros(len(jobs))])
+        self._priority = replace(
+            self._priority, estimate_memory=estimate.memory_of(jobs), parameters=parameters
+        )
 
-    def turn(self, sim: Simulator) -> None:
-        """Make one decision and advance to the next: `drive` step by step, to watch the notes."""
-        self._drive(sim, 1)
+    def step(self, sim: Simulator) -> None:
+        """Make one decision and advance to the next decision point.
+
+        Args:
+            sim: a simulation that this scheduler was reset for.
+        """
+        self._run(sim, 1)

@@ -17,7 +17,7 @@ from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.state.arrays import State, waiting_at
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.classes import start_by_class
+from ringyard_baselines.tools.demand_classes import start_by_demand_class
 
 
 @kernel
@@ -45,7 +45,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 
 
 @kernel
-def start_counted(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
+def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
     """Start waiting jobs in list order; GPUs counted for a job that finds no place stay idle."""
     cluster = state.clusters[b]
     left = cluster.free_gpus
@@ -70,7 +70,7 @@ def _run_in_order(
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
         if counted:
-            start_counted(state, b, rule, physics)
+            start_reserving(state, b, rule, physics)
         else:
             start_in_order(state, b, rule, strict, physics)
         if not advance(state, b, physics):
@@ -149,7 +149,7 @@ class OrderedScheduler(Scheduler):
         classes = view.column("demand_class")[rows]
         if self.strict:
             classes = np.zeros_like(classes)  # one that finds no place speaks for all
-        return start_by_class(rows, classes, partial(draft.place, self.placement))
+        return start_by_demand_class(rows, classes, partial(draft.place, self.placement))
 
     def _decide_counted(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
         draft = PlacementPlan(view)

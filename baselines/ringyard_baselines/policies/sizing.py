@@ -8,8 +8,8 @@ import numpy as np
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.slots import Slots
 from ringyard_baselines.tools.targets import Target, apply_sizes
+from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 class SizingScheduler(Scheduler, ABC):
@@ -51,7 +51,7 @@ class SizingScheduler(Scheduler, ABC):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and slots."""
-        self._slots = Slots(self.round_seconds or np.inf)
+        self._slots = TimeSlots(self.round_seconds or np.inf)
         self._table: SpeedTable | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

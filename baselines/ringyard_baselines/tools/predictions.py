@@ -14,7 +14,7 @@ def _as_much_again(seen: JobColumns) -> NDArray[np.float64]:
     return np.maximum(seen.completed_iterations, 1.0 / seen.column("isolated_iteration_seconds"))
 
 
-def predicted_iterations(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+def expected_iterations_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
     """[n] predicted base iterations left of these jobs, which wait or run.
 
     Assumption: of a job that is not predictable now, as much is left as is done; one that has not
@@ -27,10 +27,10 @@ def predicted_iterations(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -
     return left
 
 
-def predicted_seconds(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
-    """[n] `predicted_iterations`, in seconds as the job asks to run, alone."""
+def expected_seconds_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    """[n] `expected_iterations_left`, in seconds as the job asks to run, alone."""
     seconds: NDArray[np.float64] = view.column("isolated_iteration_seconds")[jobs]
-    return predicted_iterations(view, jobs) * seconds
+    return expected_iterations_left(view, jobs) * seconds
 
 
 #: asymptotes c tried for the loss curve 1 / (a k + b) + c; a normalised loss of 0 is the target

@@ -21,7 +21,7 @@ from ringyard.state.random_numbers import bits_ahead, next_uniform, skip
 _BLOCK = 64
 
 
-class Choices(NamedTuple):
+class SizeOptions(NamedTuple):
     """What there is to choose for n jobs.
 
     Attributes:
@@ -56,7 +56,7 @@ class _People(NamedTuple):
 
 
 @kernel
-def _shrink(sizes: Int32Vector, total: int, choices: Choices, rng: UIntVector) -> int:
+def _shrink(sizes: Int32Vector, total: int, choices: SizeOptions, rng: UIntVector) -> int:
     """Shrink random jobs until all fit; how many GPUs they have then."""
     count = choices.allowed.shape[0]
     while total > choices.num_gpus:
@@ -118,7 +118,7 @@ def _breed(
     father: Int32Vector,
     child: Int32Vector,
     total: int,
-    choices: Choices,
+    choices: SizeOptions,
     below: u8,
     rng: UIntVector,
 ) -> int:
@@ -156,14 +156,14 @@ def _breed(
 
 
 @kernel
-def _mean(total: float, choices: Choices) -> float:
+def _mean(total: float, choices: SizeOptions) -> float:
     """The power mean whose sum this is."""
     mean = total / choices.worth.shape[0]
     return mean if choices.power == 1.0 else mean ** (1.0 / choices.power)
 
 
 @kernel
-def _rate(people: _People, first: int, last: int, choices: Choices) -> None:
+def _rate(people: _People, first: int, last: int, choices: SizeOptions) -> None:
     """Scores of some individuals, four at a time: none of four sums waits for another."""
     genes, worth = people.genes, choices.worth
     for i in range(first, last, 4):
@@ -182,7 +182,7 @@ def _rate(people: _People, first: int, last: int, choices: Choices) -> None:
 
 
 @kernel
-def _begin(people: _People, choices: Choices, rng: UIntVector) -> None:
+def _begin(people: _People, choices: SizeOptions, rng: UIntVector) -> None:
     """Lower the parents' sizes to what is allowed and fits."""
     for i in range(len(people.row) // 2):
         sizes = people.genes[i]
@@ -194,7 +194,7 @@ def _begin(people: _People, choices: Choices, rng: UIntVector) -> None:
 
 
 @kernel
-def _evolve(people: _People, choices: Choices, generations: int, rng: UIntVector) -> int:
+def _evolve(people: _People, choices: SizeOptions, generations: int, rng: UIntVector) -> int:
     """Generations of tournaments, children and fights; the best individual."""
     size = len(people.row) // 2
     genes, row, total, score = people.genes, people.row, people.total, people.score
@@ -227,8 +227,8 @@ def _evolve(people: _People, choices: Choices, generations: int, rng: UIntVector
     return best
 
 
-def evolve(
-    parents: NDArray[np.integer], choices: Choices, generations: int, rng: NDArray[np.uint64]
+def evolve_sizes(
+    parents: NDArray[np.integer], choices: SizeOptions, generations: int, rng: NDArray[np.uint64]
 ) -> tuple[int, NDArray[np.int32]]:
     """The best individual's position after so many generations, and [P, n] the individuals then.
 

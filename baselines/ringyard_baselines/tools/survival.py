@@ -29,14 +29,14 @@ from ringyard_baselines.tools.tenants import (
     COLUMNS,
     EDGES,
     FEATURES,
-    SEEN,
+    FIRST_FEATURE,
     bin_of,
-    describe,
-    first_memory,
-    has_news,
-    listed,
-    num_listed,
-    take_note,
+    initial_memory,
+    live_job,
+    needs_new_features,
+    num_live_jobs,
+    update_statistics,
+    write_features,
 )
 
 _HIDDEN = 32
@@ -85,7 +85,7 @@ def _layer(
 def _survive(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
     """Write the chances to live to each edge, by the network."""
     for f in range(FEATURES):
-        off = (memory[j, SEEN + f] - parameters[_MEANS + f]) * parameters[_SCALES + f]
+        off = (memory[j, FIRST_FEATURE + f] - parameters[_MEANS + f]) * parameters[_SCALES + f]
         memory[j, _INPUT + f] = min(max(off, -CLIPPED), CLIPPED)
     _layer(memory, j, _INPUT, FEATURES, _INSIDE, _HIDDEN, parameters[_FIRST:_SECOND])
     for h in range(_INSIDE, _INSIDE + _HIDDEN):
@@ -127,12 +127,12 @@ def _left(memory: FloatMatrix, j: int, age: float) -> float:
 @linked_kernel
 def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -> None:
     """Bring the memory up to date: a job is judged when it arrives and when one of its tenant ends."""
-    if not take_note(state, b, memory):
+    if not update_statistics(state, b, memory):
         return
-    for i in range(num_listed(memory)):
-        j = listed(memory, i)
-        if has_news(memory, j):
-            describe(state, b, memory, j)
+    for i in range(num_live_jobs(memory)):
+        j = live_job(memory, i)
+        if needs_new_features(memory, j):
+            write_features(state, b, memory, j)
             _judge(memory, j, parameters)
 
 
@@ -140,8 +140,8 @@ def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -
 def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _learn(state, b, parameters, memory)
     now = state.clusters[b].now
-    for i in range(num_listed(memory)):
-        j = listed(memory, i)
+    for i in range(num_live_jobs(memory)):
+        j = live_job(memory, i)
         job = state.jobs[b, j]
         out[j] = _left(memory, j, run_seconds(job, now))
 
@@ -171,7 +171,7 @@ class SurvivalEstimate(Estimate):
 
     def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs, memory] `first_memory`."""
-        return first_memory(jobs, self.memory)
+        return initial_memory(jobs, self.memory)
 
 
 def constant_rates(log_rates: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

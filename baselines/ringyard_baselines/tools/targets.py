@@ -34,7 +34,7 @@ class Target(NamedTuple):
     shape: Allocation | None = None
 
 
-def gpu_places(view: SchedulingView, rule: PlacementRule) -> int:
+def num_gpu_slots(view: SchedulingView, rule: PlacementRule) -> int:
     """GPUs that jobs can hold together: one that is up counts for every job that the rule puts on it."""
     return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
 
@@ -49,7 +49,7 @@ def feasible(
         order: rows of GPU jobs, the most urgent first.
         rule: says whether jobs share GPUs.
     """
-    left = gpu_places(view, rule)
+    left = num_gpu_slots(view, rule)
     rows = np.asarray(order, dtype=np.int64)
     asked = view.column("asked_gpus")[rows]
     targets = []

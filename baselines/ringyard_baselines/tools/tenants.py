@@ -42,7 +42,7 @@ FEATURE_NAMES = (
 )
 FEATURES = len(FEATURE_NAMES)
 #: [FEATURES] those that are run times, in bins
-TIMES = np.array([name.startswith(("quick mean", "mean", "last")) for name in FEATURE_NAMES])
+RUN_TIME_FEATURES = np.array([name.startswith(("quick mean", "mean", "last")) for name in FEATURE_NAMES])
 
 # columns of the memory
 _VC, _USER = 0, 1  # of the job: numbers of its tenants
@@ -50,8 +50,8 @@ _DESCRIBED = 2  # of the job: moment of its last features, 0: none yet
 _AGE = 3  # of the job: seconds it had run then
 _COUNTS = 4  # of the first row: live jobs, rows seen, moments
 _LISTED = 7  # of the list of live jobs: a row
-SEEN = 8  # of the job: features
-_TENANTS = SEEN + FEATURES  # of the tenant of this number: groups of all sizes and of each
+FIRST_FEATURE = 8  # of the job: features
+_TENANTS = FIRST_FEATURE + FEATURES  # of the tenant of this number: groups of all sizes and of each
 _OF_TENANT = (1 + _SIZES) * _STATISTICS
 COLUMNS = _TENANTS + 2 * _OF_TENANT
 
@@ -110,7 +110,7 @@ def _count_past(
             _count_end(memory, tenants[i], _group(kind + 1, _size(gpus[i])), x)
 
 
-def first_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64]:
+def initial_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64]:
     """[jobs, columns] tenants of the jobs, and what is known of them from the past."""
     memory = np.zeros((len(jobs), columns))
     past = jobs.past
@@ -125,13 +125,13 @@ def first_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64]:
 
 
 @kernel
-def num_listed(memory: FloatMatrix) -> int:
+def num_live_jobs(memory: FloatMatrix) -> int:
     """How many jobs are live."""
     return int(memory[0, _COUNTS])
 
 
 @kernel
-def listed(memory: FloatMatrix, i: int) -> int:
+def live_job(memory: FloatMatrix, i: int) -> int:
     """Row of the i-th live job."""
     return int(memory[i, _LISTED])
 
@@ -140,15 +140,15 @@ def listed(memory: FloatMatrix, i: int) -> int:
 def _count_live(state: State, b: int, memory: FloatMatrix) -> None:
     """Count live jobs and their ages, by group."""
     now = state.clusters[b].now
-    for i in range(num_listed(memory)):
-        j = listed(memory, i)
+    for i in range(num_live_jobs(memory)):
+        j = live_job(memory, i)
         size = _size(state.jobs[b, j].asked_gpus)
         for kind in range(_GROUPS):
             row, column = _tenant(memory, j, kind), _group(kind, size)
             memory[row, column + _LIVE] = 0.0
             memory[row, column + _AGES] = 0.0
-    for i in range(num_listed(memory)):
-        j = listed(memory, i)
+    for i in range(num_live_jobs(memory)):
+        j = live_job(memory, i)
         job = state.jobs[b, j]
         size, x = _size(job.asked_gpus), bin_of(run_seconds(job, now))
         for kind in range(_GROUPS):
@@ -158,12 +158,12 @@ def _count_live(state: State, b: int, memory: FloatMatrix) -> None:
 
 
 @kernel
-def take_note(state: State, b: int, memory: FloatMatrix) -> bool:
+def update_statistics(state: State, b: int, memory: FloatMatrix) -> bool:
     """Count jobs that ended and list those that arrived since the last moment; whether there were any."""
     memory[0, _COUNTS + 2] += 1.0
     count, changed = 0, False
-    for i in range(num_listed(memory)):
-        j = listed(memory, i)
+    for i in range(num_live_jobs(memory)):
+        j = live_job(memory, i)
         job = state.jobs[b, j]
         if job.status != JobStatus.DONE:
             memory[count, _LISTED] = j
@@ -187,7 +187,7 @@ def take_note(state: State, b: int, memory: FloatMatrix) -> bool:
 
 
 @kernel
-def has_news(memory: FloatMatrix, j: int) -> bool:
+def needs_new_features(memory: FloatMatrix, j: int) -> bool:
     """Whether a job is new, or jobs of its virtual cluster and of its user have ended at this moment."""
     moment = memory[0, _COUNTS + 2]
     if memory[j, _DESCRIBED] == 0.0:
@@ -197,7 +197,7 @@ def has_news(memory: FloatMatrix, j: int) -> bool:
 
 
 @kernel
-def describe(state: State, b: int, memory: FloatMatrix, j: int) -> None:
+def write_features(state: State, b: int, memory: FloatMatrix, j: int) -> None:
     """Write the features of a live job at this moment."""
     job = state.jobs[b, j]
     memory[j, _DESCRIBED] = memory[0, _COUNTS + 2]
@@ -206,7 +206,7 @@ def describe(state: State, b: int, memory: FloatMatrix, j: int) -> None:
     size = _size(job.asked_gpus)
     for kind in range(_GROUPS):
         row, column = _tenant(memory, j, kind), _group(kind, size)
-        seen = SEEN + kind * _NUM_OF_GROUP
+        seen = FIRST_FEATURE + kind * _NUM_OF_GROUP
         others = memory[row, column + _LIVE] - 1.0
         memory[j, seen] = memory[row, column + _QUICK]
         memory[j, seen + 1] = memory[row, column + _MEAN]
@@ -215,11 +215,11 @@ def describe(state: State, b: int, memory: FloatMatrix, j: int) -> None:
         memory[j, seen + 4] = np.log1p(memory[row, column + _ENDED])
         memory[j, seen + 5] = np.log1p(others)
         memory[j, seen + 6] = (memory[row, column + _AGES] - own) / others if others > 0.0 else 0.0
-    memory[j, SEEN + FEATURES - 1] = np.log2(1.0 + job.asked_gpus)
+    memory[j, FIRST_FEATURE + FEATURES - 1] = np.log2(1.0 + job.asked_gpus)
 
 
 @dataclass(frozen=True)
-class Described:
+class FeatureRows:
     """Jobs whose features were written at one moment.
 
     Attributes:
@@ -232,19 +232,19 @@ class Described:
     ages: NDArray[np.float64]
     features: NDArray[np.float64]
 
-    def some(self, chosen: NDArray[np.bool_]) -> "Described":
+    def some(self, chosen: NDArray[np.bool_]) -> "FeatureRows":
         """Those of [described] that are chosen."""
-        return Described(self.rows[chosen], self.ages[chosen], self.features[chosen])
+        return FeatureRows(self.rows[chosen], self.ages[chosen], self.features[chosen])
 
 
-def unnamed(jobs: JobTable) -> NDArray[np.bool_]:
+def missing_features(jobs: JobTable) -> NDArray[np.bool_]:
     """[FEATURES] what is said of virtual clusters or of users where the jobs name none."""
     without = [(getattr(jobs, name) == "").all() for name in ("vc", "user")]
     return np.array([*np.repeat(without, FEATURES // 2), False])
 
 
-def described_now(memory: NDArray[np.float64]) -> Described:
+def latest_features(memory: NDArray[np.float64]) -> FeatureRows:
     """The jobs described at the last moment of a memory [jobs, COLUMNS]."""
     live = memory[: int(memory[0, _COUNTS]), _LISTED].astype(np.int64)
     rows = live[memory[live, _DESCRIBED] == memory[0, _COUNTS + 2]]
-    return Described(rows, memory[rows, _AGE], memory[rows, SEEN:_TENANTS])
+    return FeatureRows(rows, memory[rows, _AGE], memory[rows, FIRST_FEATURE:_TENANTS])

@@ -38,7 +38,7 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
-from ringyard.placement.room import cpu_server
+from ringyard.placement.availability import find_cpu_server
 from ringyard.placement.rules import fastest_gpus
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.shape import Shape, asked_shape, set_asked_shape, set_shape
@@ -160,7 +160,7 @@ def _start_cpu_jobs(state: State, b: int, plan: AllocationPlan, physics: Physics
     out = plan.out[b]
     for left in range(count, 0, -1):
         j = pop_largest(queue, priority, left)
-        if cpu_server(state, b, j, out) > 0:
+        if find_cpu_server(state, b, j, out) > 0:
             place_job(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
 
 

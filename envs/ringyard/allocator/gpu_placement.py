@@ -10,7 +10,7 @@ from ringyard.allocator.worker_resources import (
 )
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
-from ringyard.placement.room import idle_room, room, take_free
+from ringyard.placement.availability import available_gpus, gpus_when_idle, take_free_gpus
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
 from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_shape
 from ringyard.sim.feasibility import FITS, find_shortfall
@@ -47,7 +47,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
             continue  # it costs so much at least
         if not _is_allowed_type(state, b, j, s, plan) or reclaimable_gpus(state, b, j, s, plan) < wanted:
             continue
-        cleared = max(0, wanted - room(state, b, j, s))
+        cleared = max(0, wanted - available_gpus(state, b, j, s))
         missing = max(0, wanted * max(plan.wanted_cores[b, j], 0) - server.free_cores)
         cost = (cleared << 40) + (missing << 20) + tight
         if cost < least:
@@ -68,7 +68,7 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
         missing = wanted - (server.free_gpus + plan.preemptible_gpus[b, s])
         if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
             continue
-        if idle_room(state, b, j, s) >= wanted and migratable_gpus(state, b, s, wanted, plan) >= missing:
+        if gpus_when_idle(state, b, j, s) >= wanted and migratable_gpus(state, b, s, wanted, plan) >= missing:
             best = s
             least = missing
     return best
@@ -93,13 +93,13 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
     largest = 0
     for s in range(state.servers.shape[1]):
         if _is_allowed_type(state, b, j, s, plan):
-            largest = max(largest, idle_room(state, b, j, s))
+            largest = max(largest, gpus_when_idle(state, b, j, s))
     if wanted <= largest:
         return False
     left = wanted
     for only_idle in (True, False):
         for s in range(state.servers.shape[1]):
-            all_of_it = idle_room(state, b, j, s)
+            all_of_it = gpus_when_idle(state, b, j, s)
             if chosen[s] > 0 or not 0 < all_of_it <= left or not _is_allowed_type(state, b, j, s, plan):
                 continue
             if only_idle and state.servers[b, s].free_gpus < state.servers[b, s].num_gpus:
@@ -137,7 +137,7 @@ def _place_on_several_servers(
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         for s in range(len(chosen)):
-            count = take_free(state, b, j, s, whole(chosen[s]), plan.out[b], count)
+            count = take_free_gpus(state, b, j, s, whole(chosen[s]), plan.out[b], count)
         reattach(state, b, j, num_held)
     chosen[:] = 0
     return count
@@ -159,7 +159,7 @@ def _place_by_reclaiming(
     elif reclaim_gpus(state, b, j, s, shape.num_gpus, shape, plan, physics):
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
-        count = take_free(state, b, j, s, shape.num_gpus, out, 0)
+        count = take_free_gpus(state, b, j, s, shape.num_gpus, out, 0)
         free = free_per_worker(state, b, s, shape)
         reattach(state, b, j, num_held)
         shape = with_saturating_resources(state, b, j, shape, s, free, physics)

@@ -14,8 +14,8 @@ from ringyard.allocator.target_sizes import build_heap, pop_largest, queue_waiti
 from ringyard.allocator.worker_resources import with_least_resources
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
-from ringyard.placement.room import open_gpus
-from ringyard.placement.share import shared_there, take_mildest
+from ringyard.placement.availability import open_gpus
+from ringyard.placement.share import sharing_effects, take_least_interfering
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.allocation import detach, reattach
 from ringyard.sim.engine.co_location import sharing_slowdown
@@ -79,7 +79,7 @@ def _sharing_gain_on(
         return 0.0
     if state.jobs[b, j].beside_gpus and open_gpus(state, b, j, s) < wanted:
         return 0.0
-    if take_mildest(state, b, j, s, own, wanted, plan.out[b], 0) == np.inf:
+    if take_least_interfering(state, b, j, s, own, wanted, plan.out[b], 0) == np.inf:
         return 0.0
     return _sharing_gain(state, b, j, own, wanted, plan)
 
@@ -104,14 +104,14 @@ def _find_shared_gpus(
         kind = whole(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
-                own = shared_there(state, b, j, s)
+                own = sharing_effects(state, b, j, s)
                 known = kind
             gain = _sharing_gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
     if best >= 0:
-        take_mildest(state, b, j, best, shared_there(state, b, j, best), wanted, plan.out[b], 0)
+        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, plan.out[b], 0)
     return most
 
 
@@ -218,7 +218,7 @@ def _best_replacement(
         if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _sharing_gain_on(state, b, j, s, shared_there(state, b, j, s), shape.num_gpus, plan)
+        gain = _sharing_gain_on(state, b, j, s, sharing_effects(state, b, j, s), shape.num_gpus, plan)
         set_asked_shape(state.jobs[b, j])
         if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
@@ -246,14 +246,16 @@ def _migrate_or_replace(
     num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
-    stays = _sharing_gain(state, b, j, shared_there(state, b, j, s), num_held, plan)
+    stays = _sharing_gain(state, b, j, sharing_effects(state, b, j, s), num_held, plan)
     most = max(stays + _restart_cost(job, j, b, plan, config), 0.0)
     winner, most = _best_replacement(state, b, s, most, num_rivals, plan)
     if elsewhere and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
         winner = j
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
-        take_mildest(state, b, winner, s, shared_there(state, b, winner, s), shape.num_gpus, out, 0)
+        take_least_interfering(
+            state, b, winner, s, sharing_effects(state, b, winner, s), shape.num_gpus, out, 0
+        )
         set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
     if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):

@@ -10,7 +10,7 @@ from ringyard.allocator.allocation_plan import (
 from ringyard.allocator.core_allocation import reclaim_cores, reclaimable_cores
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
-from ringyard.placement.room import room, take_free, workers_with
+from ringyard.placement.availability import available_gpus, max_workers, take_free_gpus
 from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.sim.engine.allocation import detach, held_on_server, reattach
 from ringyard.sim.engine.shape import Shape, current_shape, set_shape
@@ -74,7 +74,7 @@ def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan)
         for r in range(NUM_RESOURCES):
             amount = free_on(server, r) + _preemptible_amount(state, b, s, r, plan)
             amount += reclaimable_cores(state, b, s) if r == CORES else 0
-            gpus = workers_with(job, r, amount, gpus)
+            gpus = max_workers(job, r, amount, gpus)
     return gpus
 
 
@@ -90,7 +90,7 @@ def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan
             continue
         if best >= 0 and server.free_gpus >= state.servers[b, best].free_gpus:
             continue
-        if room(state, b, j, t) >= wanted:
+        if available_gpus(state, b, j, t) >= wanted:
             best = t
     return best
 
@@ -170,7 +170,7 @@ def _available_gpus(state: State, b: int, j: int, s: int, shape: Shape) -> int:
     """GPUs of server s that job j could have in this shape now, its own given back."""
     num_held = detach(state, b, j)
     set_shape(state.jobs[b, j], shape)
-    found = room(state, b, j, s)
+    found = available_gpus(state, b, j, s)
     reattach(state, b, j, num_held)
     return found
 
@@ -192,6 +192,6 @@ def reclaim_gpus(
             return False
         other = _migration_target(state, b, mover, s, plan)
         out = plan.out[b]
-        take_free(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
+        take_free_gpus(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
         place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
     return True

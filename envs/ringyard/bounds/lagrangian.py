@@ -37,7 +37,7 @@ _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
 
 
 @bundle
-class _Demand:
+class _JobList:
     """The jobs.
 
     Attributes:
@@ -81,7 +81,7 @@ class _DualPrices:
 
 
 @kernel
-def _best_options(demand: _Demand, prices: _DualPrices, j: int, cell: int) -> int:
+def _best_options(demand: _JobList, prices: _DualPrices, j: int, cell: int) -> int:
     """Write job j's options that are best in a cell for some multiplier into `chosen`, slowest first."""
     options = demand.options
     count = 0
@@ -111,7 +111,7 @@ def _first_cell(prices: _DualPrices, seconds: float) -> int:
     return cell
 
 
-class _Choice(NamedTuple):
+class _CompletionBound(NamedTuple):
     """A lower bound on a job's end plus cost in seconds, with its cell and multiplier."""
 
     total: float
@@ -120,13 +120,13 @@ class _Choice(NamedTuple):
 
 
 @kernel
-def _choose(demand: _Demand, prices: _DualPrices, j: int) -> _Choice:
+def _bound_job(demand: _JobList, prices: _DualPrices, j: int) -> _CompletionBound:
     """Bound the least end plus cost of job j from below."""
     rate = demand.options.rate
     cells = len(prices.edges) - 1
     alone = demand.fastest[j]
     earliest = demand.submit[j] + alone
-    best = _Choice(demand.leaves[j], -1, 0)
+    best = _CompletionBound(demand.leaves[j], -1, 0)
     prices.gained[:] = 0.0
     now = demand.submit[j]
     for cell in range(_first_cell(prices, now), cells + 1):
@@ -134,11 +134,11 @@ def _choose(demand: _Demand, prices: _DualPrices, j: int) -> _Choice:
         if end >= best.total:
             break
         if cell == cells:  # all is free from now on
-            best = _Choice(min(best.total, max(end, now + alone - prices.gained[0])), cell, 0)
+            best = _CompletionBound(min(best.total, max(end, now + alone - prices.gained[0])), cell, 0)
             break
         until = prices.edges[cell + 1]
         count = _best_options(demand, prices, j, cell)
-        found = _Choice(end, cell, 0)
+        found = _CompletionBound(end, cell, 0)
         k = 0
         for m in range(len(prices.multipliers)):
             multiplier = prices.multipliers[m] * alone
@@ -153,7 +153,7 @@ def _choose(demand: _Demand, prices: _DualPrices, j: int) -> _Choice:
             left = multiplier - prices.gained[m]
             total = min(end + left - gain * (end - now), until + left - gain * (until - now))
             if total > found.total:
-                found = _Choice(total, cell, m)
+                found = _CompletionBound(total, cell, m)
             prices.gained[m] += gain * (until - now)
         if until >= earliest and found.total < best.total:
             best = found
@@ -162,7 +162,7 @@ def _choose(demand: _Demand, prices: _DualPrices, j: int) -> _Choice:
 
 
 @kernel
-def _add_usage(demand: _Demand, prices: _DualPrices, j: int, choice: _Choice) -> None:
+def _add_usage(demand: _JobList, prices: _DualPrices, j: int, choice: _CompletionBound) -> None:
     """Add what job j takes by its choice to the seconds used."""
     options = demand.options
     multiplier = prices.multipliers[choice.multiplier] * demand.fastest[j]
@@ -185,11 +185,11 @@ def _add_usage(demand: _Demand, prices: _DualPrices, j: int, choice: _Choice) ->
 
 
 @kernel
-def _choose_all(demand: _Demand, prices: _DualPrices) -> float:
+def _bound_jobs(demand: _JobList, prices: _DualPrices) -> float:
     """Bound the sum of all jobs' completion times and costs, and add up what the jobs take."""
     total = 0.0
     for j in range(len(demand.submit)):
-        choice = _choose(demand, prices, j)
+        choice = _bound_job(demand, prices, j)
         total += choice.total - demand.submit[j]
         _add_usage(demand, prices, j, choice)
     return total
@@ -214,7 +214,7 @@ class _DualProblem:
         capacity: [types + 1] GPUs of each type, then CPU cores.
     """
 
-    def __init__(self, demand: _Demand, capacity: NDArray[np.float64]) -> None:
+    def __init__(self, demand: _JobList, capacity: NDArray[np.float64]) -> None:
         self.demand = demand
         self.capacity = capacity[:, None]
         options = demand.options
@@ -263,7 +263,7 @@ class _DualProblem:
             np.zeros(self.most_options),
             np.zeros(len(multipliers)),
         )
-        total = _choose_all(self.demand, dual)
+        total = _bound_jobs(self.demand, dual)
         taken = np.zeros_like(prices)
         for members in range(1, 1 << types):
             np.add.at(taken, (cheapest[members], np.arange(_CELLS)), dual.gpu_seconds[members])
@@ -314,7 +314,7 @@ def total_jct_bound(
             takes any.
     """
     fastest = options.least(1.0 / options.rate)
-    problem = _DualProblem(_Demand(submit_seconds, leaves_seconds, fastest, options), capacity)
+    problem = _DualProblem(_JobList(submit_seconds, leaves_seconds, fastest, options), capacity)
     total, prices = _initial_prices(problem, len(submit_seconds))
     found = [prices, np.zeros_like(prices)]  # the best, and the mean of the later ones
     change = np.zeros_like(prices)

@@ -25,20 +25,20 @@ class LowerBounds:
         isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
         pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
             fast as all GPUs together.
-        priced_mean_jct: no job is faster than alone, capacity is shared (`ringyard.bounds.lagrangian`).
+        dual_mean_jct: no job is faster than alone, capacity is shared (`ringyard.bounds.lagrangian`).
         makespan: from the first arrival to the latest possible end of any job, or of all jobs from some
             arrival on if no GPU idles from then on.
     """
 
     isolated_mean_jct: float
     pooled_mean_jct: float
-    priced_mean_jct: float
+    dual_mean_jct: float
     makespan: float
 
     @property
     def mean_jct(self) -> float:
         """The largest of the bounds on mean completion time."""
-        return max(self.isolated_mean_jct, self.pooled_mean_jct, self.priced_mean_jct)
+        return max(self.isolated_mean_jct, self.pooled_mean_jct, self.dual_mean_jct)
 
 
 def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
@@ -86,13 +86,13 @@ def lower_bounds(
     alone = fastest_seconds[sure].mean() if sure.any() else 0.0
     pooled = _srpt_mean(submit_seconds[sure], work[sure])
     isolated_mean, pooled_mean, priced_mean = (
-        _least_mean(mean, sure, fastest_seconds) for mean in (alone, pooled, priced_mean)
+        _mean_with_blocking(mean, sure, fastest_seconds) for mean in (alone, pooled, priced_mean)
     )
-    makespan = _least_makespan(submit_seconds, fastest_seconds, work, sure)
+    makespan = _makespan_bound(submit_seconds, fastest_seconds, work, sure)
     return LowerBounds(isolated_mean, pooled_mean, priced_mean, makespan)
 
 
-def _least_makespan(
+def _makespan_bound(
     submit: NDArray[np.float64],
     fastest: NDArray[np.float64],
     work: NDArray[np.float64],
@@ -103,7 +103,7 @@ def _least_makespan(
     return float(np.maximum(ends, submit + to_come).max() - submit[0])
 
 
-def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
+def _mean_with_blocking(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
     """The mean over the sure jobs, or over them and the shortest of the others if that is less."""
     count, others = int(sure.sum()), np.sort(seconds[~sure])
     counts = count + np.arange(len(others) + 1)
@@ -112,25 +112,25 @@ def _least_mean(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float6
     return float((totals[first:] / counts[first:]).min())
 
 
-def _leaves_seconds(sim: Simulator) -> NDArray[np.float64]:
+def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
     """[jobs] when each leaves at the latest, done or not; inf: never."""
     leaves: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
     return leaves
 
 
-def _alone(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As `fastest_alone`, by options that are known."""
-    leaves = _leaves_seconds(sim)
+def _isolated_bounds(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """As `isolated_bounds`, by options that are known."""
+    leaves = _departure_seconds(sim)
     seconds = np.minimum(options.least(1.0 / options.rate), leaves - sim.jobs.submit_seconds)
     return seconds, np.where(np.isfinite(leaves), 0.0, options.least(options.gpus / options.rate))
 
 
-def fastest_alone(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def isolated_bounds(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[jobs] least seconds and least GPU seconds of each job, whatever it is given.
 
     Of a GPU that n jobs share, 1/n counts. A job that its user withdraws may take no work at all.
     """
-    return _alone(sim, job_options(sim))
+    return _isolated_bounds(sim, job_options(sim))
 
 
 def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
@@ -140,7 +140,7 @@ def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
     return np.append(np.bincount(columns, cluster.gpus_per_server), float(sum(cluster.cores_per_server)))
 
 
-def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
+def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
     """Bounds for the jobs of a simulation, run or not.
 
     Args:
@@ -155,12 +155,12 @@ def bounds_of(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
     rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
     submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
     options, gpus = job_options(sim), sim.cluster.num_gpus
-    seconds, work = _alone(sim, options)
+    seconds, work = _isolated_bounds(sim, options)
     sure = rows[~blockable[rows]]
     total = 0.0
     if len(sure):
-        leaves = _leaves_seconds(sim)
+        leaves = _departure_seconds(sim)
         total = total_jct_bound(submit[sure], leaves[sure], options.rows(sure), _capacity_of(sim.cluster))
     mean = total / max(len(sure), 1)
     found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
-    return replace(found, makespan=_least_makespan(submit, seconds, work / gpus, ~blockable))
+    return replace(found, makespan=_makespan_bound(submit, seconds, work / gpus, ~blockable))

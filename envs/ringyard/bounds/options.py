@@ -50,7 +50,7 @@ _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
 #: what differs between jobs that are equally fast in every shape, but for how much work they have
-_NOT_OF_SPEED = (
+_FIELDS_WITHOUT_EFFECT = (
     "submit_seconds",
     "total_iterations",
     "remaining_iterations",
@@ -124,7 +124,7 @@ class _Limits:
     scan: FloatMatrix
 
 
-class _Run(NamedTuple):
+class _RunShape(NamedTuple):
     """How a job runs.
 
     Attributes:
@@ -169,7 +169,7 @@ def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physic
 
 
 @kernel
-def _seconds(job: Job, j: int, run: _Run, batch: float, limits: _Limits, physics: Physics) -> float:
+def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, physics: Physics) -> float:
     """Least seconds of an iteration with this batch; inf if no server has so many cores."""
     set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
     job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
@@ -188,7 +188,7 @@ def _seconds(job: Job, j: int, run: _Run, batch: float, limits: _Limits, physics
 
 
 @kernel
-def _best_of_batches(job: Job, j: int, run: _Run, limits: _Limits, physics: Physics) -> float:
+def _best_of_batches(job: Job, j: int, run: _RunShape, limits: _Limits, physics: Physics) -> float:
     """A lower bound on the seconds per base iteration with any batch of the job's range.
 
     A batch between two others takes as long as the smaller at least and is worth as much as the larger at
@@ -234,7 +234,7 @@ def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus
 
 
 @kernel
-def _types_as_fast(job: Job, run: _Run, limits: _Limits) -> int:
+def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     """Set of the types on which the job is at least as fast as on that of the run, at some batch.
 
     How much slower one is than another is linear in the fixed share, which falls with the batch.
@@ -285,14 +285,14 @@ def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physic
         for neighbours in range(limits.jobs_per_gpu):
             begin = count
             for gpus in range(job.min_gpus, most_gpus + 1):
-                types = _types_as_fast(job, _Run(gpus, 0, gpu_type, 0.0), limits)
+                types = _types_as_fast(job, _RunShape(gpus, 0, gpu_type, 0.0), limits)
                 excess = neighbours * _least_interference(job, types, limits)
                 taken = gpus / (neighbours + 1.0)
-                best = _best_of_batches(job, j, _Run(gpus, 0, gpu_type, excess), limits, physics)
+                best = _best_of_batches(job, j, _RunShape(gpus, 0, gpu_type, excess), limits, physics)
                 if not counts:
                     count = _add(out, begin, count, 1.0 / best, types, taken, 0.0)
                 for cores in range(1, limits.most_cores + 1 if counts else 1):
-                    run = _Run(gpus, cores, gpu_type, excess)
+                    run = _RunShape(gpus, cores, gpu_type, excess)
                     seconds = _best_of_batches(job, j, run, limits, physics)
                     if seconds == np.inf:
                         break
@@ -340,7 +340,7 @@ def job_options(sim: Simulator) -> JobOptions:
     """The options of a simulation's jobs, run or not."""
     jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
     iterations = jobs["total_iterations"].copy()
-    for name in _NOT_OF_SPEED:
+    for name in _FIELDS_WITHOUT_EFFECT:
         jobs[name] = 0
     limits = _limits_of(sim, jobs)
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1

@@ -11,7 +11,7 @@ from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions import ActionKind, Actions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
-from ringyard.performance import PerformanceModel, composed
+from ringyard.performance import PerformanceModel, composite
 from ringyard.performance.ring import ADA_SRSF_ALPHA_10GBE
 from ringyard.restart import RestartCost, constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic, Workload
@@ -22,7 +22,7 @@ def ten_gigabit_rings() -> PerformanceModel:
 
     alpha is Ada-SRSF's eta / b. Assumptions: no reduction time and no overhead.
     """
-    return composed(network("ethernet_10g"), interconnect("nvlink_v100"), alpha=ADA_SRSF_ALPHA_10GBE)
+    return composite(network("ethernet_10g"), interconnect("nvlink_v100"), alpha=ADA_SRSF_ALPHA_10GBE)
 
 
 def _default_workload() -> Workload:

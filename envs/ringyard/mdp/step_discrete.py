@@ -22,7 +22,7 @@ from ringyard.mdp.actions.space import PREEMPT, REJECT
 from ringyard.mdp.episode import Episode, empty_episode, next_running
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
-from ringyard.placement.room import sort_ascending
+from ringyard.placement.availability import sort_ascending
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import evaluate_placement, seconds_in_context
 from ringyard.sim.engine.events import advance
@@ -33,7 +33,7 @@ from ringyard.state.records import JobKind, JobStatus
 
 
 @kernel
-def _look_at_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
+def _evaluate_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
     """Try every template for every visible job.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
@@ -144,7 +144,7 @@ def _decode(
             return DONE
         late = cluster.now >= cluster.limit_seconds
         if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
-            _look_at_templates(state, episode, b, options, physics)
+            _evaluate_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else ONGOING
         if not advance(state, b, physics):

@@ -1,25 +1,12 @@
 """How fast a job runs: compiled functions of one declared signature."""
 
-from ringyard.fabric import Fabric
-from ringyard.performance.composed import composed
-from ringyard.performance.interference import (
-    Interference,
-    no_interference,
-    pair_table,
-    sensitivity_pressure,
-)
-from ringyard.performance.model import IterationSeconds, PerformanceModel, ideal
-from ringyard.performance.ring import ring_contention
-
-__all__ = [
-    "Fabric",
-    "Interference",
-    "IterationSeconds",
-    "PerformanceModel",
-    "composed",
-    "ideal",
-    "no_interference",
-    "pair_table",
-    "ring_contention",
-    "sensitivity_pressure",
-]
+from ringyard.fabric import Fabric as Fabric
+from ringyard.performance.composite import composite as composite
+from ringyard.performance.interference import Interference as Interference
+from ringyard.performance.interference import no_interference as no_interference
+from ringyard.performance.interference import pair_table as pair_table
+from ringyard.performance.interference import sensitivity_pressure as sensitivity_pressure
+from ringyard.performance.model import IterationSeconds as IterationSeconds
+from ringyard.performance.model import PerformanceModel as PerformanceModel
+from ringyard.performance.model import ideal as ideal
+from ringyard.performance.ring import ring_contention as ring_contention

@@ -12,7 +12,7 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import catalogue, model_id
 
 
-def _name(model: int) -> str:
+def _model_name(model: int) -> str:
     return catalogue()[model].name if model >= 0 else "no model"
 
 
@@ -86,7 +86,7 @@ class Interference:
                 for own in present:
                     if np.isnan(self.sharing[own, types.index(kind), 0]).any():
                         raise ConfigurationError(
-                            f"nothing says how {_name(own)} shares a {kind} with others; add"
+                            f"nothing says how {_model_name(own)} shares a {kind} with others; add"
                             f" gpus.{kind}.sharing to {catalogue()[own].file}, or leave the model out"
                         )
         if self.pairs is not None:
@@ -94,8 +94,8 @@ class Interference:
                 for other in present:
                     if np.isnan(self.pairs[own, other]):
                         raise ConfigurationError(
-                            f"nothing says how much {_name(other)} slows {_name(own)} on a shared GPU; add"
-                            " the pair to the table, or leave one of the models out"
+                            f"nothing says how much {_model_name(other)} slows {_model_name(own)} on a shared"
+                            " GPU; add the pair to the table, or leave one of the models out"
                         )
 
     def sharing_on(self, gpu_types: Sequence[str]) -> NDArray[np.float64]:

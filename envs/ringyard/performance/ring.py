@@ -28,7 +28,7 @@ def contention_factor(alpha: float, contenders: float) -> float:
 
 
 @kernel
-def live_share(bytes_per_second: float, alpha: float, xi_1: float, contenders: float) -> float:
+def contended_bandwidth(bytes_per_second: float, alpha: float, xi_1: float, contenders: float) -> float:
     """b_e / f(alpha, k): bandwidth left to one of `contenders` rings on a link."""
     return bytes_per_second / contention_factor(alpha, effective_contenders(contenders, xi_1))
 
@@ -52,7 +52,7 @@ def ring_seconds(
 
 
 @kernel
-def overlapped(compute_seconds: float, transfer_seconds: float, exponent: float) -> float:
+def overlapped_seconds(compute_seconds: float, transfer_seconds: float, exponent: float) -> float:
     """(compute^g + transfer^g)^(1/g): g = 1 one after the other, g -> infinity the longer of the two.
 
     Pollux (OSDI 2021) eq. 11.
@@ -73,7 +73,9 @@ _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _SLOT = range(7)
 def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
     if job.num_servers > 1:
-        bandwidth = live_share(parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders)
+        bandwidth = contended_bandwidth(
+            parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders
+        )
     else:
         bandwidth = parameters[_INTRA]
     ring = ring_seconds(job.num_gpus, job.gradient_bytes, bandwidth, parameters[_REDUCTION])
@@ -83,7 +85,7 @@ def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     return seconds
 
 
-Transmitting = Annotated[float, "(0, 1]"]
+TransmitFraction = Annotated[float, "(0, 1]"]
 
 
 @checked("performance")
@@ -92,7 +94,7 @@ def ring_contention(
     intra_server_bytes_per_second: Bandwidth,
     reduction_bytes_per_second: Bandwidth,
     alpha: NonNegative,
-    xi_1: Transmitting,
+    xi_1: TransmitFraction,
     overhead_seconds_per_server: NonNegative,
     slot_seconds: NonNegative = 0.0,
 ) -> PerformanceModel:

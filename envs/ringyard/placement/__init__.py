@@ -1,32 +1,16 @@
 """Rules that turn "GPUs for job j" into GPU ids; heuristics and agents share them."""
 
-from ringyard.placement.fragments import least_fragmenting
-from ringyard.placement.rule import FindGpus, PlacementRule, place
-from ringyard.placement.rules import (
-    consolidate,
-    fastest,
-    first_fit,
-    least_contended,
-    lwf,
-    pack,
-    random_gpus,
-    spread,
-)
-from ringyard.placement.share import share, share_any
-
-__all__ = [
-    "FindGpus",
-    "PlacementRule",
-    "consolidate",
-    "fastest",
-    "first_fit",
-    "least_contended",
-    "least_fragmenting",
-    "lwf",
-    "pack",
-    "place",
-    "random_gpus",
-    "share",
-    "share_any",
-    "spread",
-]
+from ringyard.placement.fragmentation import least_fragmenting as least_fragmenting
+from ringyard.placement.rule import FindGpus as FindGpus
+from ringyard.placement.rule import PlacementRule as PlacementRule
+from ringyard.placement.rule import place as place
+from ringyard.placement.rules import consolidate as consolidate
+from ringyard.placement.rules import fastest as fastest
+from ringyard.placement.rules import first_fit as first_fit
+from ringyard.placement.rules import least_contended as least_contended
+from ringyard.placement.rules import lwf as lwf
+from ringyard.placement.rules import pack as pack
+from ringyard.placement.rules import random_gpus as random_gpus
+from ringyard.placement.rules import spread as spread
+from ringyard.placement.share import share as share
+from ringyard.placement.share import share_any as share_any

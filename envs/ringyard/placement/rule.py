@@ -18,27 +18,36 @@ from ringyard.compiled import (
     slot,
 )
 from ringyard.observability import Observability, check_reads
-from ringyard.placement.room import cpu_server, dealt, held_by, sort_ascending
+from ringyard.placement.availability import (
+    find_cpu_server,
+    parameter_servers_on,
+    sort_ascending,
+    total_demand,
+)
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
-_WHO = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = complaint(_WHO + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
-_NO_SUCH_GPU = complaint(_WHO + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_TWICE = complaint(_WHO + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = complaint(_WHO + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up")
+_SUBJECT = "placement rule {function} gave job {job} "
+_WRONG_NUMBER = complaint(_SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
+_NO_SUCH_GPU = complaint(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = complaint(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_DOWN = complaint(
+    _SUBJECT + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
+)
 _BUSY = complaint(
-    _WHO + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
+    _SUBJECT
+    + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
-_SMALL = complaint(
-    _WHO + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
+_TOO_LITTLE_MEMORY = complaint(
+    _SUBJECT
+    + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: one for each resource
-_SHORT = tuple(
+_TOO_LITTLE_RESOURCE = tuple(
     complaint(
-        _WHO
+        _SUBJECT
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
     )
@@ -60,12 +69,12 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
         s = state.gpus[b, places[i]].server
         workers += 1
         if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
-            tasks = dealt(job.parameter_servers, num_servers, rank)
+            tasks = parameter_servers_on(job.parameter_servers, num_servers, rank)
             for r in range(NUM_RESOURCES):
-                needed = held_by(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
+                needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
-                    complain(_SHORT[r], function, j, s, needed, free)
+                    complain(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
             rank += 1
             workers = 0
 
@@ -78,7 +87,7 @@ def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: i
             complain(_DOWN, function, j, g, 0.0, gpu.server)
         complain(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
     if gpu.free_memory_bytes < state.jobs[b, j].gpu_memory_bytes:
-        complain(_SMALL, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes)
+        complain(_TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes)
 
 
 @linked_kernel
@@ -106,7 +115,7 @@ def check_places(
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
-            complain(_TWICE, function, j, places[i], wanted, 0.0)
+            complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
         _check_gpu(state, b, j, function, places[i], most_jobs)
     if state.jobs[b, j].beside_gpus:
         _check_servers(state, b, j, function, places, count)
@@ -165,12 +174,12 @@ class PlacementRule:
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
     """Places for job j, which holds none, as a rule finds them; how many were written to `out`, 0: none.
 
-    A CPU-only job gets one server (`room.cpu_server`), whatever the rule. A rule that breaks its promise is
-    a PluginError.
+    A CPU-only job gets one server (`availability.find_cpu_server`), whatever the rule. A rule that breaks its
+    promise is a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:
-        return cpu_server(state, b, j, out)
+        return find_cpu_server(state, b, j, out)
     cluster = state.clusters[b]
     if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
         return 0

@@ -1,11 +1,11 @@
-"""Placement rules that give a job GPUs for itself; a CPU-only job gets the server of `room.cpu_server`."""
+"""Placement rules that give a job GPUs of its own."""
 
 import numpy as np
 
 from ringyard.checks import NonNegativeInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
 from ringyard.observability import Observability
-from ringyard.placement.room import idle_room, room, take_free, takes_any_free
+from ringyard.placement.availability import available_gpus, fits_any_free_gpu, gpus_when_idle, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import next_server, next_with_free
@@ -14,7 +14,7 @@ from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
 #: no limit to a number
-_ANY = 1 << 30
+_NO_LIMIT = 1 << 30
 
 
 @kernel
@@ -23,7 +23,7 @@ def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
     for free in range(wanted, state.clusters[b].most_gpus_of_server + 1):
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
-            if wanted <= room(state, b, j, s):
+            if wanted <= available_gpus(state, b, j, s):
                 return s
             s = next_server(state, b, free, s)
     return -1
@@ -32,14 +32,14 @@ def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
 @kernel
 def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
     """Take GPUs server by server, most room first, from servers with at most `most_jobs` spanning jobs."""
-    if not takes_any_free(state, b, j):
+    if not fits_any_free_gpu(state, b, j):
         return _most_room_first(state, b, j, wanted, most_jobs, out)
     count = 0
     for free in range(state.clusters[b].most_gpus_of_server, 0, -1):
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
             if state.servers[b, s].spanning_jobs <= most_jobs:
-                count = take_free(state, b, j, s, wanted - count, out, count)
+                count = take_free_gpus(state, b, j, s, wanted - count, out, count)
                 if count == wanted:
                     return count
             s = next_server(state, b, free, s)
@@ -56,7 +56,7 @@ def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
     best_room = 0
     for s in range(state.servers.shape[1]):
         if state.server_scratch[b, s] == 0 and state.servers[b, s].spanning_jobs <= most_jobs:
-            here = room(state, b, j, s)
+            here = available_gpus(state, b, j, s)
             if here > best_room:
                 best = s
                 best_room = here
@@ -74,17 +74,17 @@ def _most_room_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
         if best < 0:
             return 0
         used[best] = 1
-        count = take_free(state, b, j, best, wanted - count, out, count)
+        count = take_free_gpus(state, b, j, best, wanted - count, out, count)
     return count
 
 
 @kernel
-def _by_number(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
+def _take_lowest_numbered(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
     """Take GPUs server by server, lowest numbers first."""
     count = 0
     s = next_with_free(state, b, -1)
     while s >= 0:
-        count = take_free(state, b, j, s, wanted - count, out, count)
+        count = take_free_gpus(state, b, j, s, wanted - count, out, count)
         if count == wanted:
             return count
         s = next_with_free(state, b, s)
@@ -98,8 +98,8 @@ def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> in
         return 0
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
-        return take_free(state, b, j, s, wanted, out, 0)
-    return _most_free_first(state, b, j, wanted, _ANY, out)
+        return take_free_gpus(state, b, j, s, wanted, out, 0)
+    return _most_free_first(state, b, j, wanted, _NO_LIMIT, out)
 
 
 @fills(FindGpus)
@@ -118,7 +118,7 @@ def _least_contended(
 ) -> int:
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
-        return take_free(state, b, j, s, wanted, out, 0)
+        return take_free_gpus(state, b, j, s, wanted, out, 0)
     most_jobs = 0
     while True:
         free = 0
@@ -126,7 +126,7 @@ def _least_contended(
         s = next_with_free(state, b, -1)
         while s >= 0:
             if state.servers[b, s].spanning_jobs <= most_jobs:
-                free += room(state, b, j, s)
+                free += available_gpus(state, b, j, s)
             else:
                 more = True
             s = next_with_free(state, b, s)
@@ -144,7 +144,7 @@ def least_contended() -> PlacementRule:
 
 @fills(FindGpus)
 def _first_fit(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
-    return _by_number(state, b, j, wanted, out)
+    return _take_lowest_numbered(state, b, j, wanted, out)
 
 
 def first_fit() -> PlacementRule:
@@ -160,7 +160,7 @@ def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, 
         best = -1
         best_room = 0
         for s in range(state.servers.shape[1]):
-            left = room(state, b, j, s) - taken[s]
+            left = available_gpus(state, b, j, s) - taken[s]
             if left > best_room:
                 best = s
                 best_room = left
@@ -170,7 +170,7 @@ def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, 
     count = 0
     for s in range(state.servers.shape[1]):
         if taken[s] > 0:
-            count = take_free(state, b, j, s, taken[s], out, count)
+            count = take_free_gpus(state, b, j, s, taken[s], out, count)
     return count
 
 
@@ -180,13 +180,13 @@ def spread() -> PlacementRule:
 
 
 @kernel
-def most_on_one_server(state: State, b: int, j: int) -> int:
+def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
     """GPUs that job j could have on one server, were the cluster idle."""
-    if takes_any_free(state, b, j):
+    if fits_any_free_gpu(state, b, j):
         return int(state.clusters[b].most_gpus_of_server)
     most = 0
     for s in range(state.servers.shape[1]):
-        most = max(most, idle_room(state, b, j, s))
+        most = max(most, gpus_when_idle(state, b, j, s))
     return most
 
 
@@ -196,7 +196,7 @@ def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int
     count = 0
     s = next_server(state, b, largest, -1)
     while s >= 0 and wanted - count >= largest:
-        count = take_free(state, b, j, s, largest, out, count)
+        count = take_free_gpus(state, b, j, s, largest, out, count)
         s = next_server(state, b, largest, s)
     left = wanted - count
     if left == 0:
@@ -204,35 +204,35 @@ def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int
     if left >= largest:
         return 0
     if s >= 0:
-        return take_free(state, b, j, s, left, out, count)
+        return take_free_gpus(state, b, j, s, left, out, count)
     for free in range(largest - 1, left - 1, -1):
         if state.num_with_free[b, free] > 0:
-            return take_free(state, b, j, next_server(state, b, free, -1), left, out, count)
+            return take_free_gpus(state, b, j, next_server(state, b, free, -1), left, out, count)
     return 0
 
 
 @kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
     """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
-    if takes_any_free(state, b, j) and state.clusters[b].fewest_gpus_of_server == largest:
+    if fits_any_free_gpu(state, b, j) and state.clusters[b].fewest_gpus_of_server == largest:
         return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
     for s in range(state.servers.shape[1]):
-        whole = idle_room(state, b, j, s)
+        whole = gpus_when_idle(state, b, j, s)
         free = state.servers[b, s].free_gpus == state.servers[b, s].num_gpus
-        if 0 < whole <= wanted - count and free and room(state, b, j, s) == whole:
+        if 0 < whole <= wanted - count and free and available_gpus(state, b, j, s) == whole:
             used[s] = 1
-            count = take_free(state, b, j, s, whole, out, count)
+            count = take_free_gpus(state, b, j, s, whole, out, count)
     if count == wanted:
         return count
     if wanted - count >= largest:
         return 0
-    best = _roomiest_server(state, b, j, _ANY)
-    if best < 0 or room(state, b, j, best) < wanted - count:
+    best = _roomiest_server(state, b, j, _NO_LIMIT)
+    if best < 0 or available_gpus(state, b, j, best) < wanted - count:
         return 0
-    return take_free(state, b, j, best, wanted - count, out, count)
+    return take_free_gpus(state, b, j, best, wanted - count, out, count)
 
 
 @kernel
@@ -240,8 +240,8 @@ def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector
     """The tightest server that fits; for more than any server could hold, whole ones; 0: wait for them."""
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
-        return take_free(state, b, j, s, wanted, out, 0)
-    largest = most_on_one_server(state, b, j)
+        return take_free_gpus(state, b, j, s, wanted, out, 0)
+    largest = max_gpus_on_one_server(state, b, j)
     if wanted <= largest:
         return 0
     return _whole_servers(state, b, j, wanted, largest, out)
@@ -271,7 +271,7 @@ def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: In
     best_free = 0
     types = state.slowness.shape[1]
     for s in range(state.servers.shape[1] if types > 1 else 0):  # of one type, all are as fast
-        if room(state, b, j, s) < wanted:
+        if available_gpus(state, b, j, s) < wanted:
             continue
         server = state.servers[b, s]
         slowness = slowness_on(state.slowness, job, server.gpu_type)
@@ -280,7 +280,7 @@ def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: In
             least = slowness
             best_free = server.free_gpus
     if best >= 0:
-        return take_free(state, b, j, best, wanted, out, 0)
+        return take_free_gpus(state, b, j, best, wanted, out, 0)
     if split:
         return pack_gpus(state, b, j, wanted, out)
     return consolidate_gpus(state, b, j, wanted, out)
@@ -305,7 +305,7 @@ def fastest(split: bool = True) -> PlacementRule:
 
 
 @kernel
-def _mean_work(state: State, b: int, s: int) -> float:
+def _mean_predicted_work(state: State, b: int, s: int) -> float:
     """Isolated seconds left of the jobs on server s as predicted, where they can be, per GPU."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -321,15 +321,15 @@ def _mean_work(state: State, b: int, s: int) -> float:
 @fills(FindGpus)
 def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if wanted <= parameters[0]:
-        return _by_number(state, b, j, wanted, out)
+        return _take_lowest_numbered(state, b, j, wanted, out)
     servers = state.server_scratch[b]
     loads = state.number_scratch[b]
     found = 0
     s = next_with_free(state, b, -1)
     while s >= 0:
-        if room(state, b, j, s) > 0:
+        if available_gpus(state, b, j, s) > 0:
             servers[found] = s
-            loads[found] = _mean_work(state, b, s)
+            loads[found] = _mean_predicted_work(state, b, s)
             found += 1
         s = next_with_free(state, b, s)
     count = 0
@@ -343,7 +343,7 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
         if best < 0:
             return 0
         loads[best] = np.inf
-        count = take_free(state, b, j, servers[best], wanted - count, out, count)
+        count = take_free_gpus(state, b, j, servers[best], wanted - count, out, count)
     return count
 
 
@@ -368,7 +368,7 @@ def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVec
     free = 0
     s = next_with_free(state, b, -1)
     while s >= 0:
-        free = take_free(state, b, j, s, _ANY, out, free)
+        free = take_free_gpus(state, b, j, s, _NO_LIMIT, out, free)
         s = next_with_free(state, b, s)
     if free < wanted:
         return 0

@@ -6,9 +6,9 @@ import numpy as np
 
 from ringyard.checks import checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel, whole
-from ringyard.placement.room import open_gpus
+from ringyard.placement.availability import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
-from ringyard.placement.rules import consolidate_gpus, most_on_one_server, pack_gpus
+from ringyard.placement.rules import consolidate_gpus, max_gpus_on_one_server, pack_gpus
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import (
     SharingFactors,
@@ -19,7 +19,7 @@ from ringyard.state.gpu_effects import (
 
 
 @kernel
-def _harm(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
+def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
     """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
@@ -39,13 +39,13 @@ def _harm(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
 
 
 @kernel
-def shared_there(state: State, b: int, j: int, s: int) -> SharingFactors:
+def sharing_effects(state: State, b: int, j: int, s: int) -> SharingFactors:
     """What a worker of job j is to its neighbours on a GPU of server s."""
     return sharing_factors_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
 
 
 @kernel
-def take_mildest(
+def take_least_interfering(
     state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, out: Int32Vector, count: int
 ) -> float:
     """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst.
@@ -59,7 +59,7 @@ def take_mildest(
     harms = state.number_scratch[b]  # of those found, ascending
     found = 0
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
-        harm = _harm(state, b, j, own, g)
+        harm = _interference(state, b, j, own, g)
         at = found
         while at > 0 and harms[at - 1] > harm:
             at -= 1
@@ -76,7 +76,7 @@ def take_mildest(
 
 @fills(FindGpus)
 def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
-    most_harm = parameters[0]
+    max_interference = parameters[0]
     prefer_busy = parameters[1] != 0.0
     split = parameters[2] != 0.0
     if not prefer_busy:
@@ -90,14 +90,14 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = take_mildest(state, b, j, s, shared_there(state, b, j, s), wanted, out, 0)
+            harm = take_least_interfering(state, b, j, s, sharing_effects(state, b, j, s), wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
-    if best >= 0 and least <= most_harm:
-        take_mildest(state, b, j, best, shared_there(state, b, j, best), wanted, out, 0)
+    if best >= 0 and least <= max_interference:
+        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, out, 0)
         return wanted
-    if not split and wanted <= most_on_one_server(state, b, j):
+    if not split and wanted <= max_gpus_on_one_server(state, b, j):
         return 0
     # no single server: the servers with the most open GPUs, each its mildest
     used = state.server_scratch[b]
@@ -116,8 +116,8 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        own = shared_there(state, b, j, best)
-        if take_mildest(state, b, j, best, own, here, out, count) > most_harm:
+        own = sharing_effects(state, b, j, best)
+        if take_least_interfering(state, b, j, best, own, here, out, count) > max_interference:
             return 0
         count += here
     return count
@@ -125,7 +125,9 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
 
 @checked("placement")
 def share(
-    most_harm: Annotated[float, "[0, inf]"] = float("inf"), prefer_busy: bool = False, split: bool = True
+    max_interference: Annotated[float, "[0, inf]"] = float("inf"),
+    prefer_busy: bool = False,
+    split: bool = True,
 ) -> PlacementRule:
     """GPUs of its own if there are (as `pack`), else those where it and its neighbours harm each other least.
 
@@ -133,15 +135,15 @@ def share(
     GPU, one server before several.
 
     Args:
-        most_harm: rather wait than accept more on any GPU.
+        max_interference: rather wait than accept more on any GPU.
         prefer_busy: look for neighbours even where GPUs are free.
         split: False: own GPUs as `consolidate`, neighbours on one server, and rather wait than use several
             where one would do.
 
     Raises:
-        ConfigurationError: most_harm below 0.
+        ConfigurationError: max_interference below 0.
     """
-    parameters = np.array([most_harm, float(prefer_busy), float(split)])
+    parameters = np.array([max_interference, float(prefer_busy), float(split)])
     return PlacementRule(_share, "share" if split else "share_together", parameters, shares=True)
 
 

@@ -9,7 +9,7 @@ from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
 from ringyard.errors import ConfigurationError, PlacementError
-from ringyard.placement.room import dealt, held_by, sort_ascending
+from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import collect_places, held_on_server
@@ -49,7 +49,7 @@ def _server_shortfall(
     job = state.jobs[b, j]
     for r in range(NUM_RESOURCES):
         per_worker = amount_per_worker(job, shape, r)
-        needed = held_by(r, workers, per_worker, tasks, shape.cores_per_server_task)
+        needed = total_demand(r, workers, per_worker, tasks, shape.cores_per_server_task)
         if needed > 0:
             free = free_on(state.servers[b, s], r) + held_on_server(state, b, j, s, r)
             if needed > free:
@@ -93,7 +93,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
         s = state.gpus[b, places[i]].server
         workers += 1
         if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
-            tasks = dealt(shape.parameter_servers, servers, rank)
+            tasks = parameter_servers_on(shape.parameter_servers, servers, rank)
             short = _server_shortfall(state, b, j, s, shape, workers, tasks)
             if short.what != FITS:
                 return short

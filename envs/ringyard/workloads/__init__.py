@@ -24,7 +24,7 @@ from ringyard.workloads.synthetic import LogNormalDurations as LogNormalDuration
 from ringyard.workloads.synthetic import QuantileDurations as QuantileDurations
 from ringyard.workloads.synthetic import Sizes as Sizes
 from ringyard.workloads.synthetic import Synthetic as Synthetic
-from ringyard.workloads.workload import Assignment as Assignment
+from ringyard.workloads.workload import CostAssignment as CostAssignment
 from ringyard.workloads.workload import ModelMix as ModelMix
 from ringyard.workloads.workload import UniformCosts as UniformCosts
 from ringyard.workloads.workload import Workload as Workload

@@ -24,7 +24,7 @@ from ringyard.checks import (
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import catalogue, figures, model_id
+from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
@@ -46,7 +46,7 @@ class Extension(Protocol):
         ...
 
 
-def _drawn(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
+def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
     """[count] keys, drawn by weight."""
     shares = np.array(list(weights.values()), dtype=np.float64)
     return rng.choice(np.array(list(weights)), count, p=shares / shares.sum())
@@ -93,8 +93,8 @@ class Elastic(Extension):
     """
 
     share: Fraction = 1.0
-    least: Annotated[float, "(0, 1]"] = 0.25
-    most: Annotated[float, "[1, 1e6]"] = 4.0
+    min_ratio: Annotated[float, "(0, 1]"] = 0.25
+    max_ratio: Annotated[float, "[1, 1e6]"] = 4.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Add ranges of GPUs and batch.
@@ -106,11 +106,13 @@ class Elastic(Extension):
         chosen &= jobs.model_ids >= 0
         for position in np.unique(jobs.model_ids[chosen]):
             for name in ("min_batch", "max_batch", "noise_scale"):
-                catalogue()[position].need(name)
-        low, high = figures("min_batch")[jobs.model_ids], figures("max_batch")[jobs.model_ids]
+                catalogue()[position].require_value(name)
+        low, high = profile_values("min_batch")[jobs.model_ids], profile_values("max_batch")[jobs.model_ids]
         gpus = jobs.num_gpus
-        least = np.maximum(np.ceil(gpus * self.least), 1).astype(np.int64)
-        most = np.maximum(np.minimum(np.floor(gpus * self.most), cluster.num_gpus), gpus).astype(np.int64)
+        least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
+        most = np.maximum(np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus), gpus).astype(
+            np.int64
+        )
         return replace(
             jobs,
             min_gpus=np.where(chosen, least, jobs.min_gpus),
@@ -145,7 +147,7 @@ class PerWorker(Extension):
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the column; CPU-only jobs keep theirs."""
-        drawn = _drawn(dict(sorted(self.weights.items())), len(jobs), rng)
+        drawn = _draw_keys(dict(sorted(self.weights.items())), len(jobs), rng)
         (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
         per_server = getattr(cluster, resource.capacity)
         if per_server:
@@ -196,7 +198,7 @@ class Groups(Extension):
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a group for each job, by weight."""
-        return replace(jobs, vc=_drawn(self.weights, len(jobs), rng))
+        return replace(jobs, vc=_draw_keys(self.weights, len(jobs), rng))
 
 
 @checked("workload.parameter_servers")
@@ -222,19 +224,19 @@ class ParameterServers(Extension):
 
     def __post_init__(self) -> None:
         for name in self.models:
-            catalogue()[model_id(name)].need("step_coefficients")
+            catalogue()[model_id(name)].require_value("step_coefficients")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Turn some rings into parameter-server jobs; their run times are kept."""
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
         chosen &= jobs.kind == JobKind.RING
         weights = {model_id(name): weight for name, weight in self.models.items()}
-        drawn = _drawn(weights, len(jobs), rng)
+        drawn = _draw_keys(weights, len(jobs), rng)
         servers = rng.choice(np.asarray(self.servers, dtype=np.int64), len(jobs))
         dressed = jobs.with_models(np.where(chosen, drawn, -1))
-        batch = np.where(chosen, figures("batch_size")[drawn], jobs.batch_size)
-        fixed = figures("fixed_seconds")[drawn]
-        compute = fixed + figures("sample_seconds")[drawn] * batch / jobs.num_gpus
+        batch = np.where(chosen, profile_values("batch_size")[drawn], jobs.batch_size)
+        fixed = profile_values("fixed_seconds")[drawn]
+        compute = fixed + profile_values("sample_seconds")[drawn] * batch / jobs.num_gpus
         most = min(self.max_gpus, cluster.num_gpus) if self.elastic else jobs.num_gpus
         return replace(
             dressed,

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError, WorkloadError
-from ringyard.jobs import LONGEST_TEXT
+from ringyard.jobs import MAX_TEXT_LENGTH
 
-_PACKED = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 
 #: how files say that there is nothing
-_NOTHING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None")
+_MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None")
 
 
 @contextmanager
-def named(path: str | Path) -> Iterator[None]:
+def name_file_in_errors(path: str | Path) -> Iterator[None]:
     """Errors about job data name the file."""
     try:
         yield
@@ -36,7 +36,7 @@ def named(path: str | Path) -> Iterator[None]:
         raise WorkloadError(f"{path}: {error}") from error
 
 
-def text_of(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
     """The text of a file, unpacked if it is gzip, whatever its name."""
     try:
         data = Path(path).expanduser().read_bytes()
@@ -50,7 +50,7 @@ def text_of(path: str | Path) -> str:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
         raise WorkloadError(f"cannot be read: {error}") from error
-    for magic, name in _PACKED.items():
+    for magic, name in _ARCHIVES.items():
         if data.startswith(magic):
             raise WorkloadError(f"is a {name} archive; expected text or gzip: unpack it first")
     try:
@@ -64,14 +64,14 @@ def text_of(path: str | Path) -> str:
     return text
 
 
-def frame_of(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFrame:
+def read_rows(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFrame:
     """The rows of a CSV file, one or more.
 
     Args:
         path: the file.
         as_text: columns, if they are there, to keep as they are written ("0007", "7f04ca", "6214e9").
     """
-    text = text_of(path)
+    text = read_text(path)
     try:
         lines = csv.reader(io.StringIO(text), skipinitialspace=True)
         header = next((line for line in lines if any(map(str.strip, line))), [])
@@ -88,7 +88,7 @@ def frame_of(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFra
                 skipinitialspace=True,
                 dtype={name: str for name in header if name.strip() in as_text},
                 keep_default_na=False,
-                na_values={name: _NOTHING for name in header if name.strip() not in as_text},
+                na_values={name: _MISSING for name in header if name.strip() not in as_text},
             )
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, csv.Error) as error:
         raise WorkloadError(f"is not a readable CSV file: {error}") from error
@@ -97,7 +97,7 @@ def frame_of(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFra
     return frame.rename(columns=lambda name: str(name).strip())
 
 
-def numbers(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+def numeric_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """[rows] a column; NaN where it holds no number."""
     if name not in frame.columns:
         raise WorkloadError(
@@ -110,14 +110,14 @@ def numbers(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
     return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
+def finite_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
     """[rows] a column of finite numbers."""
-    values = numbers(frame, name)
-    refuse(frame, name, ~np.isfinite(values), "a finite number")
+    values = numeric_column(frame, name)
+    reject_rows(frame, name, ~np.isfinite(values), "a finite number")
     return values
 
 
-def refuse(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str) -> None:
+def reject_rows(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str) -> None:
     """Raise a WorkloadError that names the first bad row (of the file) of a column, if there is one."""
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
@@ -125,10 +125,10 @@ def refuse(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str
         raise WorkloadError(f"row {frame.index[row] + 1}: {name} is {value}; expected {expected}")
 
 
-def dates(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Timestamp]:
+def date_column(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Timestamp]:
     """([rows] seconds from the first date of a column on, NaN where there is none by ISO 8601; that date)."""
     if pd.api.types.is_numeric_dtype(frame[name]):
-        refuse(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
+        reject_rows(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
     found = pd.to_datetime(frame[name].astype(str), errors="coerce", utc=True, format="ISO8601")
     micros = found.dt.as_unit("us").astype(np.int64).to_numpy()
     there = found.notna().to_numpy()
@@ -137,20 +137,20 @@ def dates(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Times
     return seconds, pd.Timestamp(first, unit="us", tz="UTC")
 
 
-def texts(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
+def text_column(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
     """[rows] a column as it is written; "" where it has nothing, or there is no such column."""
     if name not in frame.columns:
         return pd.Series("", index=frame.index)
-    written = _written(frame, name).str.strip()
-    return written.mask(written.isin(_NOTHING), "")
+    written = _as_text(frame, name).str.strip()
+    return written.mask(written.isin(_MISSING), "")
 
 
-def names(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
+def name_column(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
     """[rows] a column of names; "" where it has none, or there is no such column."""
-    return _array(frame, name, texts(frame, name))
+    return _text_array(frame, name, text_column(frame, name))
 
 
-def ids(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np.str_]:
+def id_column(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np.str_]:
     """[rows] ids as they are written: whole numbers if all are, else texts; row numbers without the column.
 
     Raises:
@@ -158,9 +158,9 @@ def ids(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np
     """
     if name is None or name not in frame.columns:
         return frame.index.to_numpy(dtype=np.int64)
-    written = _written(frame, name)
-    refuse(frame, name, (written.str.strip() == "").to_numpy(), "an id for each job")
-    found = _array(frame, name, written)
+    written = _as_text(frame, name)
+    reject_rows(frame, name, (written.str.strip() == "").to_numpy(), "an id for each job")
+    found = _text_array(frame, name, written)
     try:
         whole = found.astype(np.int64)
     except (ValueError, OverflowError):
@@ -168,14 +168,16 @@ def ids(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np
     return whole if (whole.astype(np.str_) == found).all() else found
 
 
-def _written(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
+def _as_text(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
     """[rows] a column as it is written; "" where a row is too short for it."""
     values = frame[name].astype(object)
     return values.where(values.notna(), "").astype(str)
 
 
-def _array(frame: pd.DataFrame, name: str, written: "pd.Series[str]") -> NDArray[np.str_]:
-    refuse(frame, name, (written.str.len() > LONGEST_TEXT).to_numpy(), f"at most {LONGEST_TEXT} characters")
+def _text_array(frame: pd.DataFrame, name: str, written: "pd.Series[str]") -> NDArray[np.str_]:
+    reject_rows(
+        frame, name, (written.str.len() > MAX_TEXT_LENGTH).to_numpy(), f"at most {MAX_TEXT_LENGTH} characters"
+    )
     return written.to_numpy().astype(np.str_)
 
 
@@ -190,7 +192,7 @@ _MOST_SHOWN = 8  # values in an error
 _MOST_COLUMNS = 50
 
 
-class Times:
+class SubmissionTimes:
     """When the rows of a file were submitted.
 
     Args:
@@ -202,9 +204,9 @@ class Times:
     def __init__(self, frame: pd.DataFrame, name: str, dated: bool) -> None:
         self.dated = dated
         if dated:
-            self.seconds, self._first = dates(frame, name)
+            self.seconds, self._first = date_column(frame, name)
         else:
-            self.seconds = numbers(frame, name)
+            self.seconds = numeric_column(frame, name)
 
     def end(self, value: str | float | None, otherwise: float) -> float:
         """An end of a window in seconds.
@@ -226,8 +228,8 @@ class Times:
         return float((date - self._first).total_seconds())
 
 
-def selected(
-    frame: pd.DataFrame, where: Where | None, columns: Mapping[str, str], times: Times
+def select_rows(
+    frame: pd.DataFrame, where: Where | None, columns: Mapping[str, str], times: SubmissionTimes
 ) -> tuple[pd.DataFrame, str]:
     """(the rows that meet every condition, what to tell the user about it).
 
@@ -247,9 +249,9 @@ def selected(
     met, texts = {}, []
     for key, value in conditions.items():
         if key == "submit_s":
-            met[key], text = _within(times, value)
+            met[key], text = _in_window(times, value)
         else:
-            met[key], text = _among(frame, key, columns.get(key, key), value)
+            met[key], text = _has_value(frame, key, columns.get(key, key), value)
         texts.append(f"{key}={text}")
     keep = np.logical_and.reduce(list(met.values()))
     said = ", ".join(texts)
@@ -264,7 +266,7 @@ def selected(
     return frame[keep], f"where {said} keeps {keep.sum():,} of {len(frame):,} rows"
 
 
-def _within(times: Times, window: Any) -> tuple[NDArray[np.bool_], str]:
+def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], str]:
     """([rows] submitted in the window, its end not included; the window as it is written)."""
     require(f"{_SETTING}.submit_s", window, _Window)
     low, high = times.end(window[0], -np.inf), times.end(window[1], np.inf)
@@ -276,13 +278,13 @@ def _within(times: Times, window: Any) -> tuple[NDArray[np.bool_], str]:
     return (times.seconds >= low) & (times.seconds < high), f"[{','.join(ends)}]"
 
 
-def _among(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
+def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
     """([rows] with one of the values, the values as the file has them); a number is every way to write it."""
     require(f"{_SETTING}.{key}", wanted, _Values)
     if name not in frame.columns:
         there = ", ".join(frame.columns[:_MOST_COLUMNS])
         raise WorkloadError(f"where.{key} is given, but there is no column {name!r}; expected one of {there}")
-    written = texts(frame, name)
+    written = text_column(frame, name)
     amounts = pd.to_numeric(written, errors="coerce").to_numpy()
     keep = np.zeros(len(frame), dtype=np.bool_)
     for value in [wanted] if isinstance(wanted, str | float | int) else wanted:
@@ -290,14 +292,14 @@ def _among(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArr
         same = (written == str(value)).to_numpy() if exact else amounts == float(value)
         if not same.any():
             raise WorkloadError(
-                f"where.{key}: no row has {name} {shown(value)}; expected some of {_existing(written)}"
+                f"where.{key}: no row has {name} {shown(value)}; expected some of {_common_values(written)}"
             )
         keep |= same
     found = written[keep].unique().tolist()
     return keep, found[0] if len(found) == 1 else f"[{','.join(found)}]"
 
 
-def _existing(written: "pd.Series[str]") -> str:
+def _common_values(written: "pd.Series[str]") -> str:
     """The commonest values of a column."""
     counts = written[written != ""].value_counts()
     said = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]

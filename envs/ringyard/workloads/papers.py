@@ -14,11 +14,11 @@ from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
-from ringyard.workloads.workload import Assignment
+from ringyard.workloads.workload import CostAssignment
 
 #: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7; Ada-SRSF's public
 #: simulator, "microsoft-160"
-_MIX = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
+_MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 
 
 @checked("workload")
@@ -34,12 +34,14 @@ class PublishedMix:
 
     iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
     arrival_seconds: NonNegative
-    models: Assignment
-    num_jobs: int = field(default=sum(count for count, _ in _MIX), init=False)
+    models: CostAssignment
+    num_jobs: int = field(default=sum(count for count, _ in _MICROSOFT_160), init=False)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw one episode's jobs; durations follow from the iterations."""
-        sizes = rng.permutation(np.repeat([gpus for _, gpus in _MIX], [count for count, _ in _MIX]))
+        sizes = rng.permutation(
+            np.repeat([gpus for _, gpus in _MICROSOFT_160], [count for count, _ in _MICROSOFT_160])
+        )
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
@@ -65,7 +67,7 @@ _STEPS = 50
 _REFERENCE_DRAWS = 100_000
 
 
-def _requirement(skew: float | None, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _acceptable_ratio(skew: float | None, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """[count] beta in [0.1, 1], two decimals: acceptable over sequential completion time.
 
     A skew-normal distribution is scaled to [0.1, 1] by its extremes over 100,000 draws (an assumption; the
@@ -90,7 +92,7 @@ def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[n
 @checked("workload")
 @dataclass(frozen=True)
 class PartitionedJobs:
-    """One job every `gap_seconds`, sequential or on up to `most_workers` GPUs, each with a beta of its own.
+    """One job every `gap_seconds`, sequential or on up to `max_workers` GPUs, each with a beta of its own.
 
     As in PAC-ML (arXiv 2301.13799), jobs may be partitioned and have an acceptable completion time.
 
@@ -101,13 +103,13 @@ class PartitionedJobs:
         num_jobs: jobs per table.
         gap_seconds: between arrivals.
         skew: of the distribution of betas; None: uniform.
-        most_workers: largest degree of partitioning.
+        max_workers: largest degree of partitioning.
     """
 
     num_jobs: PositiveInt = 1001
     gap_seconds: Positive = 1000.0
     skew: float | None = None
-    most_workers: PositiveInt = 16
+    max_workers: PositiveInt = 16
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a table; models are drawn without replacement until all have come, then anew."""
@@ -121,8 +123,8 @@ class PartitionedJobs:
             table,
             compute_seconds=sequential / _STEPS,
             gradient_bytes=between,
-            max_gpus=np.minimum(self.most_workers, cluster.num_gpus) * ones,
-            acceptable_jct=_requirement(self.skew, self.num_jobs, rng) * sequential,
+            max_gpus=np.minimum(self.max_workers, cluster.num_gpus) * ones,
+            acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential,
         )
 
 
@@ -163,7 +165,7 @@ class GadgetJobs:
         )
 
 
-class _Task(NamedTuple):
+class _TraceTask(NamedTuple):
     """A row of ONES' trace.
 
     Attributes:
@@ -193,24 +195,26 @@ _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 #: ONES' artifact: trace_1.csv and its job history. The history names no models: rows of jobs that came at the
 #: same instant are matched by learning rate, initial loss and speed
 ONES_TASKS = (
-    _Task({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
-    _Task(
+    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
+    _TraceTask(
         {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, "resnet18_cifar10"
     ),  # GoogLeNet
-    _Task({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"),  # VGG-16
-    _Task(
+    _TraceTask(
+        {20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"
+    ),  # VGG-16
+    _TraceTask(
         {10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, "resnet50_imagenet"
     ),  # AlexNet
-    _Task({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
-    _Task(
+    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
+    _TraceTask(
         {10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, "resnet50_imagenet"
     ),  # VGG-16
-    _Task(
+    _TraceTask(
         {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, "resnet50_imagenet"
     ),  # Inception
-    _Task({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
-    _Task({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
-    _Task({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
+    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
+    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
+    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
 )
 
 
@@ -230,11 +234,11 @@ class OnesJobs:
 
     Attributes:
         num_jobs: the artifact runs the first 50.
-        longest_gap: seconds between two submissions at most.
+        max_gap_seconds: seconds between two submissions at most.
     """
 
     num_jobs: PositiveInt = 50
-    longest_gap: PositiveInt = 60
+    max_gap_seconds: PositiveInt = 60
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw jobs that fit the cluster."""
@@ -242,7 +246,7 @@ class OnesJobs:
         if not fitting:
             raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
         tasks = [fitting[i] for i in rng.integers(0, len(fitting), self.num_jobs)]
-        gaps = rng.integers(0, self.longest_gap + 1, self.num_jobs)
+        gaps = rng.integers(0, self.max_gap_seconds + 1, self.num_jobs)
         submit = np.cumsum(gaps) - gaps[0]
         gpus = np.array([task.gpus for task in tasks])
         epoch_samples = np.array([rng.choice(list(task.runs)) for task in tasks])

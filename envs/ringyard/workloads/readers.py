@@ -22,21 +22,21 @@ from ringyard.errors import WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import files
-from ringyard.workloads.files import Times, Where, selected
+from ringyard.workloads.files import SubmissionTimes, Where, select_rows
 
-_TENANTS = {"cluster": "cluster", "vc": "vc", "user": "user"}
+_OWNER_COLUMNS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")
-_TEXTS = ("job_id", *_TENANTS, *_STATES, "role")
+_TEXT_COLUMNS = ("job_id", *_OWNER_COLUMNS, *_STATES, "role")
 
 #: Slurm's final states (sacct), Philly's and PAI's; assumed: a preempted job was withdrawn
-_ENDS = {
+_OUTCOMES = {
     **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED"), JobOutcome.COMPLETED),
     **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), JobOutcome.CANCELLED),
     **dict.fromkeys(
         ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), JobOutcome.FAILED
     ),
 }
-_NOT_ENDED = ("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED")
+_UNFINISHED = ("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED")
 
 
 @checked("workload.reader")
@@ -76,23 +76,23 @@ def read_csv(
     Warns:
         WorkloadWarning: how many rows `where` keeps.
     """
-    with files.named(path):
-        frame = files.frame_of(path, (job_id, cluster, vc, user))
+    with files.name_file_in_errors(path):
+        frame = files.read_rows(path, (job_id, cluster, vc, user))
         if job_id is not None and job_id != "job_id":
-            _need(frame, job_id)
-        times = Times(frame, submit_time, dated=False)
-        rows, note = selected(frame, where, {"cluster": cluster, "vc": vc, "user": user}, times)
-        columns = [files.column(rows, name) for name in (submit_time, gpus, duration)]
-        ids = files.ids(rows, job_id)
-        _refuse_twice(rows, job_id, ids)
-        texts = [ids, files.names(rows, vc), files.names(rows, user)]
+            _require_column(frame, job_id)
+        times = SubmissionTimes(frame, submit_time, dated=False)
+        rows, note = select_rows(frame, where, {"cluster": cluster, "vc": vc, "user": user}, times)
+        columns = [files.finite_column(rows, name) for name in (submit_time, gpus, duration)]
+        ids = files.id_column(rows, job_id)
+        _reject_duplicate_ids(rows, job_id, ids)
+        texts = [ids, files.name_column(rows, vc), files.name_column(rows, user)]
         order = np.argsort(columns[0], kind="stable") if sort else slice(None)
         jobs = JobTable.from_columns(*(column[order] for column in (*columns, *texts)))
-    _say(path, [note], stacklevel=4)
+    _warn(path, [note], stacklevel=4)
     return jobs
 
 
-def _need(frame: pd.DataFrame, name: str) -> None:
+def _require_column(frame: pd.DataFrame, name: str) -> None:
     if name not in frame.columns:
         raise WorkloadError(
             f"has no column {name!r}; it has {shown(list(frame.columns))}"
@@ -100,7 +100,7 @@ def _need(frame: pd.DataFrame, name: str) -> None:
         )
 
 
-def _refuse_twice(frame: pd.DataFrame, name: str | None, ids: NDArray[Any]) -> None:
+def _reject_duplicate_ids(frame: pd.DataFrame, name: str | None, ids: NDArray[Any]) -> None:
     """Raise a WorkloadError for two jobs of one id, since their results could not be told apart."""
     _, first, which = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[which] != np.arange(len(ids)))
@@ -112,7 +112,7 @@ def _refuse_twice(frame: pd.DataFrame, name: str | None, ids: NDArray[Any]) -> N
         )
 
 
-def _say(path: str | Path, notes: Sequence[str], stacklevel: int) -> None:
+def _warn(path: str | Path, notes: Sequence[str], stacklevel: int) -> None:
     """Warn of what a reader has to say, all in one."""
     said = "; ".join(note for note in notes if note)
     if said:
@@ -120,7 +120,7 @@ def _say(path: str | Path, notes: Sequence[str], stacklevel: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _TraceColumns:
     """Columns of a trace; with dates instead of seconds, run times may be missing."""
 
     submit: str
@@ -129,18 +129,18 @@ class _Shape:
     dated: bool = False
 
 
-def _trace(path: str | Path, frame: pd.DataFrame, shape: _Shape, where: Where | None) -> JobTable:
+def _read_trace(path: str | Path, frame: pd.DataFrame, shape: _TraceColumns, where: Where | None) -> JobTable:
     """Rows with GPUs, a positive run time, a date and an end, sorted by submission, the first at 0."""
-    _need_all(frame, shape)
-    times = Times(frame, shape.submit, shape.dated)
-    rows, kept = selected(frame, where, _TENANTS, times)
+    _require_columns(frame, shape)
+    times = SubmissionTimes(frame, shape.submit, shape.dated)
+    rows, kept = select_rows(frame, where, _OWNER_COLUMNS, times)
     if shape.dated:
-        submit, duration = times.seconds[rows.index], files.numbers(rows, shape.duration)
+        submit, duration = times.seconds[rows.index], files.numeric_column(rows, shape.duration)
     else:
-        submit, duration = files.column(rows, shape.submit), files.column(rows, shape.duration)
-    gpus = files.column(rows, shape.gpus)
-    outcome, ended, doubtful = _ends(rows)
-    left, dropped = _left_out(
+        submit, duration = files.finite_column(rows, shape.submit), files.finite_column(rows, shape.duration)
+    gpus = files.finite_column(rows, shape.gpus)
+    outcome, ended, doubtful = _outcomes(rows)
+    left, dropped = _find_excluded(
         rows,
         {
             "without GPUs": ~(gpus > 0),
@@ -154,20 +154,22 @@ def _trace(path: str | Path, frame: pd.DataFrame, shape: _Shape, where: Where | 
         submit[order] - submit[order[0]],
         gpus[order],
         duration[order],
-        files.ids(rows, "job_id")[order],
-        files.names(rows, "vc")[order],
-        files.names(rows, "user")[order],
+        files.id_column(rows, "job_id")[order],
+        files.name_column(rows, "vc")[order],
+        files.name_column(rows, "user")[order],
     )
-    _say(path, [kept, dropped, _unsaid(doubtful, rows.index[order])], stacklevel=5)
+    _warn(path, [kept, dropped, _describe_unknown_states(doubtful, rows.index[order])], stacklevel=5)
     return replace(jobs, outcome=outcome[order])
 
 
-def _need_all(frame: pd.DataFrame, shape: _Shape) -> None:
+def _require_columns(frame: pd.DataFrame, shape: _TraceColumns) -> None:
     for name in (shape.submit, shape.gpus, shape.duration):
-        files.numbers(frame[:0], name)
+        files.numeric_column(frame[:0], name)
 
 
-def _left_out(frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]) -> tuple[NDArray[np.bool_], str]:
+def _find_excluded(
+    frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]
+) -> tuple[NDArray[np.bool_], str]:
     """([rows] for which there is a reason, how many for which).
 
     Raises:
@@ -185,22 +187,22 @@ def _left_out(frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]) -> 
     return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(said)}" if said else ""
 
 
-def _ends(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
+def _outcomes(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
     """([rows] how each job ended, [rows] whether it had, states that are missing or not known, by row).
 
     A job that was cancelled or failed does so again once it has run as long as in the trace. A job completes
     if its `state` (or `status`) is missing or not known, or if there is no such column.
     """
     name = next((name for name in _STATES if name in frame.columns), "")
-    states = files.texts(frame, name) if name else pd.Series("COMPLETED", index=frame.index)
+    states = files.text_column(frame, name) if name else pd.Series("COMPLETED", index=frame.index)
     words = states.str.upper().str.extract(r"^([A-Z_]+)", expand=False).fillna("")  # "CANCELLED by 1001"
-    ends = words.map(_ENDS)
-    ended = ~words.isin(_NOT_ENDED).to_numpy()
+    ends = words.map(_OUTCOMES)
+    ended = ~words.isin(_UNFINISHED).to_numpy()
     outcome = np.asarray(ends.fillna(int(JobOutcome.COMPLETED)), dtype=np.int64)
     return outcome, ended, states[ends.isna().to_numpy() & ended]
 
 
-def _unsaid(states: "pd.Series[str]", jobs: "pd.Index[int]") -> str:
+def _describe_unknown_states(states: "pd.Series[str]", jobs: "pd.Index[int]") -> str:
     """What to tell the user of states that are missing or not known, of `jobs` that are read."""
     unknown = Counter(states[states.index.isin(jobs)])
     missing = unknown.pop("", 0)
@@ -231,16 +233,18 @@ def read_helios(path: str | Path, where: Where | None = None) -> JobTable:
         WorkloadWarning: how many rows `where` keeps, how many were left out, and why; states that do not say
             how a job ended.
     """
-    with files.named(path):
-        frame = files.frame_of(path, _TEXTS)
+    with files.name_file_in_errors(path):
+        frame = files.read_rows(path, _TEXT_COLUMNS)
         if "submit_s" in frame.columns:
-            return _trace(path, frame, _Shape("submit_s", "num_gpus", "duration_s"), where)
+            return _read_trace(path, frame, _TraceColumns("submit_s", "num_gpus", "duration_s"), where)
         if not {"submit_time", "gpu_num", "duration"} <= set(frame.columns):
             raise WorkloadError(
                 "is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...) nor a cut with"
                 f" submit_s; it has {shown(list(frame.columns))}"
             )
-        return _trace(path, frame, _Shape("submit_time", "gpu_num", "duration", dated=True), where)
+        return _read_trace(
+            path, frame, _TraceColumns("submit_time", "gpu_num", "duration", dated=True), where
+        )
 
 
 @checked("workload.reader")
@@ -260,9 +264,9 @@ def read_pai(path: str | Path, where: Where | None = None) -> JobTable:
     Warns:
         WorkloadWarning: as in `read_helios`.
     """
-    with files.named(path):
-        shape = _Shape("start_s", "num_gpus_roundedup", "duration_s")
-        return _trace(path, files.frame_of(path, _TEXTS), shape, where)
+    with files.name_file_in_errors(path):
+        shape = _TraceColumns("start_s", "num_gpus_roundedup", "duration_s")
+        return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
 
 
 @checked("workload.reader")
@@ -283,12 +287,14 @@ def read_philly(path: str | Path, where: Where | None = None) -> JobTable:
     Warns:
         WorkloadWarning: as in `read_helios`.
     """
-    with files.named(path):
+    with files.name_file_in_errors(path):
         if str(path).endswith((".csv", ".csv.gz")):
-            shape = _Shape("submit_s", "num_gpus", "duration_s")
-            return _trace(path, files.frame_of(path, _TEXTS), shape, where)
-        log = _philly_log(files.text_of(path))
-        return _trace(path, log, _Shape("submitted_time", "num_gpus", "duration_s", dated=True), where)
+            shape = _TraceColumns("submit_s", "num_gpus", "duration_s")
+            return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
+        log = _philly_log(files.read_text(path))
+        return _read_trace(
+            path, log, _TraceColumns("submitted_time", "num_gpus", "duration_s", dated=True), where
+        )
 
 
 def _philly_log(text: str) -> pd.DataFrame:
@@ -300,7 +306,7 @@ def _philly_log(text: str) -> pd.DataFrame:
             attempts = job["attempts"]
             gpus = sum(len(detail["gpus"]) for detail in attempts[-1]["detail"]) if attempts else 0
             jobs.append({"submitted_time": job["submitted_time"], "num_gpus": gpus})
-            jobs[-1] |= {name: job[key] for key, name in _PHILLY.items() if key in job}
+            jobs[-1] |= {name: job[key] for key, name in _PHILLY_COLUMNS.items() if key in job}
             ends += [(len(jobs) - 1, attempt["start_time"], attempt["end_time"]) for attempt in attempts]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise WorkloadError(f"is not Philly's cluster_job_log JSON: {error!r}") from error
@@ -308,13 +314,13 @@ def _philly_log(text: str) -> pd.DataFrame:
         raise WorkloadError("has no jobs; expected Philly's cluster_job_log")
     log = pd.DataFrame(ends, columns=["job", "start", "end"])
     dates = pd.concat([log["start"], log["end"]], ignore_index=True)
-    seconds, _ = files.dates(pd.DataFrame({"date": dates.astype(str)}), "date")
+    seconds, _ = files.date_column(pd.DataFrame({"date": dates.astype(str)}), "date")
     ran = seconds[len(log) :] - seconds[: len(log)]
     frame = pd.DataFrame(jobs)
-    texts = [name for name in ("submitted_time", *_PHILLY.values()) if name in frame.columns]
+    texts = [name for name in ("submitted_time", *_PHILLY_COLUMNS.values()) if name in frame.columns]
     frame = frame.astype(dict.fromkeys(texts, str))
     return frame.assign(duration_s=np.bincount(log["job"].to_numpy(dtype=np.int64), ran, len(frame)))
 
 
 #: keys of a job of Philly's release and the columns that they become
-_PHILLY = {"jobid": "job_id", "vc": "vc", "user": "user", "status": "status"}
+_PHILLY_COLUMNS = {"jobid": "job_id", "vc": "vc", "user": "user", "status": "status"}

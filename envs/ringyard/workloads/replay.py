@@ -13,7 +13,7 @@ from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checke
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import HistoricalJobs, JobTable
-from ringyard.workloads.workload import Assignment, scale_to_load
+from ringyard.workloads.workload import CostAssignment, scale_to_load
 
 
 @checked("workload")
@@ -43,7 +43,7 @@ class Replay:
     """
 
     jobs: JobTable
-    models: Assignment
+    models: CostAssignment
     window_jobs: PositiveInt | None = None
     window_seconds: Positive | None = None
     start_seconds: NonNegative | None = None
@@ -131,7 +131,7 @@ class Replay:
 def replay_file(
     path: str,
     reader: Callable[[str], JobTable],
-    models: Assignment,
+    models: CostAssignment,
     window_jobs: int | None = None,
     window_seconds: float | None = None,
     start_seconds: float | None = None,

@@ -14,7 +14,7 @@ from ringyard.jobs import JobTable
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
 
-_MOST_NAMES = 8  # of ends and tenants of a trace
+_MAX_NAMES = 8  # of ends and tenants of a trace
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ SOURCES = (
 )
 
 
-def check_trace(name: str, path: str) -> dict[str, str]:
+def describe_trace(name: str, path: str) -> dict[str, str]:
     """Read a local copy of a public trace and describe it.
 
     Args:
@@ -95,21 +95,21 @@ def check_trace(name: str, path: str) -> dict[str, str]:
     tenants: dict[str, str] = {}
     for title, names in (("virtual clusters", jobs.vc), ("users", jobs.user)):
         found = {tenant: count for tenant, count in Counter(names.tolist()).most_common() if tenant}
-        tenants |= {title: f"{len(found):,}: {_counts(found)}"} if found else {}
+        tenants |= {title: f"{len(found):,}: {_format_counts(found)}"} if found else {}
     notes = "\n".join(str(warning.message) for warning in caught)
     return {
         "jobs": f"{len(jobs):,}{published.get(name, '')}",
         "span": f"{jobs.submit_seconds[-1] / 86400.0:.1f} days",
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "median run time": f"{np.sort(jobs.duration_seconds)[len(jobs) // 2]:,.0f} s",
-        "ends": _counts({end: count for end, count in ends.items() if count}),
+        "ends": _format_counts({end: count for end, count in ends.items() if count}),
         **tenants,
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"note": notes} if notes else {}),
     }
 
 
-def _counts(names: Mapping[str, int]) -> str:
+def _format_counts(names: Mapping[str, int]) -> str:
     """Write the first names with their counts."""
-    first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MOST_NAMES]]
-    return ", ".join(first + (["..."] if len(names) > _MOST_NAMES else []))
+    first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MAX_NAMES]]
+    return ", ".join(first + (["..."] if len(names) > _MAX_NAMES else []))

@@ -12,13 +12,13 @@ from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checke
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.workloads.workload import Assignment, EachOf
+from ringyard.workloads.workload import CostAssignment, GeneratorBatch
 
 _DAY = 86400.0
 _HOURS = np.arange(0.0, 25.0 * 3600.0, 3600.0, dtype=np.float64)
 
 #: of one table, or of several
-Draws = np.random.Generator | EachOf
+Draws = np.random.Generator | GeneratorBatch
 
 
 @checked("workload.arrivals")
@@ -44,9 +44,9 @@ class Arrivals:
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw ascending arrival times [count] from 0 on, `per_second` jobs on average."""
-        return self.times_together(count, per_second, [rng])[0]
+        return self.times_batch(count, per_second, [rng])[0]
 
-    def times_together(
+    def times_batch(
         self, count: int, per_second: float, generators: Sequence[np.random.Generator]
     ) -> NDArray[np.float64]:
         """Draw `times` [generators, count] of each generator."""
@@ -59,7 +59,7 @@ class Arrivals:
         times = (np.cumsum(gaps, axis=1) - gaps[:, :1]) / per_second
         if self.hourly_factors is None:
             return times
-        warped = _by_day(times + _by_day(begin, _HOURS, self._edges), self._edges, _HOURS)
+        warped = _warp_time_of_day(times + _warp_time_of_day(begin, _HOURS, self._edges), self._edges, _HOURS)
         return np.maximum.accumulate(np.maximum(warped - warped[:, :1], 0.0), axis=1)
 
     @cached_property
@@ -69,7 +69,7 @@ class Arrivals:
         return np.concatenate([[0.0], np.cumsum(factors / factors.mean() * 3600.0)])
 
 
-def _by_day(
+def _warp_time_of_day(
     clock: NDArray[np.float64], edges: NDArray[np.float64], others: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Map times of day from one scale of 24 hours to another; days stay."""
@@ -119,10 +119,10 @@ class LogNormalDurations:
         sigma: its standard deviation.
         min_seconds: shorter draws take this long.
         max_seconds: longer draws take this long.
-        by_job: see `EachOf`.
+        draws_per_job: see `EachOf`.
     """
 
-    by_job = True
+    draws_per_job = True
     mu: float
     sigma: NonNegative
     min_seconds: Positive = 1.0
@@ -149,10 +149,10 @@ class QuantileDurations:
         probabilities: [quantiles] ascending from 0 to 1.
         seconds_from_gpus: {smallest GPU count: [quantiles] seconds}; a job uses the largest key not
             above its count.
-        by_job: see `EachOf`.
+        draws_per_job: see `EachOf`.
     """
 
-    by_job = True
+    draws_per_job = True
     probabilities: Annotated[Sequence[Fraction], "ascending"]
     seconds_from_gpus: Mapping[PositiveInt, Annotated[Sequence[Positive], "not empty"]]
 
@@ -195,7 +195,7 @@ class Synthetic:
     sizes: Sizes
     durations: Durations
     arrivals: Arrivals | None
-    models: Assignment
+    models: CostAssignment
     load: Positive = 1.0
     max_gpus: PositiveInt | None = None
 
@@ -203,11 +203,11 @@ class Synthetic:
         """Draw one episode's jobs."""
         return self._sample(cluster, rng, [rng])
 
-    def sample_together(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
+    def sample_batch(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
         """Draw tables as `draw_together` says; None: a part does not draw job by job."""
-        if not all(getattr(part, "by_job", False) for part in (self.durations, self.models)):
+        if not all(getattr(part, "draws_per_job", False) for part in (self.durations, self.models)):
             return None
-        return self._sample(cluster, EachOf(generators), generators)
+        return self._sample(cluster, GeneratorBatch(generators), generators)
 
     def _sample(self, cluster: Cluster, rng: Any, generators: Sequence[np.random.Generator]) -> JobTable:
         """Jobs of a table for each generator, one after the other; `rng` is all of them together."""
@@ -218,9 +218,9 @@ class Synthetic:
         submit = np.zeros(count)
         if self.arrivals is not None:
             rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
-            submit = self.arrivals.times_together(self.num_jobs, rate, generators).reshape(-1)
+            submit = self.arrivals.times_batch(self.num_jobs, rate, generators).reshape(-1)
         firsts = range(0, count, self.num_jobs)
-        return self.models.assign(JobTable.from_columns(submit, sizes, durations, firsts=firsts), rng)
+        return self.models.assign(JobTable.from_columns(submit, sizes, durations, table_starts=firsts), rng)
 
     def _mean_gpu_seconds(self, largest: int) -> float:
         """Estimate the mean GPU seconds of a job from a fixed sample (the same for every seed)."""

@@ -27,10 +27,10 @@ class Workload(Protocol):
         ...
 
 
-class EachOf:
+class GeneratorBatch:
     """Several generators behind one interface: each draws the numbers of its own table's jobs.
 
-    Parts of a workload that draw jobs independently declare it by `by_job = True`.
+    Parts of a workload that draw jobs independently declare it by `draws_per_job = True`.
 
     Args:
         generators: one for each table.
@@ -56,12 +56,12 @@ class EachOf:
         return self._draw(size, lambda one, count: one.lognormal(mean, sigma, count))
 
 
-def draw_together(
+def draw_tables(
     workload: Workload, cluster: Cluster, generators: Sequence[np.random.Generator]
 ) -> tuple[JobTable, list[int]]:
     """Draw a table for each generator, as `sample` does.
 
-    A workload with `sample_together(cluster, generators)` draws them in one pass (tables of `num_jobs` jobs
+    A workload with `sample_batch(cluster, generators)` draws them in one pass (tables of `num_jobs` jobs
     one after the other), or returns None if it cannot.
 
     Args:
@@ -72,12 +72,12 @@ def draw_together(
     Returns:
         The tables one after the other, and the number of jobs of each.
     """
-    together = getattr(workload, "sample_together", None)
+    together = getattr(workload, "sample_batch", None)
     whole = None if together is None else together(cluster, generators)
     if whole is not None:
         return whole, [workload.num_jobs] * len(generators)
     tables = [workload.sample(cluster, one) for one in generators]
-    return JobTable.one_after_the_other(tables), [len(table) for table in tables]
+    return JobTable.concatenate(tables), [len(table) for table in tables]
 
 
 @checked("workload")
@@ -99,7 +99,7 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
     return jobs.shifted((jobs.submit_seconds - jobs.submit_seconds[0]) * (wanted / span))
 
 
-class Assignment(Protocol):
+class CostAssignment(Protocol):
     """Costs per iteration for jobs that have none."""
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
@@ -107,7 +107,7 @@ class Assignment(Protocol):
         ...
 
 
-_FOUR = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
+_ADA_SRSF_MODELS = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}
 
 
 @checked("models")
@@ -118,11 +118,11 @@ class ModelMix:
     Attributes:
         by_gpus: {smallest GPU count: {model: weight}}; a job uses the largest key not above its count.
             Default: the four models of Ada-SRSF's public simulator, equally likely at every size.
-        by_job: see `EachOf`.
+        draws_per_job: see `GeneratorBatch`.
     """
 
-    by_job = True
-    by_gpus: Mapping[PositiveInt, Weights] = field(default_factory=lambda: {1: _FOUR})
+    draws_per_job = True
+    by_gpus: Mapping[PositiveInt, Weights] = field(default_factory=lambda: {1: _ADA_SRSF_MODELS})
 
     def __post_init__(self) -> None:
         if 1 not in self.by_gpus:
@@ -152,10 +152,10 @@ class UniformCosts:
     Attributes:
         compute_seconds: (low, high) of the GPU seconds of one iteration.
         gradient_bytes: (low, high) of the gradient size.
-        by_job: see `EachOf`.
+        draws_per_job: see `GeneratorBatch`.
     """
 
-    by_job = True
+    draws_per_job = True
     compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
     gradient_bytes: Annotated[tuple[NonNegative, NonNegative], "ascending"]
 

@@ -19,7 +19,7 @@ from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.predictions import predicted_iterations
+from ringyard_baselines.tools.predictions import expected_iterations_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 _NO_THRESHOLD = -1.0  # in place of a threshold: a job starts whatever it has to send
@@ -136,7 +136,7 @@ class AdaSrsf(Scheduler):
         draft = PlacementPlan(view)
         allocations = start_cpu_jobs(view, draft, self.placement)
         jobs = view.gpu_jobs
-        seen, iterations = view.of(jobs), predicted_iterations(view, jobs)
+        seen, iterations = view.of(jobs), expected_iterations_left(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
         self._gate.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
         waits = seen.column("status") == JobStatus.WAITING

@@ -24,7 +24,7 @@ from ringyard_baselines.papers.interference_aware.networks import (
     reference_workers,
 )
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.classes import start_by_class
+from ringyard_baselines.tools.demand_classes import start_by_demand_class
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -95,7 +95,7 @@ class InterferenceAware(Scheduler):
         waiting = np.sort(view.waiting)
         jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
         classes = view.column("demand_class")[jobs]
-        return allocations + start_by_class(jobs, classes, lambda job: self._place(view, draft, job))
+        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, draft, job))
 
     def _predict(self, view: SchedulingView) -> _PredictedLosses:
         """Losses of every kind of job beside every other, on every GPU type."""

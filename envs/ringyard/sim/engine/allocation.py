@@ -1,8 +1,8 @@
 """Jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
 
 from ringyard.compiled import Int32Vector, kernel
-from ringyard.performance.host import bandwidth_asked
-from ringyard.placement.room import dealt, held_by, sort_ascending
+from ringyard.performance.host_resources import requested_bandwidth
+from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import move_server
@@ -35,10 +35,10 @@ def _add_open_gpus(state: State, b: int, s: int, change: int) -> None:
 def _add_usage(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
     """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
     for r in range(NUM_RESOURCES):
-        used = held_by(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
+        used = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
         set_free(server, r, free_on(server, r) - sign * used)
     cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
-    server.bandwidth_demand += sign * bandwidth_asked(job, cores)
+    server.bandwidth_demand += sign * requested_bandwidth(job, cores)
 
 
 @kernel
@@ -110,7 +110,7 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
         server = state.servers[b, state.slots[b, i].server]
         if spans:
             server.spanning_jobs += sign
-        here = dealt(tasks, job.num_servers, rank)
+        here = parameter_servers_on(tasks, job.num_servers, rank)
         if here > 0:
             _add_usage(server, job, 0, here, sign)
         rank += 1
@@ -220,8 +220,8 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
     while head >= 0 and state.slots[b, head].server == s:
         head = state.slots[b, head].next_slot
         workers += 1
-    tasks = dealt(job.parameter_servers, job.num_servers, rank)
-    return held_by(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
+    tasks = parameter_servers_on(job.parameter_servers, job.num_servers, rank)
+    return total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
 
 
 @kernel

@@ -5,7 +5,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel, linked_kernel
-from ringyard.performance.host import bandwidth_asked, bandwidth_stretch, seconds_per_byte
+from ringyard.performance.host_resources import (
+    bandwidth_slowdown,
+    requested_bandwidth,
+    storage_seconds_per_byte,
+)
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.allocation import allocate, detach, reattach, release
 from ringyard.sim.engine.network import add_link_load, link_contenders, update_max_min_shares
@@ -30,7 +34,7 @@ class PlacementContext(Record):
 @kernel
 def _bandwidth_slowdown(server: Server, more: int) -> float:
     """Memory bandwidth asked, with `more` bytes per second, / there is, at least 1."""
-    return bandwidth_stretch(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
+    return bandwidth_slowdown(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
 
 
 @kernel
@@ -52,7 +56,9 @@ def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
         if cluster.bandwidth_limited:
             stretch = max(stretch, _bandwidth_slowdown(server, 0))
         if job.stored_bytes > 0.0:
-            seconds = max(seconds, seconds_per_byte(server.storage_readers, server.storage_bytes_per_second))
+            seconds = max(
+                seconds, storage_seconds_per_byte(server.storage_readers, server.storage_bytes_per_second)
+            )
         i = state.slots[b, i].next_server_slot
     return spanning, stretch, seconds
 
@@ -119,7 +125,7 @@ def evaluate_placement(
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
             out.bandwidth_slowdown = _bandwidth_slowdown(
-                state.servers[b, places[0]], bandwidth_asked(job, job.cores_per_worker)
+                state.servers[b, places[0]], requested_bandwidth(job, job.cores_per_worker)
             )
         return
     first = -1
@@ -148,14 +154,14 @@ def evaluate_placement(
             crowd = state.links[b, s].load + 1.0
         out.contenders = max(out.contenders, crowd)
         if cluster.bandwidth_limited:
-            asked = bandwidth_asked(job, workers * job.cores_per_worker)
+            asked = requested_bandwidth(job, workers * job.cores_per_worker)
             out.bandwidth_slowdown = max(
                 out.bandwidth_slowdown, _bandwidth_slowdown(state.servers[b, s], asked)
             )
         if cluster.storage_limited and job.stored_bytes > 0.0:
             server = state.servers[b, s]
             readers = server.storage_readers + workers
-            seconds = seconds_per_byte(readers, server.storage_bytes_per_second)
+            seconds = storage_seconds_per_byte(readers, server.storage_bytes_per_second)
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
     if out.num_servers == 1 or cluster.network == Network.NONE:

@@ -4,7 +4,7 @@ import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
-from ringyard.performance.ring import overlapped, ring_seconds
+from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import summable
 from ringyard.state.records import Network
@@ -20,7 +20,7 @@ def set_link_load(state: State, b: int, j: int) -> None:
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
     ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
-    together = overlapped(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
+    together = overlapped_seconds(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
     job.link_weight = summable(sending / together)
 
 

@@ -101,16 +101,16 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
     for position in np.flatnonzero(occurring[:-1]):
         model = models[position]
         for kind in cluster.distinct_gpu_types:
-            model.on(kind)
+            model.on_gpu(kind)
         if cluster.gpu_types:
             for name in ("fixed_memory_bytes", "sample_memory_bytes"):
-                model.need(name, _WITHOUT_MEMORY)
+                model.require_value(name, _WITHOUT_MEMORY)
     for position in np.unique(table.model_ids[table.kind == JobKind.PARAMETER_SERVER]):
         if position < 0:
             raise ConfigurationError(
                 "a parameter-server job has no model; draw one that has step_coefficients"
             )
-        models[position].need("step_coefficients")
+        models[position].require_value("step_coefficients")
     if cluster.jobs_per_gpu > 1:
         performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
 

@@ -30,7 +30,7 @@ def slowness_table(cluster: Cluster) -> NDArray[np.float64]:
     found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # none named: the reference GPU
     for row, model in enumerate(catalogue()):
         for column, kind in enumerate(types):
-            found[row, column] = model.slowness(kind) if kind in model.gpus else np.nan
+            found[row, column] = model.relative_seconds(kind) if kind in model.gpus else np.nan
     return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ringyard.compiled import FloatVector, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
-from ringyard.performance.host import stored_bytes
+from ringyard.performance.host_resources import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
 from ringyard.state.records import Job, JobKind, asked_per_worker, held_per_worker, set_held_per_worker
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.sim.allocation import Allocation
-from ringyard_baselines.tools.classes import start_by_class
+from ringyard_baselines.tools.demand_classes import start_by_demand_class
 
 
 class Room:
@@ -39,11 +39,11 @@ def test_the_order_is_that_of_all_jobs_and_a_refused_class_is_not_asked_again(rn
         jobs = np.sort(rng.permutation(len(demands))[: int(rng.integers(0, len(demands) + 1))])
         gpus = int(rng.integers(0, 30))
         expected, found = Room(gpus, demands), Room(gpus, demands)
-        assert start_by_class(jobs, demands[jobs], found.place) == one_by_one(jobs, demands, expected)
+        assert start_by_demand_class(jobs, demands[jobs], found.place) == one_by_one(jobs, demands, expected)
         assert found.asked == expected.asked
 
 
 def test_a_long_queue_of_one_class_is_asked_once():
     room = Room(0, np.ones(1000, int))
-    assert start_by_class(np.arange(1000), np.ones(1000, int), room.place) == []
+    assert start_by_demand_class(np.arange(1000), np.ones(1000, int), room.place) == []
     assert room.asked == [0]

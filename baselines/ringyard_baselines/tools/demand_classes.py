@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ringyard.sim.allocation import Allocation
 
 
-def start_by_class(
+def start_by_demand_class(
     jobs: NDArray[np.integer], classes: NDArray[np.integer], place: Callable[[int], Allocation | None]
 ) -> list[Allocation]:
     """Start jobs in their order; a class that finds no place is passed over from then on.

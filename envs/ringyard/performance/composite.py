@@ -14,7 +14,7 @@ from ringyard.fabric import (
     latency_seconds,
     ring_bytes_per_second,
 )
-from ringyard.performance.host import cpu_job_seconds, input_seconds, read_seconds, useful_cores
+from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
@@ -24,7 +24,7 @@ from ringyard.performance.parameter_server import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.ring import Transmitting, live_share, overlapped, ring_seconds
+from ringyard.performance.ring import TransmitFraction, contended_bandwidth, overlapped_seconds, ring_seconds
 from ringyard.profiles import catalogue
 from ringyard.state.records import Job, JobKind, Network
 
@@ -52,7 +52,7 @@ def _ring_seconds(job: Job, parameters: FloatVector) -> float:
     if job.num_servers > 1:
         fabric = _NETWORK
         alone = ring_bytes_per_second(parameters, fabric, job.num_servers)
-        bandwidth = live_share(alone, parameters[_ALPHA], parameters[_XI_1], job.contenders)
+        bandwidth = contended_bandwidth(alone, parameters[_ALPHA], parameters[_XI_1], job.contenders)
     else:
         fabric = _INTERCONNECT
         bandwidth = ring_bytes_per_second(parameters, fabric, job.num_gpus)
@@ -61,7 +61,7 @@ def _ring_seconds(job: Job, parameters: FloatVector) -> float:
 
 
 @kernel
-def _served_seconds(job: Job, parameters: FloatVector) -> float:
+def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
     """Step of a parameter-server job: one worker on each GPU."""
     row = _TABLE + job.model * COEFFICIENTS
     a, b, d = parameters[row + 6], parameters[row + 7], parameters[row + 8]
@@ -75,7 +75,7 @@ def _served_seconds(job: Job, parameters: FloatVector) -> float:
 
 
 @fills(IterationSeconds)
-def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
+def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Seconds of one iteration at the job's present batch."""
     if job.kind == JobKind.CPU_ONLY:
         return cpu_job_seconds(
@@ -86,18 +86,18 @@ def composed_iteration_seconds(job: Job, parameters: FloatVector) -> float:
             job.memory_bandwidth_cap,
         )
     if job.kind == JobKind.PARAMETER_SERVER:
-        return _served_seconds(job, parameters)
-    together = overlapped(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
+        return _parameter_server_seconds(job, parameters)
+    together = overlapped_seconds(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
     return together + parameters[_XI_2] * job.num_servers
 
 
 @checked("performance")
-def composed(
+def composite(
     network: Fabric | Bandwidth,
     interconnect: Fabric | Bandwidth,
     reduction_bytes_per_second: Bandwidth = float("inf"),
     alpha: NonNegative = 0.0,
-    xi_1: Transmitting = 1.0,
+    xi_1: TransmitFraction = 1.0,
     overhead_seconds_per_server: NonNegative = 0.0,
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None,
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
@@ -106,9 +106,13 @@ def composed(
 ) -> PerformanceModel:
     """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
 
-    t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with t_gpu = (fixed + sample b) x
-    (1 + excess), all by GPU type (`ringyard.state.gpu_effects`), t_input the longer of `host.input_seconds`
-    (on `host.useful_cores`) and `host.read_seconds`, t_ring by SJF-BCO eq. 8 and 2 (w-1) latencies.
+    t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with
+
+    * t_gpu = (fixed + sample b) x (1 + excess), all by GPU type (`ringyard.state.gpu_effects`),
+    * t_input: the longer of `input_seconds` (on `useful_cores`) and `read_seconds` of
+      `ringyard.performance.host_resources`,
+    * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.
+
     A part whose resource the cluster does not count is neutral.
 
     Args:
@@ -118,7 +122,7 @@ def composed(
         alpha: in f(alpha, k) = k + alpha (k - 1), for k rings on the worst link.
         xi_1: share of the time a job transmits (SJF-BCO eq. 7); only with contention "worst_link".
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned.
-        overlap_exponent: g, 1 or more: see `ring.overlapped`; None: each model's own, 1 where its
+        overlap_exponent: g, 1 or more: see `ring.overlapped_seconds`; None: each model's own, 1 where its
             profile has none.
         contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.state.records.Network`.
         interference: of jobs that share a GPU; None: none.
@@ -137,7 +141,7 @@ def composed(
     constants = np.array([reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server])
     table = [coefficient_row(model) for model in catalogue()]
     return PerformanceModel(
-        composed_iteration_seconds,
+        composite_iteration_seconds,
         np.concatenate([constants, between.row, inside.row, *table]),
         counted,
         interference or no_interference(),

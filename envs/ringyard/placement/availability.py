@@ -19,21 +19,21 @@ def sort_ascending(values: Int32Vector, count: int) -> None:
 
 
 @kernel
-def dealt(tasks: int, num_servers: int, rank: int) -> int:
+def parameter_servers_on(tasks: int, num_servers: int, rank: int) -> int:
     """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
     return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
 
 
 @kernel
-def held_by(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
+def total_demand(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
     """What workers and parameter servers hold of resource r together: parameter servers hold cores only."""
     return workers * per_worker + (tasks * cores_per_task if r == CORES else 0)
 
 
 @kernel
-def workers_with(job: Job, r: int, amount: int, most: int) -> int:
+def max_workers(job: Job, r: int, amount: int, most: int) -> int:
     """Workers of the job, `most` at most, that an amount of resource r holds beside its parameter servers."""
-    left = amount - held_by(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
+    left = amount - total_demand(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
     per_worker = held_per_worker(job, r)
@@ -41,16 +41,16 @@ def workers_with(job: Job, r: int, amount: int, most: int) -> int:
 
 
 @kernel
-def _workers_there(server: Server, job: Job) -> int:
+def _max_workers_on(server: Server, job: Job) -> int:
     """Workers for which the server has what they hold beside their GPUs now."""
     workers = whole(server.num_gpus)
     for r in range(NUM_RESOURCES):
-        workers = workers_with(job, r, free_on(server, r), workers)
+        workers = max_workers(job, r, free_on(server, r), workers)
     return workers
 
 
 @kernel
-def room(state: State, b: int, j: int, s: int) -> int:
+def available_gpus(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server s that job j could have for itself.
 
     A parameter-server job is given room only where all its parameter servers would fit: wherever they are
@@ -62,20 +62,20 @@ def room(state: State, b: int, j: int, s: int) -> int:
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     if job.beside_gpus:
-        return min(free, _workers_there(server, job))
+        return min(free, _max_workers_on(server, job))
     return free
 
 
 @kernel
-def takes_any_free(state: State, b: int, j: int) -> bool:
-    """Whether `room` is the free GPUs on every server: job j takes nothing else, and its memory fits all."""
+def fits_any_free_gpu(state: State, b: int, j: int) -> bool:
+    """Whether job `j` may have any free GPU: it needs nothing else, and its memory fits on all."""
     job = state.jobs[b, j]
     return job.beside_gpus == 0 and job.gpu_memory_bytes <= state.clusters[b].least_gpu_memory
 
 
 @kernel
-def idle_room(state: State, b: int, j: int, s: int) -> int:
-    """`room`, were nothing else on the server."""
+def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
+    """`available_gpus`, were nothing else on the server."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
@@ -83,15 +83,15 @@ def idle_room(state: State, b: int, j: int, s: int) -> int:
     workers = whole(server.num_gpus)
     if job.beside_gpus:
         for r in range(NUM_RESOURCES):
-            workers = workers_with(job, r, total_on(server, r), workers)
+            workers = max_workers(job, r, total_on(server, r), workers)
     return workers
 
 
 @kernel
-def take_free(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> int:
+def take_free_gpus(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> int:
     """Write up to `wanted` GPUs of server s that job j could have alone to `out`, from `count`; new count."""
     server = state.servers[b, s]
-    wanted = min(wanted, room(state, b, j, s))
+    wanted = min(wanted, available_gpus(state, b, j, s))
     g = server.first_gpu
     while wanted > 0:
         if state.gpus[b, g].num_jobs == 0:
@@ -114,12 +114,12 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
     if job.beside_gpus:
-        count = min(count, _workers_there(server, job))
+        count = min(count, _max_workers_on(server, job))
     return count
 
 
 @kernel
-def _holds(server: Server, job: Job) -> bool:
+def _has_resources(server: Server, job: Job) -> bool:
     """Whether the server has what one worker of the job, or a CPU-only job, holds."""
     for r in range(NUM_RESOURCES):
         if free_on(server, r) < held_per_worker(job, r):
@@ -128,7 +128,7 @@ def _holds(server: Server, job: Job) -> bool:
 
 
 @kernel
-def cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
+def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
     """Place CPU-only job j: the server that holds it whose memory bandwidth is asked for least.
 
     Ties go to fewer free cores, then to the lower number.
@@ -141,7 +141,7 @@ def cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
     least = 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or not _holds(server, job):
+        if server.up == 0 or not _has_resources(server, job):
             continue
         asked = float(server.bandwidth_demand) / float(server.memory_bandwidth)
         if best < 0 or asked < least:

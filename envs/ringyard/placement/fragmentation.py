@@ -9,7 +9,7 @@ import numpy as np
 
 from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
-from ringyard.placement.room import room, take_free
+from ringyard.placement.availability import available_gpus, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus
 from ringyard.state.arrays import State, waiting_at
@@ -53,13 +53,13 @@ def _least_fragmenting(
     best = -1
     least = np.inf
     for s in range(state.servers.shape[1]):
-        if room(state, b, j, s) >= wanted:
+        if available_gpus(state, b, j, s) >= wanted:
             cost = _cost(state, b, s, wanted, demand, parameters)
             if cost < least:
                 best = s
                 least = cost
     if best >= 0:
-        return take_free(state, b, j, best, wanted, out, 0)
+        return take_free_gpus(state, b, j, best, wanted, out, 0)
     return consolidate_gpus(state, b, j, wanted, out)
 
 

@@ -6,7 +6,7 @@ from ringyard.sim.engine.events import next_round
 from ringyard.sim.view import SchedulingView
 
 
-class Slots:
+class TimeSlots:
     """Tells the decisions at which a slot of fixed length begins from those that events cause in between.
 
     Args:

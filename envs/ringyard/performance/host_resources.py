@@ -55,13 +55,13 @@ def cpu_job_seconds(
 
 
 @kernel
-def bandwidth_stretch(demand: float, capacity: float) -> float:
+def bandwidth_slowdown(demand: float, capacity: float) -> float:
     """Max(1, demand / capacity): all accesses of a server are stretched alike."""
     return max(1.0, demand / capacity)
 
 
 @kernel
-def bandwidth_asked(job: Job, cores: int) -> int:
+def requested_bandwidth(job: Job, cores: int) -> int:
     """Bytes per second of memory bandwidth that `cores` cores of a job ask for, its cap applied."""
     return whole(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
 
@@ -83,7 +83,7 @@ def stored_bytes(sample_bytes: float, dataset_bytes: float, cached_bytes: float)
 
 
 @kernel
-def seconds_per_byte(readers: int, bytes_per_second: float) -> float:
+def storage_seconds_per_byte(readers: int, bytes_per_second: float) -> float:
     """For one of the workers that read from a server's storage: each gets an equal share of it.
 
     Args:
@@ -100,6 +100,6 @@ def read_seconds(samples: float, stored: float, seconds_each: float) -> float:
     Args:
         samples: of one worker and iteration.
         stored: bytes of each that come from storage (`stored_bytes`).
-        seconds_each: `seconds_per_byte`; 0: storage is never the bottleneck.
+        seconds_each: `storage_seconds_per_byte`; 0: storage is never the bottleneck.
     """
     return samples * stored * seconds_each

@@ -1,0 +1,133 @@
+"""Priority rules of preemptive schedulers: a key for each job, and when that key changes."""
+
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from ringyard import Observability
+from ringyard.allocator import Estimate, EstimateSecondsLeft
+from ringyard.compiled import (
+    FloatMatrix,
+    FloatVector,
+    address_of,
+    bundle,
+    complain,
+    complaint,
+    fills,
+    kernel,
+    slot,
+)
+from ringyard.placement import PlacementRule
+from ringyard.state.arrays import State
+from ringyard.state.records import Job, JobStatus
+
+#: distance between the keys of two service queues: more than there are rows, or seconds to a submission
+QUEUE_SPAN = 2.0**34
+_NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")
+_NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)")
+
+
+@slot
+class JobKey(Protocol):
+    """Signature of compiled functions that compute a job's priority key, or when the key changes.
+
+    As `key`, lower values run first, and the function may update the record's `forgiven_service`,
+    `forgiven_waiting` and `service_queue`. As `wake`, the value is the time in seconds at which the key must
+    be read again. Values must not be NaN, which is checked at each call. Predictions
+    (`ringyard.state.progress`) are NaN while a job is not predictable (`job.predictable == 0`): a key that
+    uses them handles such jobs itself.
+    """
+
+    def __call__(self, job: Job, now: float, parameters: FloatVector) -> float:
+        """Return the key of `job` at `now`, in seconds, by the scheduler's `parameters` [parameters]."""
+
+
+class KeyChanges(IntEnum):
+    """When keys change, so that a decision need not read all of them. The declaration is not checked.
+
+    Attributes:
+        ANY_TIME: a decision reads the keys of all jobs that wait or run.
+        WHILE_RUNNING: a key is constant while its job waits, and a start or a preemption alone does not
+            change it.
+        AT_WAKES: a key changes only when its job starts or stops, or at the time its `wake` returned.
+    """
+
+    ANY_TIME = 0
+    WHILE_RUNNING = 1
+    AT_WAKES = 2
+
+
+@fills(JobKey)
+def never(job: Job, now: float, parameters: FloatVector) -> float:
+    """Return inf, as the `wake` of rules whose order only events change."""
+    return np.inf
+
+
+@kernel
+def service_queue_key(job: Job, queue: int) -> float:
+    """Return the key of `job` in service queue number `queue`; queue 0 runs first.
+
+    Within a queue running jobs come first, then waiting jobs by their arrival in the queue, then jobs that
+    enter it now, by row.
+    """
+    if queue != job.service_queue:
+        job.service_queue = queue
+        return (3 * queue + 2) * QUEUE_SPAN + job.row
+    return (3 * queue + (job.status == JobStatus.WAITING)) * QUEUE_SPAN
+
+
+@fills(EstimateSecondsLeft)
+def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    """Write no estimate."""
+
+
+#: estimate of rules whose keys use none
+NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
+#: position in the parameters at which the estimates of jobs begin, for rules that use an estimate
+FIRST_ESTIMATE = 2
+
+
+@bundle
+class PriorityRule:
+    """What a preemptive scheduler orders jobs by.
+
+    Attributes:
+        key: jobs with lower keys run first.
+        wake: when a key must be read again.
+        parameters: [parameters] of both. From `FIRST_ESTIMATE` on, what `estimate` says of each job.
+        wakes: whether `wake` is used.
+        key_changes: a `KeyChanges`.
+        estimate: of the seconds left, or `NO_ESTIMATE`.
+        estimate_memory: [jobs, numbers] memory of `estimate`.
+    """
+
+    key: JobKey
+    wake: JobKey
+    parameters: FloatVector
+    wakes: bool
+    key_changes: int
+    estimate: Estimate
+    estimate_memory: FloatMatrix
+
+
+@kernel
+def report_invalid_key(priority: PriorityRule, j: int, value: float, now: float) -> None:
+    """Record the error that the key of `priority` for job `j` is `value`, not a number, at `now` seconds."""
+    complain(_NO_KEY, address_of(priority.key), j, value, 0.0, now)
+
+
+@kernel
+def wake_time(priority: PriorityRule, job: Job, j: int, now: float) -> float:
+    """Return when `priority` must read the key of `job`, row `j`, again, as computed at `now`, seconds."""
+    time = priority.wake(job, now, priority.parameters)
+    if np.isnan(time):
+        complain(_NO_WAKE, address_of(priority.wake), j, time, 0.0, now)
+    return time
+
+
+@kernel
+def gpu_budget(state: State, b: int, rule: PlacementRule) -> int:
+    """Return how many GPUs jobs of cluster `b` of `state` can hold; a GPU shared by `rule` counts per job."""
+    cluster = state.clusters[b]
+    return int(cluster.num_gpus * (cluster.jobs_per_gpu if rule.shares else 1))
