@@ -300,7 +300,7 @@ def test_agents_environments_go_on_where_they_were_saved():
     ends = sum(env.step(one)[2].sum() for one in scores[:600])
     assert ends > 0
     other = RingyardVecEnv(setting, 4, seed=5)
-    other.restore(env.position())
+    other.restore(env.episode_state())
     for one in scores[600:]:
         assert np.array_equal(env.step(one)[0], other.step(one)[0])
 
