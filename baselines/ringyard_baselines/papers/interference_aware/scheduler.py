@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, checked
 from ringyard.observability import Observability
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
