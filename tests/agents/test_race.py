@@ -103,8 +103,8 @@ def test_entries_have_labels_rules_and_options():
         ),
         ("[fifo_backfill:runs/a]", "with the label 'fifo_backfill'"),
         ("[{a/b:{scheduler:fifo_backfill}}]", "without /"),
-        ("[fifo_backfill,fifo_backfill]", "of different names"),
-        ("[]", "one or more entries"),
+        ("[fifo_backfill,fifo_backfill]", "with different labels"),
+        ("[]", "one or more schedulers"),
     ],
 )
 def test_entries_that_make_no_sense_are_refused(schedulers, said):

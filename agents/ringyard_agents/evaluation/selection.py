@@ -14,12 +14,12 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
 from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
-from ringyard_agents.shipped_agents import agents_judged_in
+from ringyard_agents.shipped_agents import agents_evaluated_in
 
 _MAX_LABEL_LENGTH = 60  # characters
 
@@ -88,7 +88,7 @@ def pretrained_agents_for(
         ({agent: its entry}, {agent that cannot run here: reason}).
     """
     name = tuned_name_for(environment)
-    agents = [] if name is None else agents_judged_in(name)
+    agents = [] if name is None else agents_evaluated_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'agents need pip install "ringyard[agents]"')
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
@@ -182,7 +182,7 @@ def workload_environment(environment: Mapping[str, Any], seed: int, workload: in
     cluster = environment["cluster"]
     if "seed" not in cluster:
         return environment
-    return {**environment, "cluster": {**cluster, "seed": own_seed(cluster["seed"], seed, workload)}}
+    return {**environment, "cluster": {**cluster, "seed": derive_seed(cluster["seed"], seed, workload)}}
 
 
 def supported_schedulers(

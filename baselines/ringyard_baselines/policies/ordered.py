@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule, place
 from ringyard.plugin_checks import validate_array
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
-from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.state.arrays import State, waiting_at
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.demand_classes import start_by_demand_class
@@ -95,7 +95,7 @@ def raise_stalled(sim: Simulator) -> None:
     Raises:
         SchedulerError: always; the message names the cause.
     """
-    raise_if_still(sim.state, 0)
+    raise_if_livelocked(sim.state, 0)
     waiting = int(sim.state.clusters["num_waiting"][0])
     raise SchedulerError(
         f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"
