@@ -188,7 +188,7 @@ class AITurbo(Scheduler):
         """Change sizes when a slot begins or a job turned predictable; rank and admit always."""
         jobs = view.gpu_jobs
         self._account(view)
-        left = self._left(view, jobs) if self._by_curve else view.of(jobs).predicted_iterations
+        left = self._left(view, jobs) if self._by_curve else view.select(jobs).predicted_iterations
         known = ~np.isnan(left)
         turned = bool((known & ~self._predictable[jobs]).any())
         self._predictable[jobs[known]] = True
@@ -265,7 +265,7 @@ class AITurbo(Scheduler):
 
     def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """[n] base iterations left by loss curves; NaN where the confidence never was enough."""
-        done = view.of(jobs).completed_iterations
+        done = view.select(jobs).completed_iterations
         left = np.full(len(jobs), np.nan)
         for i, job in enumerate(jobs.tolist()):
             iterations, loss = view.loss_log(job)
@@ -364,7 +364,7 @@ class AITurbo(Scheduler):
 
     def _has_all(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """[n] whether jobs run with all that they are to have."""
-        seen = view.of(jobs)
+        seen = view.select(jobs)
         has = seen.column("status") == JobStatus.RUNNING
         has &= seen.column("num_gpus") == self._workers[jobs]
         has &= seen.column("cores_per_worker") == self._worker_cores[jobs]

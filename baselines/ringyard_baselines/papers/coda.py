@@ -119,7 +119,7 @@ class Coda(Scheduler):
             return self._plain(view)
         draft = PlacementPlan(view)
         rows = view.running
-        use = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
+        use = dict(zip(rows.tolist(), view.select(rows).gpu_activity.tolist(), strict=True))
         allocations = self._allocate(view, draft, use)
         allocations += self._eliminate(view, draft, use)
         changed = {allocation.job for allocation in allocations}
@@ -128,7 +128,7 @@ class Coda(Scheduler):
         allocations += _start_by_dominant_share(
             view, self._groups, training, self._tuning, lambda job: self._start(view, draft, job, evictable)
         )
-        evicted = {allocation.job for allocation in allocations if allocation.stops}
+        evicted = {allocation.job for allocation in allocations if allocation.preempts}
         helpers = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._cpu_running(view) if job not in evicted]
         return allocations + _start_by_dominant_share(
@@ -195,7 +195,7 @@ class Coda(Scheduler):
                 return None
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
-        return changed if draft.change(changed) else None
+        return changed if draft.reallocate(changed) else None
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """[servers] the CPU array's unused cores, and a fair share for each free GPU: not for steps up."""
@@ -258,7 +258,7 @@ class Coda(Scheduler):
                 changed = Allocation(
                     job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
                 )
-                if draft.change(changed):
+                if draft.reallocate(changed):
                     allocations.append(changed)
         return allocations
 
@@ -278,7 +278,7 @@ class Coda(Scheduler):
             return [found]
         if draft.num_free_gpus < count:
             return []
-        allocations = draft.evict_for(self.placement, job, evictable)
+        allocations = draft.preempt_for(self.placement, job, evictable)
         for stopped in allocations[:-1]:
             evictable.remove(stopped.job)
         return allocations
@@ -308,7 +308,7 @@ class Coda(Scheduler):
             mine = view.cluster.server_of_gpu == server
             gpus = np.flatnonzero(mine & draft.gpu_is_free)[:count]
             found = shape.at(tuple(gpus.tolist()))
-            if draft.take(found):
+            if draft.allocate(found):
                 return found
         return None
 

@@ -79,7 +79,7 @@ class ElasticTiresias(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Requested sizes in order, then shrink if many wait, then grow into what is left."""
         jobs = view.gpu_jobs
-        queue = view.of(jobs).attained_service >= self._threshold
+        queue = view.select(jobs).attained_service >= self._threshold
         waits = view.column("status")[jobs] == JobStatus.WAITING
         jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())
@@ -123,5 +123,5 @@ class ElasticTiresias(SizingScheduler):
         left = num_gpu_slots(view, self.placement) - sum(sizes.values())
         if left > 0:
             jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
+            _grant_gpus(table.speeds_of(jobs), table.min_size_speeds_of(jobs), held, left)
             sizes.update(zip(sizes, held.tolist(), strict=True))

@@ -97,7 +97,7 @@ class Gandiva(Scheduler):
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
-        return draft.evict(jobs)
+        return draft.preempt(jobs)
 
     def _start(
         self, draft: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]
@@ -155,7 +155,7 @@ class Gandiva(Scheduler):
                 continue
             host = int(self._rng.choice(options))
             joined = Allocation(job, view.gpus_of(host))
-            if draft.take(joined):
+            if draft.allocate(joined):
                 found.append(joined)
                 taken.add(host)
                 self._partner[job] = host
@@ -174,7 +174,7 @@ class Gandiva(Scheduler):
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]
-        found = draft.move(self.placement, job)
+        found = draft.migrate(self.placement, job)
         if found is not None:
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
             if len(servers) < spans[job]:

@@ -164,7 +164,7 @@ class PartitioningHeuristic(Scheduler):
         taken = set(np.flatnonzero((draft.jobs_of_gpu >= 0).any(axis=1)).tolist())
         for block in self._blocks.get(degree, ()):
             found = Allocation(job, block)
-            if taken.isdisjoint(block) and draft.take(found):
+            if taken.isdisjoint(block) and draft.allocate(found):
                 return found
         return None
 

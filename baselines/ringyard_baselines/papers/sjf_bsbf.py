@@ -100,10 +100,10 @@ class SjfBsbf(Scheduler):
         for name in names[room[names] >= size].tolist():
             here = gpus[server[gpus] == name][:size]
             found = Allocation(job, tuple(sorted(here.tolist())))
-            if draft.take(found):
+            if draft.allocate(found):
                 return found
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
-        return found if len(gpus) >= size and draft.take(found) else None
+        return found if len(gpus) >= size and draft.allocate(found) else None
 
     def _shared(
         self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]

@@ -44,8 +44,8 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
     "srtf": (expected_seconds_left, Observability.PREDICTIONS),
-    "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Observability.NOTHING),
-    "las": (lambda view, jobs: view.of(jobs).attained_service, Observability.ATTAINED_SERVICE),
+    "fifo": (lambda view, jobs: view.select(jobs).column("submit_seconds"), Observability.NOTHING),
+    "las": (lambda view, jobs: view.select(jobs).attained_service, Observability.ATTAINED_SERVICE),
 }
 
 
@@ -123,7 +123,7 @@ class SynergyTune(Scheduler):
             changes += self._start(view, draft, job, staying)
         # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
         shrunk = staying != running & chosen
-        kept = [] if shrunk else [job for job in losing if draft.take(view.allocation_of(job))]
+        kept = [] if shrunk else [job for job in losing if draft.allocate(view.allocation_of(job))]
         stops = [Allocation(job) for job in losing if job not in kept]
         return work_conserving(view, draft, self.placement, order, [*stops, *changes])
 
@@ -162,7 +162,7 @@ class SynergyTune(Scheduler):
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
-            if not draft.change(smaller):  # less RAM may come with more cores, which others hold
+            if not draft.reallocate(smaller):  # less RAM may come with more cores, which others hold
                 continue
             changes.append(smaller)
             found = draft.place(self.placement, job, self._shape(view, job, demand))
@@ -172,7 +172,7 @@ class SynergyTune(Scheduler):
         for change in changes:
             draft.release(change.job)
         for change in changes:
-            draft.take(view.allocation_of(change.job))
+            draft.allocate(view.allocation_of(change.job))
         return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:

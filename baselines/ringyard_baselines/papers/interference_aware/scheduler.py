@@ -137,7 +137,7 @@ class InterferenceAware(Scheduler):
         servers = self._servers(view, draft, job, open_gpus, size)
         gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
-        return found if draft.take(found) else draft.place(self.placement, job)
+        return found if draft.allocate(found) else draft.place(self.placement, job)
 
     def _gpu_losses(self, view: SchedulingView, draft: PlacementPlan, job: int) -> NDArray[np.float64]:
         """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""

@@ -73,13 +73,13 @@ class Deployment:
 
     def stop(self, job: int) -> None:
         """The running job waits again."""
-        self.allocations += self._draft.evict([job])
+        self.allocations += self._draft.preempt([job])
 
     def start(self, places: GpusByJob) -> None:
         """Jobs that hold nothing start, those that find room."""
         for job, gpus in places.items():
             shape = self._shape(job, gpus)
-            if self._draft.take(shape):
+            if self._draft.allocate(shape):
                 self.allocations.append(shape)
 
     def move(self, places: GpusByJob) -> None:
@@ -107,7 +107,7 @@ class Deployment:
 
     def _take(self, job: int, shapes: Sequence[Allocation]) -> bool:
         """Let a running job take one shape after the other; False, and it stays as it is: no room for one."""
-        if not self._draft.change(*shapes):
+        if not self._draft.reallocate(*shapes):
             return False
         self._held[job] = shapes[-1].gpu_ids
         self.allocations += shapes

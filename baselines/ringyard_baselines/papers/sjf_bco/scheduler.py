@@ -125,7 +125,7 @@ class PlannedScheduler(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs whose turn has come."""
         self._waits &= (
-            view.of(self._rows).column("status") == JobStatus.WAITING
+            view.select(self._rows).column("status") == JobStatus.WAITING
         )  # else withdrawn, or too late
         if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
             self._make_plan(view)
@@ -166,7 +166,7 @@ class PlannedScheduler(Scheduler):
         if not (turns and (self._cluster.cores_per_server or self._cluster.gpu_types)):
             return turns  # a free GPU is all there is to have
         draft = PlacementPlan(view)
-        placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in turns]
+        placed = [turn if draft.allocate(turn) else draft.place(pack(), turn.job) for turn in turns]
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
