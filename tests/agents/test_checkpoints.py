@@ -20,7 +20,7 @@ from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_pol
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import world_of
 from ringyard_agents.learning.resume import read_run_config
-from worlds import random_jobs, rings, simulated
+from small_simulations import random_jobs, rings, simulated
 
 
 def begun(agent):
