@@ -16,9 +16,15 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_policy, parts_of, save_agent
+from ringyard_agents.learning.agent_file import (
+    AGENT_FILE,
+    agent_parts,
+    find_checkpoint,
+    load_policy,
+    save_agent,
+)
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import read_run_config
 from small_simulations import random_jobs, rings, simulated
 
@@ -28,7 +34,7 @@ def begun(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
-    learner.setup({"one": world_of(learner, build_env_config(config, 4, 0))}, 0)
+    learner.setup({"one": adapt_env_config(learner, build_env_config(config, 4, 0))}, 0)
     return config, learner
 
 
@@ -37,7 +43,7 @@ def trained(tmp_path_factory):
     """A run folder with a small agent."""
     folder = tmp_path_factory.mktemp("runs")
     config, learner = begun("group_relative")
-    save_agent(learner.weights(), parts_of(config), folder / AGENT)
+    save_agent(learner.weights(), agent_parts(config), folder / AGENT_FILE)
     OmegaConf.save(config, folder / "config.yaml", resolve=True)
     return folder
 
@@ -46,9 +52,9 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
     with pytest.raises(CheckpointError, match="no trained agent"):
         find_checkpoint(None, tmp_path)
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        find_checkpoint(str(tmp_path / AGENT))
+        find_checkpoint(str(tmp_path / AGENT_FILE))
     assert load_policy(find_checkpoint(str(trained)))[0].act
-    whole = (trained / AGENT).read_bytes()
+    whole = (trained / AGENT_FILE).read_bytes()
     rng = np.random.default_rng(0)
     damaged = [b"", b"not a file of ours", whole[:7], whole[: len(whole) // 2], whole + b"more", whole[8:]]
     for _ in range(100):  # one bit each
@@ -56,9 +62,9 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
         changed[rng.integers(len(whole))] ^= 1 << rng.integers(8)
         damaged.append(bytes(changed))
     for content in damaged:
-        (tmp_path / AGENT).write_bytes(content)
-        with pytest.raises(CheckpointError, match=re.escape(AGENT)):
-            load_policy(tmp_path / AGENT)
+        (tmp_path / AGENT_FILE).write_bytes(content)
+        with pytest.raises(CheckpointError, match=re.escape(AGENT_FILE)):
+            load_policy(tmp_path / AGENT_FILE)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,7 @@ def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
 
 
 def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT_FILE)
     for change in (
         lambda weights: np.full_like(weights, np.nan),
         lambda weights: np.full_like(weights, -np.inf),
@@ -91,20 +97,20 @@ def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
         lambda weights: weights.reshape(-1),
     ):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
-        Checkpoint(changed, saved.facts).write(tmp_path / AGENT)
+        Checkpoint(changed, saved.metadata).write(tmp_path / AGENT_FILE)
         with pytest.raises(CheckpointError, match="these weights are not of this network"):
-            load_policy(tmp_path / AGENT)
+            load_policy(tmp_path / AGENT_FILE)
 
 
 def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT_FILE)
 
     def play(change, parts):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
-        action = saved.facts["parts"]["action"] | parts
-        facts = {**saved.facts, "parts": {**saved.facts["parts"], "action": action}}
-        Checkpoint(changed, facts).write(tmp_path / AGENT)
-        agent = load_agent(str(tmp_path / AGENT))
+        action = saved.metadata["parts"]["action"] | parts
+        facts = {**saved.metadata, "parts": {**saved.metadata["parts"], "action": action}}
+        Checkpoint(changed, facts).write(tmp_path / AGENT_FILE)
+        agent = load_agent(str(tmp_path / AGENT_FILE))
         cluster = Cluster.homogeneous(2, 4)
         simulated(agent, cluster, random_jobs(np.random.default_rng(0), 8, 4), rings())
 
@@ -116,7 +122,7 @@ def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
 
 
 def test_no_agent_runs_code(tmp_path, trained):
-    found = hostile_agents.attack(trained / AGENT, trained / "config.yaml", tmp_path, every=61)
+    found = hostile_agents.attack(trained / AGENT_FILE, trained / "config.yaml", tmp_path, every=61)
     assert found["tried"] > 100
     assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
 
@@ -132,29 +138,29 @@ def test_no_file_of_tuned_options_runs_code(tmp_path, trained):
 
 
 def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
-    sound = Checkpoint.read(trained / AGENT)
+    sound = Checkpoint.read(trained / AGENT_FILE)
     known = {"pathlib.Path.touch", "pandas.read_pickle", "torch.load", f"{hostile_agents.MODULE}.Anything"}
     ran = set()
     with hostile_agents.trap(tmp_path) as ran_something:
         for node in hostile_agents.calls(tmp_path / "mark"):
             if isinstance(node, dict) and str(node.get("_target_")) in known:
-                facts = {**sound.facts, "parts": {**sound.facts["parts"], "agent": node}}
-                (tmp_path / AGENT).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
+                facts = {**sound.metadata, "parts": {**sound.metadata["parts"], "agent": node}}
+                (tmp_path / AGENT_FILE).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
                 with pytest.raises(CheckpointError):
-                    load_policy(tmp_path / AGENT, trust=True)
+                    load_policy(tmp_path / AGENT_FILE, trust=True)
                 ran |= {node["_target_"]} if ran_something() else set()
     assert ran == known
 
 
 def test_agents_may_name_what_the_user_names(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
-    network = saved.facts["parts"]["agent"]["network"]
+    saved = Checkpoint.read(trained / AGENT_FILE)
+    network = saved.metadata["parts"]["agent"]["network"]
     network["_target_"] = "toy_learner.Pointer"
-    saved.write(tmp_path / AGENT)
+    saved.write(tmp_path / AGENT_FILE)
     with pytest.raises(CheckpointError, match=r"trust=\[toy_learner\.Pointer\]"):
-        load_policy(tmp_path / AGENT)
+        load_policy(tmp_path / AGENT_FILE)
     for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
-        assert load_policy(tmp_path / AGENT, trust)[0].act
+        assert load_policy(tmp_path / AGENT_FILE, trust)[0].act
 
 
 @pytest.mark.parametrize(

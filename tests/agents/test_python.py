@@ -17,8 +17,8 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.selection import ComparisonRequest
-from ringyard_agents.learning.agent_file import parts_of, save_agent
-from ringyard_agents.learning.learner import weights_with_spaces, world_of
+from ringyard_agents.learning.agent_file import agent_parts, save_agent
+from ringyard_agents.learning.learner import adapt_env_config, weights_with_spaces
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 SMALL = ("workload.num_jobs=20",)
@@ -41,10 +41,10 @@ def saved(folder, name, agent):
     """An agent of random weights, as training saves it, and the setting of its training."""
     config = composed("train", f"experiment={name}", f"agent={agent}")
     learner = instantiate(config.agent, _convert_="all")
-    setting = world_of(learner, experiment(name))
+    setting = adapt_env_config(learner, experiment(name))
     env = RingyardVecEnv(setting, 2)
     model = learner.model(env=env, seed=0, device="cpu")
-    save_agent(weights_with_spaces(model.policy), parts_of(config), folder / "agent.safetensors")
+    save_agent(weights_with_spaces(model.policy), agent_parts(config), folder / "agent.safetensors")
     return folder, setting
 
 

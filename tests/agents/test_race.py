@@ -185,7 +185,7 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
         (("tune", "fast_schedulers=[nosuch]"), "fast_schedulers has 'nosuch'; expected some of"),
         (
-            ("tune", "options={fifo_backfill:{counted:[true]}}"),
+            ("tune", "options={fifo_backfill:{reserve_unplaced:[true]}}"),
             "options has fifo_backfill, which conf/tune.yaml has not",
         ),
         (("tune", "output=/dev/null/tuned.yaml"), "cannot be written (Not a directory); expected a file"),
@@ -194,8 +194,8 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
         (
-            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.counted=[3]"),
-            "fifo_backfill.counted is 3; expected true or",
+            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.reserve_unplaced=[3]"),
+            "fifo_backfill.reserve_unplaced is 3; expected true or",
         ),
     ],
 )

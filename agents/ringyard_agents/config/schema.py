@@ -123,10 +123,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "save_minutes": Positive,
         "plots": bool,
         "trust": TrustSetting,
-        "worlds": Sequence[str | Group],
+        "environments": Sequence[str | Group],
         "constraint.metric": MinimizedMetric | None,
-        "constraint.most": MetricBound | str | Group | None,
-        "constraint.step": Annotated[float, "(0, 1000]"],
+        "constraint.bound": MetricBound | str | Group | None,
+        "constraint.multiplier_learning_rate": Annotated[float, "(0, 1000]"],
         "evaluate.every": Decisions,
         "evaluate.workloads": PositiveInt,
         "evaluate.workload_seed": Seed,
@@ -186,6 +186,6 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _PER_SCHEDULER_FORMS = {
-    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {counted: true}}}]"',
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {reserve_unplaced: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",
 }

@@ -14,7 +14,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
 from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
@@ -154,7 +154,7 @@ def workload_environment(world: Mapping[str, Any], seed: int, workload: int) -> 
     cluster = world["cluster"]
     if "seed" not in cluster:
         return world
-    return {**world, "cluster": {**cluster, "seed": own_seed(cluster["seed"], seed, workload)}}
+    return {**world, "cluster": {**cluster, "seed": derive_seed(cluster["seed"], seed, workload)}}
 
 
 def supported_schedulers(

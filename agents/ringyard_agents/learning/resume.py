@@ -30,7 +30,12 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes, training_groups
 from ringyard_agents.config.schema import check_settings
-from ringyard_agents.learning.agent_file import PARTS, checked_parts, find_checkpoint, read_agent
+from ringyard_agents.learning.agent_file import (
+    AGENT_GROUPS,
+    find_checkpoint,
+    read_agent,
+    validate_agent_parts,
+)
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.learning.stored_names import update_settings
 from ringyard_agents.runs.run_folder import flatten_config
@@ -41,13 +46,13 @@ _OF_THE_COMMAND = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: values of settings that runs of older versions lack
 _LATER: dict[str, Any] = {
-    "worlds": [],
+    "environments": [],
     "init": None,
     "num_threads": None,
     "device": "auto",
     "plots": True,
     "callbacks": {},
-    "constraint": {"metric": None, "most": None, "step": 1.0},
+    "constraint": {"metric": None, "bound": None, "multiplier_learning_rate": 1.0},
 }
 
 #: groups whose leaves change any setting, and may say `init`
@@ -141,7 +146,7 @@ def check_agreement(words: Sequence[str], asked: Any, saved: Any, file: Path) ->
                 )
 
 
-def inherited(words: Sequence[str]) -> list[str]:
+def add_inherited_parts(words: Sequence[str]) -> list[str]:
     """Add the parts of the agent `init` to the words of `ringyard train`, where these choose no others.
 
     Hydra then knows these parts as `agent=init`, `observation=init` and `action=init`. Other words, such as
@@ -195,12 +200,14 @@ def _with_parts(
 def _with_parts_of_run(words: Sequence[str], chosen: Mapping[str, str]) -> list[str]:
     """Words that resume a run, with its own parts where words change one."""
     changed = [
-        part for part in PARTS if part not in chosen and any(key.startswith(f"{part}.") for key in chosen)
+        part
+        for part in AGENT_GROUPS
+        if part not in chosen and any(key.startswith(f"{part}.") for key in chosen)
     ]
     if not changed or any(group in chosen for group in _ANYTHING):
         return list(words)
     trust, file = _trust(chosen), Path(str(_value(chosen["resume"]))).expanduser() / "config.yaml"
-    parts = checked_parts(read_run_config(file, trust), trust, file)
+    parts = validate_agent_parts(read_run_config(file, trust), trust, file)
     return _with_parts(words, chosen["resume"], parts, changed)
 
 

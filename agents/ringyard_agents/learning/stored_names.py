@@ -17,10 +17,39 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "ringyard.allocator.StartOnly": {"hold": "min_score"},
     "ringyard.placement.share": {"most_harm": "max_interference"},
+    "ringyard_agents.learning.evolution.EvolutionStrategies": {
+        "averaging": "ema_decay",
+        "spread": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.score_ppo.GroupNoise": {
+        "averaging": "ema_decay",
+        "noise": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.score_ppo.ForkAndCompare": {
+        "arrivals": "remaining_arrivals",
+        "averaging": "ema_decay",
+        "events": "noisy_decisions",
+        "noise": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.imitation.ImitateAllocator": {
+        "batches": "gradient_steps",
+        "share": "sample_fraction",
+    },
+    "ringyard_agents.learning.cloning.CloneTeacher": {
+        "batches": "gradient_steps",
+        "steps": "demonstration_steps",
+        "teacher": "policy",
+    },
 }
 
 #: {group of settings of `ringyard train`, "" for those outside groups: {setting in a file: its name today}}
-RENAMED_SETTINGS: dict[str, dict[str, str]] = {}
+RENAMED_SETTINGS: dict[str, dict[str, str]] = {
+    "": {"worlds": "environments"},
+    "constraint": {"most": "bound", "step": "multiplier_learning_rate"},
+}
 
 
 def update_names(config: Any) -> Any:

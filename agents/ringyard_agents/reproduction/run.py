@@ -22,7 +22,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.learning.agent_file import AGENT
+from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.reproduction.claims import (
     Figures,
     Measured,
@@ -128,7 +128,7 @@ def _trained(
                 raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
             entries[label] = {
                 "scheduler": "learned/agent",
-                "overrides": [f"scheduler.checkpoint={run / AGENT}"],
+                "overrides": [f"scheduler.checkpoint={run / AGENT_FILE}"],
             }
     return entries
 

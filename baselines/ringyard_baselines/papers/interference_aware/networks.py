@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue, model_id
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 
 #: jobs that every other is profiled beside; they span the measured sensitivities and pressures
 REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")

@@ -16,7 +16,7 @@ from ringyard import (
     SchedulingView,
 )
 from ringyard.checks import Fraction, NonNegative, checked
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
