@@ -287,7 +287,7 @@ def test_train_resume_compare(tmp_path, here):
     assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
     for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
         _, error = here("train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
-        assert f"{word} does not agree with the run that goes on" in error
+        assert f"{word} does not agree with the run to resume" in error
     best = (folder / "agent.safetensors").read_bytes()
     (folder / "agent.safetensors").write_bytes(best[:-1])
     _, error = here("train", "resume=runs/first", code=2)

@@ -19,7 +19,7 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, s
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
-from ringyard_agents.shipped_agents import agents_judged_in
+from ringyard_agents.shipped_agents import agents_evaluated_in
 
 _MAX_LABEL_LENGTH = 60  # characters
 
@@ -71,7 +71,7 @@ def _as_list(schedulers: Any) -> list[Any]:
 def pretrained_agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
     name = tuned_name_for(world)
-    agents = [] if name is None else agents_judged_in(name)
+    agents = [] if name is None else agents_evaluated_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
