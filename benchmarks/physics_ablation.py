@@ -14,7 +14,7 @@ import hydra
 import numpy as np
 
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.config.compose import (
     ENVIRONMENT_GROUPS,
     SchedulerEntry,
@@ -171,8 +171,8 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
         return mean(label, lambda result: getattr(result.metrics, name))
 
     labels = list(dict.fromkeys(result.label for result in results))
-    lost = {label: {name: metric(label, f"lost_to_{name}") for name in LOSSES} for label in labels}
-    shown = [name for name in LOSSES if any(abs(lost[label][name]) >= 0.05 for label in labels)]
+    lost = {label: {name: metric(label, f"lost_to_{name}") for name in LOSS_NAMES} for label in labels}
+    shown = [name for name in LOSS_NAMES if any(abs(lost[label][name]) >= 0.05 for label in labels)]
     bound = mean(labels[0], lambda result: result.bounds.mean_jct)
     table = []
     for label in sorted(labels, key=lambda one: metric(one, "mean_jct")):

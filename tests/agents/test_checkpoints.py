@@ -21,12 +21,14 @@ from ringyard_agents.learning.agent_file import (
     agent_parts,
     find_checkpoint,
     load_policy,
+    read_agent,
     save_agent,
 )
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import read_run_config
-from worlds import random_jobs, rings, simulated
+from ringyard_agents.shipped_agents import shipped_agents
+from small_simulations import random_jobs, rings, simulated
 
 
 def begun(agent):
@@ -83,7 +85,7 @@ def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
         read_run_config(file, ())
     del config[next(iter(changes))]
     OmegaConf.save(config, file)
-    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not of a training run)"):
+    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not the config of a training run)"):
         read_run_config(file, ())
 
 
@@ -161,6 +163,32 @@ def test_agents_may_name_what_the_user_names(tmp_path, trained):
         load_policy(tmp_path / AGENT_FILE)
     for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
         assert load_policy(tmp_path / AGENT_FILE, trust)[0].act
+
+
+def renamed(config, names):
+    return {names.get(key, key): value for key, value in config.items()}
+
+
+def test_agents_of_earlier_versions_get_todays_names():
+    """Pretrained agents were written with the names of their time."""
+    stored = Checkpoint.read(shipped_agents()["joint"]).metadata["parts"]
+    parts, _ = read_agent(shipped_agents()["joint"])
+    assert stored["agent"]["spread"] == parts["agent"]["noise_std"]
+    assert parts["agent"]["teacher"]["options"]["cpu_gpu"] == {"gamma": 0.7, "running_factor": 0.3}
+    assert stored["action"]["allocator"]["stay"] == parts["action"]["allocator"]["running_factor"]
+
+
+def test_run_folders_of_earlier_versions_get_todays_names(tmp_path):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", ["agent=evolution"]), resolve=True)
+    old = renamed(config, {"environment_id": "gym", "environments": "worlds"})
+    old["agent"] = renamed(config["agent"], {"noise_std": "spread", "ema_decay": "averaging"})
+    old["constraint"] = {"metric": "mean_jct", "most": 9.0, "step": 0.5}
+    old["evaluate"] = {**config["evaluate"], "schedulers": ["fifo@pack", {"a": {"scheduler": "fifo_strict"}}]}
+    OmegaConf.save(OmegaConf.create(old), tmp_path / "config.yaml")
+    config["constraint"] = {"metric": "mean_jct", "bound": 9.0, "multiplier_learning_rate": 0.5}
+    config["evaluate"]["schedulers"] = ["fifo_backfill@pack", {"a": {"scheduler": "fifo"}}]
+    assert read_run_config(tmp_path / "config.yaml", ()) == config
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ from omegaconf import OmegaConf
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
 from ringyard.errors import ConfigurationWarning, WorkloadWarning
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
 from ringyard_agents.config.schema import SETTINGS, check_settings
 from ringyard_agents.learning.agent import load_agent
 from ringyard_baselines.scheduler import run
-from worlds import random_jobs, rings
+from small_simulations import random_jobs, rings
 
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 
@@ -287,7 +287,7 @@ def test_train_resume_compare(tmp_path, here):
     assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
     for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
         _, error = here("train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
-        assert f"{word} does not agree with the run that goes on" in error
+        assert f"{word} does not agree with the run to resume" in error
     best = (folder / "agent.safetensors").read_bytes()
     (folder / "agent.safetensors").write_bytes(best[:-1])
     _, error = here("train", "resume=runs/first", code=2)
@@ -329,7 +329,7 @@ def test_train_resume_compare(tmp_path, here):
     assert first == second  # one process or many
     for row in first:
         parts = [float(row[name]) for name in row if name.startswith("lost_to_")]
-        assert len(parts) == len(LOSSES)
+        assert len(parts) == len(LOSS_NAMES)
         parts += [float(row["mean_queueing"]), float(row["mean_work"])]
         assert sum(parts) == pytest.approx(float(row["mean_jct"]))
     jct = {

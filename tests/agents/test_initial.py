@@ -57,7 +57,7 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     # a run that goes on takes nothing from another agent
     capsys.readouterr()
     assert cli.main(["train", "resume=runs/on", "init=zoo:starts", "total_decisions=900"]) == 2
-    assert "init=zoo:starts does not agree with the run that goes on" in capsys.readouterr().err
+    assert "init=zoo:starts does not agree with the run to resume" in capsys.readouterr().err
     # what it is told about its parts is about its own, not about those that a new run would have
     for word, said in (
         ("agent.noise_std=0.1", "agent.noise_std would be 0.1, in runs/on/config.yaml it is 0.01"),
@@ -82,7 +82,7 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
         (["action=start"], "expected observation=live_jobs with action=scores"),
         (["agent=evolution", "agent.network.width=5", "environments=[nowhere]"], "experiment/nowhere"),
         (["init=zoo:joint", "agent.teacher.sample_fraction=0.1"], "leave agent.teacher out"),
-        (["-m", "init=runs/first,runs/on"], "a run begins with one agent"),
+        (["-m", "init=runs/first,runs/on"], "a run starts from one agent"),
         (["init=zoo:nobody"], "there is no agent 'zoo:nobody' in the zoo; expected one of"),
         (["init=runs/nowhere"], "there is no checkpoint runs/nowhere"),
     ):
@@ -113,7 +113,7 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
     other = OmegaConf.create(train("experiment=other", "agent.noise_std=0.03"))
     assert other.action == composed("train").action  # its own choice
     assert other.agent == {**parts["agent"], "noise_std": 0.03}
-    assert "experiment=on,quickstart: a run begins with one agent" in train("-m", "experiment=on,quickstart")
+    assert "experiment=on,quickstart: a run starts from one agent" in train("-m", "experiment=on,quickstart")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.learning.agent import (
     AgentScheduler,
     _with_preemption_price,
@@ -71,7 +71,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
             whole.performance,
             whole.restart,
             scheduler.round_seconds,
-            seed=own_seed(world.workload_seed, 0),
+            seed=derive_seed(world.workload_seed, 0),
             failures=whole.failures,
         )
         run(sim, scheduler, np.random.default_rng(0), compiled)

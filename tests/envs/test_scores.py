@@ -24,7 +24,7 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.observability import Observability
 from ringyard.performance import ideal
 from ringyard.profiles import model_id
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard.state.records import JobStatus
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.policies.allocating import AllocatingScheduler
@@ -83,7 +83,7 @@ def test_scores_of_zero_are_the_allocator(name):
             table,
             setting.performance,
             setting.restart,
-            seed=own_seed(setting.workload_seed, entry),
+            seed=derive_seed(setting.workload_seed, entry),
             failures=setting.failures,
         )
         run(sim, AllocatingScheduler(Allocator()), np.random.default_rng(0))

@@ -16,7 +16,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
 from ringyard.mdp.workload_cache import WorkloadCache
-from ringyard.sim.engine.prepare import Preparation, prepare_jobs
+from ringyard.sim.engine.prepare import JobPreparer, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import run_in_parts
 from ringyard.workloads.workload import draw_tables
@@ -91,7 +91,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
     drawn, lengths = draw_tables(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
     begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
-    Preparation(*parts).write(drawn, lengths, together, begins)
+    JobPreparer(*parts).write(drawn, lengths, together, begins)
     tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
     assert lengths == [len(table) for table in tables]
     alone = [prepare_jobs(table, *parts).tobytes() for table in tables]

@@ -312,7 +312,7 @@ def test_damaged_weights_are_met_before_anything_is_judged(own, capsys):
 def test_who_has_the_name_of_an_agent_that_ships_says_so_by_a_recipe(own):
     mine = own / "mine/zoo/elastic.safetensors"
     mine.write_bytes(shipped_agents()["sharing"].read_bytes())
-    with pytest.raises(CheckpointError, match=r"elastic.safetensors has the name of an agent that ships"):
+    with pytest.raises(CheckpointError, match=r"elastic.safetensors has the name of a pretrained agent"):
         load_agent("zoo:elastic")
     (own / "mine/zoo/elastic.yaml").write_text(yaml.safe_dump(RECIPE))
     assert shipped_agents()["elastic"] == mine

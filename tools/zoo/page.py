@@ -7,7 +7,7 @@ from typing import Any
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.shipped_agents import ZOO
+from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 _INTRODUCTION = """# Agents that ship
 
@@ -74,7 +74,7 @@ def _changed(change: Sequence[float]) -> str:
 def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
     seeds = [f"{100 * one:+.1f}" for one in sorted(world["seeds_against_best"])]
     return {
-        "agent": f"`{ZOO}{name}`",
+        "agent": f"`{ZOO_PREFIX}{name}`",
         "world": world["title"],
         "best published": f"`{world['best']}`",
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
@@ -89,7 +89,7 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
 
 def _section(name: str, record: Mapping[str, Any]) -> str:
     training = record["training"]
-    parts = [f"## {ZOO}{name}\n\n{record['title'][0].upper()}{record['title'][1:]}."]
+    parts = [f"## {ZOO_PREFIX}{name}\n\n{record['title'][0].upper()}{record['title'][1:]}."]
     parts.append(f"```\n{training['command']}\n```")
     parts.append(f"{len(training['runs'])} seeds; {training['hardware']}.")
     parts.append(markdown([_run_row(run, training) for run in training["runs"]]).rstrip())

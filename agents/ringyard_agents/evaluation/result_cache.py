@@ -23,7 +23,7 @@ from ringyard.bounds import LowerBounds
 from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
-from ringyard_agents.shipped_agents import agent_place, zoo_folders
+from ringyard_agents.shipped_agents import agent_path, zoo_folders
 from ringyard_baselines.scheduler import Capabilities
 
 _PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
@@ -166,12 +166,14 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def of(task: EvaluationTask) -> str:
-        parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted({file for config in (task.scheduler, task.world) for file in _input_files(config)})
+        parts = [task.scheduler, task.environment, task.workload, task.seed, task.measured_jobs, code]
+        files = sorted(
+            {file for config in (task.scheduler, task.environment) for file in _input_files(config)}
+        )
         content = [parts, [digest(file) for file in files]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
-    configs = {id(one): one for task in tasks for one in (task.world, task.scheduler)}.values()
+    configs = {id(one): one for task in tasks for one in (task.environment, task.scheduler)}.values()
     # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
     targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
     code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
@@ -210,7 +212,7 @@ def _strings(config: Any) -> Iterator[tuple[str, str]]:
 def _input_files(config: Any) -> Iterator[Path]:
     """Files that the config names."""
     for key, text in _strings(config):
-        text = str(agent_place(text)) if key == "checkpoint" else text
+        text = str(agent_path(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
         if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
             folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)

@@ -21,7 +21,7 @@ from ringyard.mdp.workload_cache import QUEUE_ORDER_OBSERVABILITY, queue_priorit
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state, waiting_rows
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
@@ -131,7 +131,7 @@ class AgentScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return allocations until the policy waits or time passes, found on a copy of the simulation."""
-        now, _, _, performance = live(view)
+        now, _, _, performance = unrestricted(view)
         state = copy_state(now)
         rows = view.waiting
         priority = queue_priority(self.actions.queue_order, state.jobs[0, :-1])

@@ -15,7 +15,7 @@ from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.stored_names import update_names
-from ringyard_agents.shipped_agents import agent_place
+from ringyard_agents.shipped_agents import agent_path
 
 #: file in a run folder: the agent that was best on the evaluation workloads
 AGENT_FILE = "agent.safetensors"
@@ -60,7 +60,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
                 f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
-    file = agent_place(checkpoint)
+    file = agent_path(checkpoint)
     if file.is_dir():
         file = file / AGENT_FILE
     if not file.is_file():

@@ -161,7 +161,7 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
         own = _gpu_ids(counts, [0] * len(counts), per_server)
         if restarts:
             sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
-            predicted[row] = float(sim.view().column("progress_from_seconds")[row]) - sim.now
+            predicted[row] = float(sim.view().column("pause_ends_seconds")[row]) - sim.now
         else:
             beside = (
                 _gpu_ids(gpus_per_server(apart), counts, per_server) if apart else own if neighbour else ()

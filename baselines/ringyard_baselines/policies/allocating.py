@@ -29,7 +29,7 @@ from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.speeds import IsolatedJobs
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -91,7 +91,7 @@ class AllocatingScheduler(Scheduler):
             utilities = job_utilities(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = utilities.utility.shape[1] - 1
             self._plan = empty_allocation_plan(
-                live(view).state, sizes, self.allocator.estimate.memory, logged
+                unrestricted(view).state, sizes, self.allocator.estimate.memory, logged
             )
             write_utilities(self._plan, 0, utilities)
             self._plan.estimate_memory[0] = self._memory
@@ -100,7 +100,7 @@ class AllocatingScheduler(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return the moves that the allocator makes on a copy of the simulation."""
         plan = self._plan_for(view, True)
-        now, b, physics, _ = live(view)
+        now, b, physics, _ = unrestricted(view)
         state = copy_state(now)
         run_allocator(state, b, plan, self.allocator.config, physics)
         return logged_moves(plan, state, b)

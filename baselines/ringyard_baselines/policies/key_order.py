@@ -31,7 +31,7 @@ from ringyard.compiled import (
 )
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
-from ringyard.sim.engine.lifecycle import start, stop
+from ringyard.sim.engine.lifecycle import preempt, start
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.priority_rule import (
@@ -464,7 +464,7 @@ def _stop_all(state: State, b: int, order: KeyOrder, physics: Physics) -> None:
         j = stopping[first]
         stopping[first] = stopping[i]
         stopping[i] = j
-        stop(state, b, j, physics)
+        preempt(state, b, j, physics)
         _return_to_queue(order, j)
 
 
@@ -474,17 +474,17 @@ def _start_all(
 ) -> None:
     """Start the jobs of `starting` that find a place, and keep only these listed."""
     cluster, counts = state.clusters[b], order.counts[0]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     out = state.gpu_scratch[b]
     started = 0
     for i in range(counts.num_starting):
         j = order.starting[i]
         kind = state.jobs[b, j].demand_class
-        if state.class_stamp[b, kind] == stamp:
+        if state.class_marks[b, kind] == visit_mark:
             continue
         if place(state, b, j, rule, out) == 0:
-            state.class_stamp[b, kind] = stamp  # no other job of this demand class finds a place either
+            state.class_marks[b, kind] = visit_mark  # no other job of this demand class finds a place either
             continue
         start(state, b, j, out, physics)
         _leave_queue(order, j)

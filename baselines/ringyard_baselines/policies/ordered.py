@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule, place
 from ringyard.plugin_checks import validate_array
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
-from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.state.arrays import State, waiting_at
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.demand_classes import start_by_demand_class
@@ -28,15 +28,15 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
     are skipped, or with `strict` all jobs behind it.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     closed = 0
     i = 0
     out = state.gpu_scratch[b]
-    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.smallest_demand:
+    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.min_demand_gpus:
         j = waiting_at(state, b, i)
         demand = state.jobs[b, j].demand_class
-        if state.class_stamp[b, demand] == stamp:
+        if state.class_marks[b, demand] == visit_mark:
             i += 1
             continue
         if place(state, b, j, rule, out) > 0:
@@ -44,7 +44,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
         elif strict:
             break
         else:
-            state.class_stamp[b, demand] = stamp
+            state.class_marks[b, demand] = visit_mark
             closed += state.class_waiting[b, demand]
 
 
@@ -59,7 +59,7 @@ def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics)
     left = cluster.free_gpus
     i = 0
     out = state.gpu_scratch[b]
-    while i < cluster.num_waiting and left >= cluster.smallest_demand:
+    while i < cluster.num_waiting and left >= cluster.min_demand_gpus:
         j = waiting_at(state, b, i)
         demand = state.jobs[b, j].num_gpus
         if demand <= left:
@@ -95,7 +95,7 @@ def raise_stalled(sim: Simulator) -> None:
     Raises:
         SchedulerError: always; the message names the cause.
     """
-    raise_if_still(sim.state, 0)
+    raise_if_livelocked(sim.state, 0)
     waiting = int(sim.state.clusters["num_waiting"][0])
     raise SchedulerError(
         f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"

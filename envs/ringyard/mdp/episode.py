@@ -25,7 +25,7 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.sim.engine.co_location import PlacementContext
-from ringyard.state.arrays import State, copied, empty_state
+from ringyard.state.arrays import State, copy_array, empty_state
 from ringyard.state.records import INTEGRALS, Job
 
 BUNDLE = TypeVar("BUNDLE")
@@ -54,7 +54,7 @@ class Episode:
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
         placement_contexts: [clusters, V, T] `PlacementContext` of the visible job where the template puts it.
-        template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
+        template_slowdown: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
         last_integrals: [clusters, Integral] at the last reward.
@@ -172,7 +172,7 @@ def copy_bundle(bundle: BUNDLE) -> BUNDLE:
     if not any(array.size for array in arrays_of(bundle)):
         return bundle
     values = (getattr(bundle, field.name) for field in fields(bundle))  # type: ignore[arg-type]
-    return type(bundle)(*(copied(v) if isinstance(v, np.ndarray) else copy_bundle(v) for v in values))
+    return type(bundle)(*(copy_array(v) if isinstance(v, np.ndarray) else copy_bundle(v) for v in values))
 
 
 @kernel
@@ -183,7 +183,7 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
     row, because the heap's order would reveal ends that cannot be predicted.
     """
     cluster = state.clusters[b]
-    if cluster.certain != 0:
+    if cluster.perfect_predictions != 0:
         return whole(state.running[b, position])
     row = whole(cluster.num_jobs)
     for i in range(cluster.num_running):
@@ -197,6 +197,6 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
 def running_at(state: State, b: int, position: int) -> int:
     """Row of the job in a position."""
     row = -1
-    for i in range(position if state.clusters[b].certain != 0 else 0, position + 1):
+    for i in range(position if state.clusters[b].perfect_predictions != 0 else 0, position + 1):
         row = next_running(state, b, i, row)
     return row

@@ -24,11 +24,11 @@ from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, D
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import sort_ascending
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
+from ringyard.sim.engine.co_location import evaluate_placement, seconds_in_context
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.shape import ask, set_shape
+from ringyard.sim.engine.shape import set_asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.progress import slowdown
+from ringyard.state.progress import relative_slowdown
 from ringyard.state.records import JobKind, JobStatus
 
 
@@ -39,8 +39,8 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     visible = min(episode.placement_contexts.shape[1], cluster.num_waiting)
     out = state.gpu_scratch[b]
     whole_only = cluster.jobs_per_gpu == 1
@@ -48,9 +48,9 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
         j = waiting_at(state, b, i)
         job = state.jobs[b, j]
         demand = job.demand_class
-        known = state.class_stamp[b, demand] == stamp
+        known = state.class_marks[b, demand] == visit_mark
         if not known:
-            state.class_stamp[b, demand] = stamp
+            state.class_marks[b, demand] = visit_mark
             episode.class_slot[b, demand] = i
         slot = episode.class_slot[b, demand]
         for t in range(options.num_templates):
@@ -66,16 +66,18 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
                     sort_ascending(out, found.num_places)
                     evaluate_placement(state, b, j, out, found.num_places, found)
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
             if found.num_places > 0:
                 if options.scaled:
                     set_shape(job, target_shape(job, options, t))
-                seconds = seconds_in(job, j, found, physics)
-                episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
+                seconds = seconds_in_context(job, j, found, physics)
+                episode.template_slowdown[b, i, t] = relative_slowdown(
+                    job.isolated_iteration_seconds, seconds
+                )
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
 
 
 @kernel
@@ -141,7 +143,7 @@ def _decode(
             mask[len(mask) - 1] = True
             return DONE
         late = cluster.now >= cluster.limit_seconds
-        if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
+        if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.min_demand_gpus):
             _evaluate_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else ONGOING

@@ -3,7 +3,7 @@
 from ringyard.compiled import Int32Vector, kernel, whole
 from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.records import Job, Server, free_on, held_of, there_on
+from ringyard.state.records import Job, Server, free_on, held_per_worker, total_on
 
 
 @kernel
@@ -36,7 +36,7 @@ def max_workers(job: Job, r: int, amount: int, most: int) -> int:
     left = amount - total_demand(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
-    per_worker = held_of(job, r)
+    per_worker = held_per_worker(job, r)
     return max(min(most, left // per_worker), 0) if per_worker > 0 else most
 
 
@@ -61,7 +61,7 @@ def available_gpus(state: State, b: int, j: int, s: int) -> int:
     free = server.free_gpus
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    if job.beside_gpus:
+    if job.uses_host_resources:
         return min(free, _max_workers_on(server, job))
     return free
 
@@ -70,7 +70,7 @@ def available_gpus(state: State, b: int, j: int, s: int) -> int:
 def fits_any_free_gpu(state: State, b: int, j: int) -> bool:
     """Whether job `j` may have any free GPU: it needs nothing else, and its memory fits on all."""
     job = state.jobs[b, j]
-    return job.beside_gpus == 0 and job.gpu_memory_bytes <= state.clusters[b].least_gpu_memory
+    return job.uses_host_resources == 0 and job.gpu_memory_bytes <= state.clusters[b].min_gpu_memory_bytes
 
 
 @kernel
@@ -81,9 +81,9 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     workers = whole(server.num_gpus)
-    if job.beside_gpus:
+    if job.uses_host_resources:
         for r in range(NUM_RESOURCES):
-            workers = max_workers(job, r, there_on(server, r), workers)
+            workers = max_workers(job, r, total_on(server, r), workers)
     return workers
 
 
@@ -113,7 +113,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         gpu = state.gpus[b, g]
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
-    if job.beside_gpus:
+    if job.uses_host_resources:
         count = min(count, _max_workers_on(server, job))
     return count
 
@@ -122,7 +122,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 def _has_resources(server: Server, job: Job) -> bool:
     """Whether the server has what one worker of the job, or a CPU-only job, holds."""
     for r in range(NUM_RESOURCES):
-        if free_on(server, r) < held_of(job, r):
+        if free_on(server, r) < held_per_worker(job, r):
             return False
     return True
 

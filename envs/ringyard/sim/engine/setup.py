@@ -17,14 +17,14 @@ from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.resources import NUM_RESOURCES, RESOURCES
-from ringyard.sim.engine.events import first_failures
+from ringyard.sim.engine.events import draw_first_failures
 from ringyard.sim.engine.network import clear_links
 from ringyard.state.arrays import State, empty_state
-from ringyard.state.free_servers import file_servers
-from ringyard.state.records import UNLIMITED, Job, Network, set_free, there_on
+from ringyard.state.free_servers import index_servers
+from ringyard.state.records import UNLIMITED, Job, Network, set_free, total_on
 
 
-def slowness_of(cluster: Cluster) -> NDArray[np.float64]:
+def slowness_table(cluster: Cluster) -> NDArray[np.float64]:
     """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types
     found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # none named: the reference GPU
@@ -85,20 +85,20 @@ def new_state(
     )
     if jobs is not None:
         state = replace(state, jobs=jobs)
-    state.slowness[:] = slowness_of(cluster)
-    state.sharing[:] = sharing
+    state.slowness[:] = slowness_table(cluster)
+    state.sharing_table[:] = sharing
     if interference.pairs is not None:
-        state.pairs[:] = np.nan_to_num(interference.pairs)
+        state.pairwise_excess[:] = np.nan_to_num(interference.pairs)
     if losses:
         state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
-    _describe_servers(state, cluster)
+    _write_hardware(state, cluster)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
     clusters["jobs_per_gpu"] = cluster.jobs_per_gpu
-    clusters["fewest_gpus_of_server"] = min(cluster.gpus_per_server)
-    clusters["most_gpus_of_server"] = max(cluster.gpus_per_server)
-    clusters["least_gpu_memory"] = state.servers["gpu_memory_bytes"].min(initial=UNLIMITED)
+    clusters["min_gpus_per_server"] = min(cluster.gpus_per_server)
+    clusters["max_gpus_per_server"] = max(cluster.gpus_per_server)
+    clusters["min_gpu_memory_bytes"] = state.servers["gpu_memory_bytes"].min(initial=UNLIMITED)
     clusters["round_seconds"] = np.inf if round_seconds is None else round_seconds
     clusters["rounds_only"] = rounds_only
     clusters["network"] = performance.network
@@ -106,11 +106,9 @@ def new_state(
     racks = cluster.num_racks > 0 and performance.network is not Network.NONE
     clusters["global_links"] = beyond_servers or racks
     state.between_servers[:] = performance.between_servers.row
-    clusters["sharing"] = interference.slows
+    clusters["sharing_slows"] = interference.slows
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
-    clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)
-    clusters["crowded"] |= clusters["storage_limited"]
     clusters["straggler_cv"] = performance.straggler_cv
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
@@ -118,13 +116,13 @@ def new_state(
     for name in ("wake_seconds", "next_cancel_seconds"):
         clusters[name] = np.inf
     clusters["next_round_seconds"] = 0.0 if rounds_only else clusters["round_seconds"]
-    clusters["work_at_look"] = np.nan
+    clusters["work_at_last_check"] = np.nan
     clusters["free_gpus"] = clusters["open_gpus"] = cluster.num_gpus
-    state.pristine[: len(clusters)] = clusters[:1]
+    state.initial_cluster[: len(clusters)] = clusters[:1]
     return state
 
 
-def _describe_servers(state: State, cluster: Cluster) -> None:
+def _write_hardware(state: State, cluster: Cluster) -> None:
     """Write what the cluster says of its GPUs, servers and links."""
     state.gpus["server"] = cluster.server_of_gpu
     state.slots["gpu"] = np.repeat(np.arange(cluster.num_gpus), cluster.jobs_per_gpu)
@@ -133,7 +131,7 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
     servers["num_gpus"] = cluster.gpus_per_server
     servers["first_gpu"] = cluster.first_gpu_of_server
     for one in RESOURCES:
-        servers[one.there] = getattr(cluster, one.capacity) or one.unlimited
+        servers[one.total] = getattr(cluster, one.capacity) or one.unlimited
     servers["storage_bytes_per_second"] = cluster.storage_bytes_per_second or np.inf
     servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
     memory = cluster.gpu_memory_bytes
@@ -148,7 +146,7 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
 
 
 @kernel
-def _empty_servers(state: State, b: int) -> None:
+def _reset_servers(state: State, b: int) -> None:
     """Nothing runs anywhere and every server is up."""
     for i in range(state.slots.shape[1]):
         state.slots[b, i].job = -1
@@ -159,7 +157,7 @@ def _empty_servers(state: State, b: int) -> None:
         server.spanning_jobs = 0
         server.bandwidth_demand = 0
         for r in range(NUM_RESOURCES):
-            set_free(server, r, there_on(server, r))
+            set_free(server, r, total_on(server, r))
         server.storage_readers = 0
         server.first_cpu_job = -1
         server.up = 1
@@ -168,44 +166,44 @@ def _empty_servers(state: State, b: int) -> None:
             state.gpus[b, g].num_jobs = 0
             state.gpus[b, g].free_memory_bytes = server.gpu_memory_bytes
     clear_links(state, b)
-    file_servers(state, b)
+    index_servers(state, b)
 
 
 @linked_kernel
-def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
+def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the given job records; nothing has arrived yet."""
     for j in range(len(jobs)):
         state.jobs[b, j] = jobs[j]
-    begin(state, b, len(jobs), limit_seconds, seed)
+    reset_cluster(state, b, len(jobs), limit_seconds, seed)
 
 
 @linked_kernel
-def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
+def reset_cluster(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the first so many of its job records, which are as prepared."""
     jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
     num_classes = 0
-    certain = 1
+    perfect_predictions = 1
     for j in range(num_jobs):
         if jobs[j].predictable_from > 0.0 or jobs[j].prediction_factor != 1.0:
-            certain = 0
+            perfect_predictions = 0
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
-    _empty_servers(state, b)
+    _reset_servers(state, b)
     state.class_waiting[b] = 0
-    state.class_stamp[b] = 0
+    state.class_marks[b] = 0
     state.integrals[b] = 0.0
     state.timeline[b] = 0.0
     state.losses[b] = 0.0
     state.kernels_counted[b] = 0.0
-    state.clusters[b] = state.pristine[0]
+    state.clusters[b] = state.initial_cluster[0]
     cluster = state.clusters[b]
     cluster.limit_seconds = limit_seconds
     cluster.rng = seed
     cluster.seed = seed
     cluster.num_jobs = num_jobs
-    cluster.certain = certain
+    cluster.perfect_predictions = perfect_predictions
     cluster.num_classes = num_classes
-    cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
+    cluster.min_demand_gpus = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.first_waiting = num_jobs // 2
-    first_failures(state, b)
+    draw_first_failures(state, b)

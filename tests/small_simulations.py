@@ -1,4 +1,4 @@
-"""Small worlds that several tests use."""
+"""Small simulations that several tests use."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +15,7 @@ from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import model_id, profile
 from ringyard.profiles import profile_values as figures_of_profiles
 from ringyard.sim.metrics import job_times
-from ringyard.sim.view import live
+from ringyard.sim.view import unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
@@ -61,7 +61,7 @@ def random_jobs(rng, count, largest, spread=50.0):
 
 
 @st.composite
-def worlds(draw, max_jobs=14):
+def small_cases(draw, max_jobs=14):
     """(cluster, jobs, performance, seed)."""
     cluster = Cluster(tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))))
     seed = draw(st.integers(0, 2**32 - 1))
@@ -115,7 +115,7 @@ MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transforme
 
 
 def everything(rng, count=12):
-    """(cluster, jobs, performance, failures): random worlds with every part of the physics switched on."""
+    """(cluster, jobs, performance, failures): random, with every part of the physics switched on."""
     cluster = Cluster.of_groups(
         [
             {
@@ -196,7 +196,7 @@ def everything_jobs(rng, count, cluster):
 
 def random_allocation(view, rng, job):
     """Any allocation for a job, quite possibly one that the cluster cannot hold."""
-    state, b, _, _ = live(view)
+    state, b, _, _ = unrestricted(view)
     record = state.jobs[b, job]
     if record["kind"] == JobKind.CPU_ONLY:
         cores = int(rng.integers(1, 9)) if rng.random() < 0.5 else None
