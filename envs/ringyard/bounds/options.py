@@ -24,16 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import (
-    FloatCube,
-    FloatMatrix,
-    FloatVector,
-    IntVector,
-    Records1,
-    bundle,
-    kernel,
-    whole,
-)
+from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant

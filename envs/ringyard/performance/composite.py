@@ -7,13 +7,7 @@ import numpy as np
 from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, fills, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.fabric import (
-    FABRIC_COLUMNS,
-    Bandwidth,
-    Fabric,
-    latency_seconds,
-    ring_bytes_per_second,
-)
+from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
 from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel

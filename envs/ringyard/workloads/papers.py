@@ -46,9 +46,7 @@ class PublishedMix:
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
         jobs = replace(
-            jobs,
-            iterations=iterations.astype(np.float64),
-            duration_seconds=np.full(self.num_jobs, np.nan),
+            jobs, iterations=iterations.astype(np.float64), duration_seconds=np.full(self.num_jobs, np.nan)
         )
         return self.models.assign(jobs, rng)
 
@@ -159,9 +157,7 @@ class GadgetJobs:
         work = rng.integers(self.worker_slots[0], self.worker_slots[1], self.num_jobs, endpoint=True)
         jobs = JobTable.from_columns(submit - submit[0], workers, work / workers * self.slot_seconds)
         return replace(
-            jobs,
-            min_gpus=np.ones(self.num_jobs, dtype=np.int64),
-            cancel_seconds=np.full(self.num_jobs, end),
+            jobs, min_gpus=np.ones(self.num_jobs, dtype=np.int64), cancel_seconds=np.full(self.num_jobs, end)
         )
 
 
