@@ -111,7 +111,7 @@ def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
 
 @kernel
 def queue_waiting_jobs(state: State, b: int, weight: FloatMatrix, max_gpus: int, plan: AllocationPlan) -> int:
-    """Make a heap of waiting jobs in `plan.queue` by `weight` [clusters, jobs] / GPUs asked, and return its length.
+    """Make a heap of waiting jobs in `plan.queue` by `weight` [clusters, jobs] / GPUs. Return its length.
 
     CPU-only jobs of cluster `b` of `state`, and jobs that ask for more than `max_gpus`, are left out.
     """
