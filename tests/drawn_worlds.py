@@ -16,7 +16,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.performance import PerformanceModel, composite, pair_table, sensitivity_pressure
-from ringyard.profiles import GpuFigures, model_id, profile
+from ringyard.profiles import GpuProfile, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import JobKind, JobStatus
 from worlds import figures
@@ -58,7 +58,7 @@ def draw_gpus(rng, model):
         )
         batches = np.unique(model.batch_size * rng.choice([0.25, 0.5, 1.0, 1.7, 4.0], rng.integers(1, 4)))
         drawn = rng.choice([0.0, 0.25, 1.0, rng.uniform(0, 3), rng.uniform(0, 3)], (len(batches), 2))
-        found[kind] = GpuFigures(
+        found[kind] = GpuProfile(
             model.fixed_seconds * fixed,
             model.sample_seconds * sample,
             "drawn",

@@ -47,7 +47,7 @@ Weights = Annotated[Mapping[str, NonNegative], "of positive sum"]
 
 Seed = Annotated[int, "[0, 9223372036854775807]"]
 
-_LONGEST = 100
+_MAX_LENGTH = 100
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class NumberRange:
 def shown(value: Any) -> str:
     """A value for an error message, shortened."""
     text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
 
 
 #: {error of pydantic: what was expected}, where its own words name a Python type
-_EXPECTED = {
+_PYDANTIC_MESSAGES = {
     "bool_type": "true or false",
     "dict_type": "a mapping {key: value}",
     "missing": "a longer list",
@@ -120,7 +120,7 @@ def _python_tuple(value: Any) -> Any:
     return tuple(value) if vector or listed else value
 
 
-def _expect(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
+def _validated_by(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
     def check(value: Any) -> Any:
         if not holds(value):
             raise PydanticCustomError("rule", "{expected}", {"expected": expected})
@@ -138,20 +138,20 @@ def _number(kind: type, text: str) -> Any:
         right = isinstance(number, Integral if interval.whole else Real) and not isinstance(number, bool)
         return right and low <= number <= high
 
-    return _expect(Any, holds, str(interval))
+    return _validated_by(Any, holds, str(interval))
 
 
 def _protocol(kind: Any) -> Any:
     members = sorted(get_protocol_members(kind))
     names = [name for name in members if isinstance(getattr(kind, name, property()), FunctionType | property)]
-    return _expect(
+    return _validated_by(
         Any,
         lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names),
         f"a {kind.__name__}: something with {', '.join(names)}",
     )
 
 
-def _read(hint: Any) -> Any:
+def _pydantic_type(hint: Any) -> Any:
     """An annotation as pydantic reads it: strict but for NumPy's numbers and for lists in place of tuples."""
     kind: Any = typing.get_origin(hint) or hint
     arguments = typing.get_args(hint)
@@ -159,34 +159,36 @@ def _read(hint: Any) -> Any:
         return _number(*arguments[:2])
     if kind is Annotated:
         base, rule = arguments[:2]
-        return _expect(_read(base), _RULES[rule], f"one that is {rule}")
+        return _validated_by(_pydantic_type(base), _RULES[rule], f"one that is {rule}")
     if kind in (int, float):
         return _number(kind, "(-inf, inf)")
     if kind is NoneType:
-        return _expect(Any, lambda value: value is None, "none")
+        return _validated_by(Any, lambda value: value is None, "none")
     if kind in (bool, str):
         return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
     if kind in (typing.Union, UnionType):
-        return typing.Union[tuple(map(_read, arguments))]  # noqa: UP007
+        return typing.Union[tuple(map(_pydantic_type, arguments))]  # noqa: UP007
     if kind is np.ndarray:
         dtype = np.dtype(typing.get_args(arguments[1])[0])
-        return _expect(Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}")
+        return _validated_by(
+            Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}"
+        )
     if getattr(kind, "_is_protocol", False):
         return _protocol(kind)
     if kind in (Any, Callable) or not isinstance(kind, type) or issubclass(kind, StrEnum):
         return hint
-    read = tuple(one if one is ... else _read(one) for one in arguments)
+    read = tuple(one if one is ... else _pydantic_type(one) for one in arguments)
     if read and issubclass(kind, Mapping):
         return GenericAlias(Mapping, read)
     if read and issubclass(kind, Sequence):
         many: Any = GenericAlias(tuple, read if kind is tuple else (*read, ...))
         return Annotated[many, Strict(), BeforeValidator(_python_tuple)]
-    return _expect(Any, lambda value: isinstance(value, kind), f"a {kind.__name__}")
+    return _validated_by(Any, lambda value: isinstance(value, kind), f"a {kind.__name__}")
 
 
 @functools.cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(_read(hint))
+    return TypeAdapter(_pydantic_type(hint))
 
 
 def require(name: str, value: Any, annotation: Any) -> None:
@@ -200,10 +202,10 @@ def require(name: str, value: Any, annotation: Any) -> None:
     try:
         _adapter(annotation).validate_python(value)
     except ValidationError as wrong:
-        raise ConfigurationError(_said(name, value, wrong)) from None
+        raise ConfigurationError(_error_message(name, value, wrong)) from None
 
 
-def _said(name: str, value: Any, wrong: ValidationError) -> str:
+def _error_message(name: str, value: Any, wrong: ValidationError) -> str:
     """The innermost error; of a union, all kinds that were possible there."""
     found: dict[str, list[str]] = {}
     for error in wrong.errors(include_url=False):
@@ -213,7 +215,7 @@ def _said(name: str, value: Any, wrong: ValidationError) -> str:
                 inside = inside[part]
                 where += f"[{part!r}]"
         got = inside if isinstance(error["input"], tuple) else error["input"]  # as given, in place of a copy
-        expected = _EXPECTED.get(error["type"]) or error["msg"].removeprefix("Input should be ")
+        expected = _PYDANTIC_MESSAGES.get(error["type"]) or error["msg"].removeprefix("Input should be ")
         found.setdefault(f"{where} is {shown(got)}", []).append(expected)
     deepest = max(found, key=lambda said: said.partition(" is ")[0].count("["))
     return f"{deepest}; expected {', or '.join(dict.fromkeys(found[deepest]))}"
@@ -224,7 +226,7 @@ def row_bytes(arrays: Iterable[NDArray[Any]]) -> int:
     return sum(math.prod(array.shape[1:]) * array.itemsize for array in arrays)
 
 
-def _memory_bytes() -> float:
+def _machine_memory_bytes() -> float:
     """What this machine has; infinity where the system does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -238,7 +240,7 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
     Args:
         needed: {name of a number for the error: (number, bytes for each)}.
     """
-    there, total = _memory_bytes(), sum(count * each for count, each in needed.values())
+    there, total = _machine_memory_bytes(), sum(count * each for count, each in needed.values())
     if total > there:
         name, (count, each) = max(needed.items(), key=lambda item: math.prod(item[1]))
         raise ConfigurationError(

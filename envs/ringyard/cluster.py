@@ -14,22 +14,22 @@ from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
 
 #: servers, and places for jobs on their GPUs: more would take gigabytes for each simulation
-MOST = 1 << 24
+MAX_SIZE = 1 << 24
 
-_Many = Annotated[int, "[1, 16777216]"]
+_Size = Annotated[int, "[1, 16777216]"]
 _Cores = Annotated[int, "[1, 1000000]"]
 _BytesPerSecond = Annotated[float, "[1, 1e15]"]
 _Oversubscription = Annotated[float, "[1, inf)"]
 _Bytes = Annotated[int, "[1, 1000000000000000]"]
 _Sharing = Annotated[int, "[1, 1024]"]
 #: {what a group of servers is given: the field of `Cluster` with it}
-_OF_GROUPS = {
+_GROUP_FIELDS = {
     "gpus_per_server": "gpus_per_server",
     "gpu_type": "gpu_types",
     "memory_bandwidth_bytes_per_second": "memory_bandwidth_bytes_per_second",
     "storage_bytes_per_second": "storage_bytes_per_second",
 } | {one.capacity: one.capacity for one in RESOURCES}
-_COLUMNS = (*_OF_GROUPS.values(), "rack_of_server")
+_COLUMNS = (*_GROUP_FIELDS.values(), "rack_of_server")
 
 
 @checked("cluster")
@@ -56,7 +56,7 @@ class Cluster:
         ConfigurationError: no server, a server without GPUs, lists of other lengths, values out of range.
     """
 
-    gpus_per_server: Annotated[tuple[_Many, ...], "not empty"]
+    gpus_per_server: Annotated[tuple[_Size, ...], "not empty"]
     gpu_types: tuple[str, ...] = ()
     cores_per_server: tuple[_Cores, ...] = ()
     memory_bandwidth_bytes_per_second: tuple[_BytesPerSecond, ...] = ()
@@ -71,10 +71,10 @@ class Cluster:
             if type(getattr(self, name)) is not tuple:
                 object.__setattr__(self, name, tuple(np.asarray(getattr(self, name)).tolist()))
         places = self.num_gpus * self.jobs_per_gpu
-        if self.num_servers > MOST or places > MOST:
+        if self.num_servers > MAX_SIZE or places > MAX_SIZE:
             raise ConfigurationError(
                 f"cluster has {self.num_servers:,} servers and {places:,} places for jobs on GPUs;"
-                f" expected at most {MOST:,} of each, or memory runs out"
+                f" expected at most {MAX_SIZE:,} of each, or memory runs out"
             )
         for name in _COLUMNS[1:]:
             values = getattr(self, name)
@@ -104,8 +104,8 @@ class Cluster:
     @checked("cluster")
     def homogeneous(
         cls,
-        num_servers: _Many,
-        gpus_per_server: _Many,
+        num_servers: _Size,
+        gpus_per_server: _Size,
         gpu_type: str | None = None,
         cores_per_server: _Cores | None = None,
         memory_bandwidth_bytes_per_second: _BytesPerSecond | None = None,
@@ -149,7 +149,7 @@ class Cluster:
         Raises:
             ConfigurationError: an unknown key, or a key that only some groups have.
         """
-        columns: dict[str, list[Any]] = {name: [] for name in _OF_GROUPS}
+        columns: dict[str, list[Any]] = {name: [] for name in _GROUP_FIELDS}
         for group in groups:
             unknown = set(group) - {"num_servers", *columns}
             if unknown:
@@ -157,14 +157,14 @@ class Cluster:
                     f"a server group has {sorted(unknown)}; expected num_servers, {', '.join(columns)}"
                 )
             for name in ("num_servers", "gpus_per_server"):
-                require(f"cluster.{name}", group.get(name), _Many)
+                require(f"cluster.{name}", group.get(name), _Size)
             for name, column in columns.items():
                 column.extend([group.get(name)] * group["num_servers"])
         for name, column in columns.items():
             if None in column and any(value is not None for value in column):
                 raise ConfigurationError(f"only some server groups give {name}; give it in all or in none")
         given: dict[str, Any] = {
-            _OF_GROUPS[name]: () if None in column else tuple(column) for name, column in columns.items()
+            _GROUP_FIELDS[name]: () if None in column else tuple(column) for name, column in columns.items()
         }
         num_servers = len(columns["gpus_per_server"])
         racks: tuple[int, ...] = ()
@@ -179,7 +179,7 @@ class Cluster:
 
     @classmethod
     @checked("cluster")
-    def drawn(cls, num_servers: _Many, choices: Annotated[Sequence[_Many], "not empty"], seed: Seed) -> Self:
+    def drawn(cls, num_servers: _Size, choices: Annotated[Sequence[_Size], "not empty"], seed: Seed) -> Self:
         """Draw the GPUs of each server uniformly, as in SJF-BCO's experiment (section 7).
 
         Args:

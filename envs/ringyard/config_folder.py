@@ -18,13 +18,13 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "conf"
 
 
-def _named_folders() -> list[Path]:
+def _variable_folders() -> list[Path]:
     named = os.environ.get(USER_FOLDERS_VARIABLE, "").split(os.pathsep)
     return [Path(one).expanduser().absolute() for one in named if one]
 
 
 def _has_a_group(folder: Path) -> bool:
-    return any((folder / group).is_dir() for group in _groups())
+    return any((folder / group).is_dir() for group in _group_names())
 
 
 def user_config_folders() -> tuple[Path, ...]:
@@ -33,7 +33,7 @@ def user_config_folders() -> tuple[Path, ...]:
     Raises:
         ConfigurationError: one of them is not there, or has no group.
     """
-    folders = _named_folders()
+    folders = _variable_folders()
     for folder in folders:
         if not _has_a_group(folder):
             raise ConfigurationError(
@@ -45,20 +45,20 @@ def user_config_folders() -> tuple[Path, ...]:
 def add_user_config_folders(folders: Iterable[Path]) -> None:
     """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
     added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
-    named = dict.fromkeys(map(str, [*_named_folders(), *added]))
+    named = dict.fromkeys(map(str, [*_variable_folders(), *added]))
     if named:
         os.environ[USER_FOLDERS_VARIABLE] = os.pathsep.join(named)
 
 
 @functools.cache
-def _groups() -> tuple[str, ...]:
+def _group_names() -> tuple[str, ...]:
     """What the folders in `conf/` are called, and `zoo`, where trained agents are."""
     return tuple(sorted(["zoo", *(one.name for one in config_folder().iterdir() if one.is_dir())]))
 
 
 def user_config_files() -> list[Path]:
     """Every yaml of the groups in `user_config_folders`."""
-    folders = (folder / group for folder in user_config_folders() for group in _groups())
+    folders = (folder / group for folder in user_config_folders() for group in _group_names())
     return sorted(file for folder in folders for file in folder.rglob("*.yaml"))
 
 

@@ -16,11 +16,11 @@ from ringyard.errors import ConfigurationError
 Bandwidth = Annotated[float, "(0, inf]"]
 
 _LATENCY = 0
-_FIRST = 1
-_MOST = 64
+_FIRST_BANDWIDTH = 1
+_MAX_COUNT = 64
 
 #: length of `Fabric.row`
-FABRIC_COLUMNS = _FIRST + _MOST
+FABRIC_COLUMNS = _FIRST_BANDWIDTH + _MAX_COUNT
 
 
 @checked("fabric")
@@ -69,10 +69,10 @@ class Fabric:
     @property
     def row(self) -> NDArray[np.float64]:
         """Latency, then bandwidths for 1, 2 ... 64 and more [FABRIC_COLUMNS], as kernels read them."""
-        return np.array([self.latency_seconds, *self.bandwidth(np.arange(1, _MOST + 1))])
+        return np.array([self.latency_seconds, *self.bandwidth(np.arange(1, _MAX_COUNT + 1))])
 
 
-def _named(group: str, name: str) -> Fabric:
+def _read_fabric(group: str, name: str) -> Fabric:
     files = config_files(group)
     if name not in files:
         raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
@@ -98,12 +98,12 @@ def network(name: str) -> Fabric:
     Raises:
         ConfigurationError: no such file, or one that describes no network.
     """
-    return _named("network", name)
+    return _read_fabric("network", name)
 
 
 def interconnect(name: str) -> Fabric:
     """Read `conf/interconnect/<name>.yaml`: what a ring gets inside a server; raises as `network`."""
-    return _named("interconnect", name)
+    return _read_fabric("interconnect", name)
 
 
 @kernel
@@ -115,7 +115,7 @@ def ring_bytes_per_second(row: FloatVector, first: int, count: int) -> float:
         first: where that row begins.
         count: servers or GPUs of the ring.
     """
-    return row[first + _FIRST + min(count, _MOST) - 1]
+    return row[first + _FIRST_BANDWIDTH + min(count, _MAX_COUNT) - 1]
 
 
 @kernel

@@ -13,7 +13,7 @@ from ringyard.checks import NumberRange, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.observability import COLUMNS, Observability, check_column
-from ringyard.profiles import catalogue, figures, model_id
+from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 
@@ -46,7 +46,7 @@ _Float = NDArray[np.float64]
 _Text = NDArray[np.str_]
 
 #: characters of an id, a virtual cluster or a user
-LONGEST_TEXT = 128
+MAX_TEXT_LENGTH = 128
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
@@ -62,7 +62,7 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
     if given.ndim != 1:
         raise WorkloadError(f"column {name} has shape {given.shape}; expected one number for each job")
     wanted = np.dtype(np.int64 if whole else np.float64)
-    for row, value in enumerate(given.tolist() if not _exact(given, wanted) else ()):
+    for row, value in enumerate(given.tolist() if not _converts_exactly(given, wanted) else ()):
         right = isinstance(value, int | float) and not isinstance(value, bool)
         if not right or (whole and not (-(2**63) <= value < 2**63 and value == int(value))):
             expected = "a whole number of at most 64 bits" if whole else "a number"
@@ -70,7 +70,7 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
     return given.astype(wanted)
 
 
-def _exact(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
+def _converts_exactly(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
     """Return whether the array's type holds only numbers of the wanted type, up to rounding."""
     return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
@@ -101,9 +101,9 @@ def _texts(name: str, values: ArrayLike) -> _Text:
     for row, value in enumerate(given.tolist() if given.dtype.kind != "U" else ()):
         if not isinstance(value, str):
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected text")
-        if len(value) > LONGEST_TEXT:  # before an array as wide as the longest is made
+        if len(value) > MAX_TEXT_LENGTH:  # before an array as wide as the longest is made
             raise WorkloadError(
-                f"row {row} has {name} {shown(value)}; expected at most {LONGEST_TEXT} characters"
+                f"row {row} has {name} {shown(value)}; expected at most {MAX_TEXT_LENGTH} characters"
             )
     return given.astype(np.str_)
 
@@ -140,23 +140,25 @@ class HistoricalJobs:
         return len(self.run_seconds)
 
 
-_NO_PAST = HistoricalJobs(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
+_NO_HISTORY = HistoricalJobs(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1"), np.zeros(0, "U1"))
 
 
 @functools.lru_cache(maxsize=16)
-def _alike(count: int) -> Mapping[str, NDArray[Any]]:
+def _default_columns(count: int) -> Mapping[str, NDArray[Any]]:
     """Return columns that were not given, each [count] of its neutral value (a broadcast: read only)."""
-    neutral = {**_annotated()[1], "vc": "", "user": ""}
+    neutral = {**_column_rules()[1], "vc": "", "user": ""}
     return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
 
 
-def _neutral(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
+def _unspecified_columns(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
     """Return the columns that were not given; with `only_read`, constant ones may be broadcasts."""
     count = len(num_gpus)
     batch = np.maximum(num_gpus, 1).astype(np.float64)
     own: dict[str, NDArray[Any]] = {"min_gpus": num_gpus.copy(), "max_gpus": num_gpus.copy()}
     own |= {"batch_size": batch, "min_batch": batch, "max_batch": batch}
-    return {name: column if only_read else column.copy() for name, column in _alike(count).items()} | own
+    return {
+        name: column if only_read else column.copy() for name, column in _default_columns(count).items()
+    } | own
 
 
 def _values(column: NDArray[Any]) -> NDArray[Any]:
@@ -247,7 +249,7 @@ class JobTable:
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
     vc: _Text
     user: _Text
-    past: HistoricalJobs = _NO_PAST
+    past: HistoricalJobs = _NO_HISTORY
 
     @classmethod
     def from_columns(
@@ -259,7 +261,7 @@ class JobTable:
         vc: ArrayLike | None = None,
         user: ArrayLike | None = None,
         *,
-        firsts: Sequence[int] = (0,),
+        table_starts: Sequence[int] = (0,),
     ) -> Self:
         """A table without model data: every job computes 1 s per iteration and sends nothing.
 
@@ -272,7 +274,7 @@ class JobTable:
             job_id: [jobs] whole numbers, or texts; None: positions.
             vc: [jobs] names of virtual clusters; None: not named.
             user: [jobs] names of users; None: not named.
-            firsts: see `check`; with several tables, columns that are not given are read only.
+            table_starts: see `check`; with several tables, columns that are not given are read only.
 
         Raises:
             WorkloadError: see `check`.
@@ -286,11 +288,11 @@ class JobTable:
             submit_seconds=submit,
             num_gpus=gpus,
             duration_seconds=_column("duration_seconds", duration_seconds),
-            **_neutral(gpus, only_read=len(firsts) > 1) | named,
-            past=_NO_PAST,
+            **_unspecified_columns(gpus, only_read=len(table_starts) > 1) | named,
+            past=_NO_HISTORY,
         )
         table._check_columns(("submit_seconds", "num_gpus", "duration_seconds"))  # the others are neutral
-        table._check_arrivals(firsts)
+        table._check_arrivals(table_starts)
         return table
 
     @classmethod
@@ -310,12 +312,12 @@ class JobTable:
         """
         submit = _column("submit_seconds", submit_seconds)
         gpus = np.zeros(len(submit), dtype=np.int64)
-        columns = _neutral(gpus)
+        columns = _unspecified_columns(gpus)
         columns["kind"][:] = JobKind.CPU_ONLY
         columns["cores_per_worker"] = _column("cores_per_worker", cores, whole=True)
         columns["memory_bandwidth"] = _column("memory_bandwidth", bandwidth)
         duration = _column("duration_seconds", duration_seconds)
-        table = cls(np.arange(len(submit)), submit, gpus, duration, **columns, past=_NO_PAST)
+        table = cls(np.arange(len(submit)), submit, gpus, duration, **columns, past=_NO_HISTORY)
         table.check()
         return table
 
@@ -349,16 +351,16 @@ class JobTable:
         Args:
             model_ids: [jobs] positions in `ringyard.profiles.catalogue()`, -1 keeps a job as it is.
         """
-        compute = figures("compute_seconds")[model_ids]
-        batch = figures("batch_size")[model_ids] * self.num_gpus
+        compute = profile_values("compute_seconds")[model_ids]
+        batch = profile_values("batch_size")[model_ids] * self.num_gpus
         columns = {
             "compute_seconds": compute,
-            "fixed_fraction": figures("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
+            "fixed_fraction": profile_values("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
             **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
         }
-        for column in (*_OF_PROFILES, "memory_bandwidth"):
-            figure = column if column in _OF_PROFILES else "bandwidth_per_core"
-            columns[column] = figures(figure, _annotated()[1][column])[model_ids]
+        for column in (*_PROFILE_COLUMNS, "memory_bandwidth"):
+            figure = column if column in _PROFILE_COLUMNS else "bandwidth_per_core"
+            columns[column] = profile_values(figure, _column_rules()[1][column])[model_ids]
         without = model_ids < 0
         if without.any():
             columns = {name: np.where(without, getattr(self, name), new) for name, new in columns.items()}
@@ -392,28 +394,28 @@ class JobTable:
         Jobs of the other table get new ids. The past is this table's.
         """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
-        other = replace(other, job_id=_further_ids(self.job_id, len(other)))
+        other = replace(other, job_id=_new_ids(self.job_id, len(other)))
         columns = {
             name: np.concatenate([getattr(self, name), getattr(other, name)])[order] for name in _columns()
         }
         return JobTable(**columns, past=self.past)
 
     @classmethod
-    def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
+    def concatenate(cls, tables: Sequence[Self]) -> Self:
         """Return the rows of many tables in one; times ascend only within each of them."""
         columns = {name: np.concatenate([getattr(one, name) for one in tables]) for name in _columns()}
-        return cls(**columns, past=_NO_PAST)
+        return cls(**columns, past=_NO_HISTORY)
 
-    def check(self, cluster: Cluster | None = None, firsts: Sequence[int] = (0,)) -> None:
+    def check(self, cluster: Cluster | None = None, table_starts: Sequence[int] = (0,)) -> None:
         """Raise WorkloadError naming the first bad row, if any.
 
         Args:
             cluster: also check that every job fits it.
-            firsts: first rows of tables that stand one after the other; times may go back there.
+            table_starts: first rows of tables that stand one after the other; times may go back there.
         """
-        self._check_columns(tuple(_annotated()[0]))
-        self._check_arrivals(firsts)
-        of = {name: _values(getattr(self, name)) for name in _annotated()[0]}
+        self._check_columns(tuple(_column_rules()[0]))
+        self._check_arrivals(table_starts)
+        of = {name: _values(getattr(self, name)) for name in _column_rules()[0]}
         cpu_only, served = of["kind"] == JobKind.CPU_ONLY, of["kind"] == JobKind.PARAMETER_SERVER
         for name in ("num_gpus", "min_gpus", "max_gpus"):
             self._refuse((of[name] != 0) & cpu_only, name, "0, being a CPU-only job")
@@ -436,11 +438,11 @@ class JobTable:
         if cluster is not None:
             self._check_fit(cluster)
 
-    def _check_arrivals(self, firsts: Sequence[int]) -> None:
+    def _check_arrivals(self, table_starts: Sequence[int]) -> None:
         """Raise WorkloadError for times that descend, and for a job that asks for neither GPU nor cores."""
         unsorted = np.zeros(len(self), np.bool_)
         unsorted[1:] = self.submit_seconds[1:] < self.submit_seconds[:-1]
-        unsorted[list(firsts)] = False
+        unsorted[list(table_starts)] = False
         self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
         wrong = (self.num_gpus < 1) & (_values(self.kind) != JobKind.CPU_ONLY)
         self._refuse(wrong, "num_gpus", "1 or more")
@@ -457,7 +459,7 @@ class JobTable:
         for name in ("job_id", "vc", "user"):
             self._check_texts(name)
         for name in names:
-            values, interval = getattr(self, name), _annotated()[0][name]
+            values, interval = getattr(self, name), _column_rules()[0][name]
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
                 raise WorkloadError(f"column {name} is {shown(values)}; expected an array of numbers")
             if values.shape != (count,):
@@ -468,8 +470,8 @@ class JobTable:
             if low <= least and most <= high and (values.dtype.kind == "i" or not interval.whole):
                 continue
             bad = ~interval.holds(values)
-            if name in _EITHER:
-                bad &= ~np.isnan(values) | np.isnan(getattr(self, _EITHER[name]))
+            if name in _ALTERNATIVE_COLUMN:
+                bad &= ~np.isnan(values) | np.isnan(getattr(self, _ALTERNATIVE_COLUMN[name]))
             self._refuse(bad, name, str(interval))
             if interval.whole:
                 raise WorkloadError(f"column {name} is an array of {values.dtype}; expected one of int64")
@@ -483,8 +485,10 @@ class JobTable:
             raise WorkloadError(f"column {name} is {shown(values)}; expected {expected}")
         if values.shape != (count,):
             raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
-        if not numbers and values.dtype.itemsize > np.dtype(f"U{LONGEST_TEXT}").itemsize:
-            self._refuse(np.char.str_len(values) > LONGEST_TEXT, name, f"at most {LONGEST_TEXT} characters")
+        if not numbers and values.dtype.itemsize > np.dtype(f"U{MAX_TEXT_LENGTH}").itemsize:
+            self._refuse(
+                np.char.str_len(values) > MAX_TEXT_LENGTH, name, f"at most {MAX_TEXT_LENGTH} characters"
+            )
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
@@ -551,13 +555,13 @@ class JobTable:
 
 
 #: columns that are fields of `ModelProfile`; neutral where a profile has no figure
-_OF_PROFILES = (
+_PROFILE_COLUMNS = (
     *("gradient_bytes", "noise_scale", "samples_per_core_second", "loading_serial_share"),
     *("sample_bytes", "dataset_bytes", "fixed_memory_bytes", "sample_memory_bytes"),
 )
 
 #: each job has one of the two; the other is NaN
-_EITHER = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
+_ALTERNATIVE_COLUMN = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
 
 
 @functools.cache
@@ -567,7 +571,7 @@ def _columns() -> list[str]:
 
 
 @functools.cache
-def _annotated() -> tuple[dict[str, NumberRange], dict[str, float]]:
+def _column_rules() -> tuple[dict[str, NumberRange], dict[str, float]]:
     """{column of numbers: what they may be}, and {column: its value where it is not given}."""
     hints = get_type_hints(JobTable, include_extras=True)
     found = {name: hint for name, hint in hints.items() if hasattr(hint, "__metadata__")}
@@ -578,7 +582,7 @@ def _annotated() -> tuple[dict[str, NumberRange], dict[str, float]]:
     return intervals, neutral
 
 
-def _further_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
+def _new_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
     """Return ids [count] that are not in `taken`: the next whole numbers, or texts beside texts."""
     if taken.dtype.kind == "i" and taken.max() < 2**63 - 1 - count:
         return taken.max() + 1 + np.arange(count)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.compiled import FloatVector, IntVector, kernel, u8
-from ringyard.profiles import figures
+from ringyard.profiles import profile_values
 from ringyard.state.random_numbers import normal_at
 
 #: assumption: a job validates this many times, evenly spread over its iterations
@@ -61,7 +61,7 @@ def _curves(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the share of the way from start to end at the last full epoch, and that epoch [jobs]."""
     epochs = np.floor(done * EPOCHS)
-    halves = np.nan_to_num(figures("metric_half")[models], nan=DEFAULT_HALF)
+    halves = np.nan_to_num(profile_values("metric_half")[models], nan=DEFAULT_HALF)
     noise = np.zeros(len(done))
     _draw_noise(np.uint64(seed), rows.astype(np.int64), epochs, halves, noise)
     way = hyperbola(epochs / EPOCHS, np.zeros(len(done)), np.ones(len(done)), halves)
@@ -80,7 +80,7 @@ def validation_metric(
         rows: [jobs] of the job table: each has its own steepness and scatter.
     """
     way, epochs = _curves(models, done, seed, rows)
-    start, end = figures("metric_start")[models], figures("final_metric")[models]
+    start, end = profile_values("metric_start")[models], profile_values("final_metric")[models]
     return np.where(epochs > 0, start + (end - start) * way, np.nan)
 
 
@@ -104,7 +104,7 @@ def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> 
         seed: of the simulation.
     """
     rows, count = np.full(len(epochs), job), epochs.astype(np.float64)
-    halves = np.full(len(epochs), np.nan_to_num(figures("metric_half")[model], nan=DEFAULT_HALF))
+    halves = np.full(len(epochs), np.nan_to_num(profile_values("metric_half")[model], nan=DEFAULT_HALF))
     noise = np.zeros(len(epochs))
     _draw_noise(np.uint64(seed), rows, count, halves, noise)
     ones = np.ones(len(epochs))

@@ -20,7 +20,7 @@ _StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, No
 
 @checked("profile.gpus")
 @dataclass(frozen=True)
-class GpuFigures:
+class GpuProfile:
     """What is known of one model on one GPU type.
 
     One iteration's forward and backward pass takes `fixed_seconds + sample_seconds x samples per GPU`.
@@ -91,7 +91,7 @@ class ModelProfile:
     name: str
     gradient_bytes: NonNegative
     batch_size: Positive
-    gpus: Mapping[str, GpuFigures]
+    gpus: Mapping[str, GpuProfile]
     sources: Mapping[str, Any]
     task: str = ""
     parameters: NonNegative | None = None
@@ -152,7 +152,7 @@ class ModelProfile:
         """Forward and backward seconds of one base iteration on the reference GPU."""
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
-    def need(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
+    def require_value(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
         """Return the figure `name`.
 
         Args:
@@ -170,7 +170,7 @@ class ModelProfile:
             )
         return value
 
-    def on(self, gpu_type: str) -> GpuFigures:
+    def on_gpu(self, gpu_type: str) -> GpuProfile:
         """Return the figures for a GPU type.
 
         Raises:
@@ -183,13 +183,13 @@ class ModelProfile:
             )
         return self.gpus[gpu_type]
 
-    def slowness(self, gpu_type: str) -> tuple[float, float]:
+    def relative_seconds(self, gpu_type: str) -> tuple[float, float]:
         """Return the factors of fixed seconds and of seconds per sample to those of the reference GPU.
 
         Raises:
             ConfigurationError: the profile has no figures for the GPU type.
         """
-        there, here = self.on(gpu_type), self.gpus[REFERENCE_GPU]
+        there, here = self.on_gpu(gpu_type), self.gpus[REFERENCE_GPU]
         return (
             there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0,
             there.sample_seconds / here.sample_seconds if here.sample_seconds else 1.0,
@@ -214,7 +214,7 @@ def _number(value: Any) -> Any:
         return value
 
 
-def _made(kind: Any, raw: Any, where: str, **given: Any) -> Any:
+def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
     """Create a dataclass from a yaml.
 
     Args:
@@ -254,10 +254,10 @@ def read_profile(file: Path) -> ModelProfile:
         raise ConfigurationError(f"{file} is no readable yaml: {shown(error)}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         raw["gpus"] = {
-            gpu_type: _made(GpuFigures, one, f"{file}: gpus.{gpu_type}")
+            gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")
             for gpu_type, one in raw["gpus"].items()
         }
-    profile: ModelProfile = _made(ModelProfile, raw, str(file), file=str(file))
+    profile: ModelProfile = _build_dataclass(ModelProfile, raw, str(file), file=str(file))
     return profile
 
 
@@ -268,7 +268,7 @@ def catalogue() -> tuple[ModelProfile, ...]:
 
 
 @functools.cache
-def figures(name: str, absent: float = np.nan) -> NDArray[np.float64]:
+def profile_values(name: str, absent: float = np.nan) -> NDArray[np.float64]:
     """Return one figure of all profiles.
 
     Args:
@@ -283,7 +283,7 @@ def figures(name: str, absent: float = np.nan) -> NDArray[np.float64]:
 
 
 @functools.cache
-def _ids() -> dict[str, int]:
+def _model_ids() -> dict[str, int]:
     return {candidate.name: position for position, candidate in enumerate(catalogue())}
 
 
@@ -293,9 +293,9 @@ def model_id(name: str) -> int:
     Raises:
         ConfigurationError: no such model.
     """
-    if name not in _ids():
-        raise ConfigurationError(f"unknown model {name!r}; expected one of {', '.join(_ids())}")
-    return _ids()[name]
+    if name not in _model_ids():
+        raise ConfigurationError(f"unknown model {name!r}; expected one of {', '.join(_model_ids())}")
+    return _model_ids()[name]
 
 
 def profile(name: str) -> ModelProfile:

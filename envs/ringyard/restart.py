@@ -29,7 +29,7 @@ from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import figures
+from ringyard.profiles import profile_values
 from ringyard.state.records import Job, JobKind
 
 #: seconds of a change of cores, until new workers of the input pipeline have the next batch; assumption
@@ -100,7 +100,7 @@ class Pause:
 
 @checked("restart")
 @dataclass(frozen=True)
-class Figures:
+class DefaultGrowth:
     """Growth of models without a measured one.
 
     Attributes:
@@ -115,18 +115,18 @@ class Figures:
 
     def growth_of(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds at each doubling of the GPUs."""
-        parameters = _or_else(figures("parameters"), figures("gradient_bytes") / 4.0)
+        parameters = _replace_nan(profile_values("parameters"), profile_values("gradient_bytes") / 4.0)
         reading = self.checkpoint_bytes_per_parameter * parameters / self.storage_bytes_per_second
-        growth = _or_else(figures("restart_seconds_per_doubling"), self.growth + reading)
-        return _or_else(growth[jobs.model_ids], self.growth)
+        growth = _replace_nan(profile_values("restart_seconds_per_doubling"), self.growth + reading)
+        return _replace_nan(growth[jobs.model_ids], self.growth)
 
 
-def _or_else(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[np.float64]:
+def _replace_nan(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[np.float64]:
     """Replace NaN."""
     return np.where(np.isnan(values), otherwise, values)
 
 
-def _alike(jobs: JobTable, figure: float) -> NDArray[np.float64]:
+def _same_for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     """Return one figure for all jobs [jobs]."""
     return np.broadcast_to(np.float64(figure), len(jobs))
 
@@ -137,7 +137,7 @@ class RestartCost(Pause):
     """The pause at each start after the first, and when a running job changes.
 
     Attributes:
-        figures: use the figures of a job's model where there are some; None: the same for all.
+        default_growth: use the figures of a job's model where there are some; None: the same for all.
         resize: when a running job's GPUs or batch change; None: a restart.
         servers: when the number of its parameter servers changes; None: a resize.
         cores: seconds, when cores of its workers or parameter servers change; at most as long as a resize.
@@ -147,7 +147,7 @@ class RestartCost(Pause):
         ConfigurationError: negative or not finite.
     """
 
-    figures: Figures | None = None
+    default_growth: DefaultGrowth | None = None
     resize: Pause | None = None
     servers: Pause | None = None
     cores: NonNegative = CORES_SECONDS
@@ -155,21 +155,25 @@ class RestartCost(Pause):
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each start after the first, on one GPU."""
-        if self.figures is None:
-            return _alike(jobs, self.seconds)
-        return _or_else(figures("restart_seconds")[jobs.model_ids], self.seconds)
+        if self.default_growth is None:
+            return _same_for_all(jobs, self.seconds)
+        return _replace_nan(profile_values("restart_seconds")[jobs.model_ids], self.seconds)
 
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job starts with."""
-        return _alike(jobs, self.growth) if self.figures is None else self.figures.growth_of(jobs)
+        return (
+            _same_for_all(jobs, self.growth)
+            if self.default_growth is None
+            else self.default_growth.growth_of(jobs)
+        )
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of GPUs or batch while running, to one GPU."""
-        return self.restart_seconds(jobs) if self.resize is None else _alike(jobs, self.resize.seconds)
+        return self.restart_seconds(jobs) if self.resize is None else _same_for_all(jobs, self.resize.seconds)
 
     def resize_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that a job goes on with."""
-        return self.restart_growth(jobs) if self.resize is None else _alike(jobs, self.resize.growth)
+        return self.restart_growth(jobs) if self.resize is None else _same_for_all(jobs, self.resize.growth)
 
     @property
     def resize_jump(self) -> float:
@@ -178,11 +182,13 @@ class RestartCost(Pause):
 
     def servers_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] of each change of the number of parameter servers, on one GPU."""
-        return self.resize_seconds(jobs) if self.servers is None else _alike(jobs, self.servers.seconds)
+        return (
+            self.resize_seconds(jobs) if self.servers is None else _same_for_all(jobs, self.servers.seconds)
+        )
 
     def servers_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """[jobs] seconds more at each doubling of the GPUs that the job has."""
-        return self.resize_growth(jobs) if self.servers is None else _alike(jobs, self.servers.growth)
+        return self.resize_growth(jobs) if self.servers is None else _same_for_all(jobs, self.servers.growth)
 
     @property
     def servers_jump(self) -> float:
@@ -195,7 +201,7 @@ class RestartCost(Pause):
         return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
 
 
-def _pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
+def _optional_pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
     return None if seconds is None else Pause(seconds, growth, jump)
 
 
@@ -217,7 +223,7 @@ def constant(
     Raises:
         ConfigurationError: negative or not finite.
     """
-    resize, servers = _pause(resize_seconds), _pause(servers_seconds)
+    resize, servers = _optional_pause(resize_seconds), _optional_pause(servers_seconds)
     return RestartCost(seconds, resize=resize, servers=servers, cores=cores_seconds)
 
 
@@ -254,7 +260,10 @@ def growing(
             f"restart.resize_growth is {resize_growth}, restart.resize_jump {resize_jump}, but"
             " restart.resize_seconds is None; expected the seconds of a resize as well"
         )
-    resize, servers = _pause(resize_seconds, resize_growth, resize_jump), _pause(servers_seconds)
+    resize, servers = (
+        _optional_pause(resize_seconds, resize_growth, resize_jump),
+        _optional_pause(servers_seconds),
+    )
     return RestartCost(
         seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
     )
@@ -292,8 +301,8 @@ def per_model(
     """
     return RestartCost(
         default_seconds,
-        figures=Figures(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
-        resize=_pause(resize_seconds),
-        servers=_pause(servers_seconds),
+        default_growth=DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
+        resize=_optional_pause(resize_seconds),
+        servers=_optional_pause(servers_seconds),
         cores=cores_seconds,
     )

@@ -1,4 +1,4 @@
-"""Threads that step the clusters of a batch at the same time."""
+"""Threads that step the clusters of a batch in parallel."""
 
 import functools
 import os
@@ -13,60 +13,67 @@ from ringyard.checks import PositiveInt, require
 
 RESULT = TypeVar("RESULT")
 
-_chosen: int | None = None
+#: value of the last `set_num_threads`
+_num_threads: int | None = None
 
 
 def usable_cores() -> int:
-    """How many cores this process may use; all of them where the system does not say which."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def get_num_threads() -> int:
-    """Threads that step batches of clusters: what `set_num_threads` said, else `usable_cores`."""
-    return usable_cores() if _chosen is None else _chosen
+    """Return the number of threads that step a batch: of `set_num_threads`, by default `usable_cores()`."""
+    return usable_cores() if _num_threads is None else _num_threads
 
 
 def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
-    """Set the threads of batches that are made from now on; None: one per core. Results stay equal.
+    """Set the number of threads of environments that are created later. Results do not depend on it.
+
+    Args:
+        num_threads: 1 or more. None: one per core.
 
     Raises:
-        ConfigurationError: not 1 or more.
+        ConfigurationError: another value.
     """
-    global _chosen
+    global _num_threads
     require("num_threads", num_threads, PositiveInt | None)
-    _chosen = num_threads
+    _num_threads = num_threads
 
 
 @functools.cache
 def _pool(process: int, num_threads: int) -> ThreadPoolExecutor:
-    """Of this process: a forked one has none of the threads of its parent."""
+    """Return the pool of a process, because a forked process has none of its parent's threads."""
     return ThreadPoolExecutor(num_threads, "ringyard")
 
 
-def in_parts(
-    play: Callable[[NDArray[np.int64]], RESULT], clusters: NDArray[np.int64], num_threads: int, least: int
+def run_in_parts(
+    function: Callable[[NDArray[np.int64]], RESULT],
+    clusters: NDArray[np.int64],
+    num_threads: int,
+    min_size: int,
 ) -> list[RESULT]:
-    """Results of a function on parts of the clusters, in several threads.
+    """Call a function on parts of the clusters in several threads, and return the results.
 
     Args:
-        play: takes indices of clusters; releases the interpreter's lock.
+        function: takes indices of clusters and releases the interpreter's lock.
         clusters: [clusters] indices.
         num_threads: largest number of threads.
-        least: clusters of a part, unless there are fewer.
+        min_size: smallest number of clusters in a part, unless there are fewer.
 
     Raises:
-        Exception: the first one of `play`, when all parts have ended.
+        Exception: the first error of `function`, after all parts have ended.
     """
-    count = min(num_threads, len(clusters) // least)
+    count = min(num_threads, len(clusters) // min_size)
     if count < 2:
-        return [play(clusters)]
+        return [function(clusters)]
     own, *others = np.array_split(clusters, count)
     pool = _pool(os.getpid(), num_threads - 1)
-    waiting = [pool.submit(play, part) for part in others]
+    waiting = [pool.submit(function, part) for part in others]
     try:
-        done = play(own)
+        done = function(own)
     finally:
-        wait(waiting)  # no thread may work on after an error
+        wait(waiting)  # no thread may go on after an error
     return [done, *(one.result() for one in waiting)]

@@ -14,7 +14,7 @@ from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.performance import composite, pair_table
 from ringyard.placement import consolidate
-from ringyard.profiles import GpuFigures, profile
+from ringyard.profiles import GpuProfile, profile
 from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.scheduler import run
@@ -67,7 +67,7 @@ def test_who_asks_for_cores_gets_some_and_what_they_take_is_counted():
 def test_fast_gpus_are_few():
     """2 V100 that are 4 times as fast as 6 T4: alone jobs are on a V100; together all are as good as 3.5."""
     model = "resnet18_cifar10"
-    slow = {"v100": GpuFigures(0.0, 0.01, "drawn", {}), "t4": GpuFigures(0.0, 0.04, "drawn", {})}
+    slow = {"v100": GpuProfile(0.0, 0.01, "drawn", {}), "t4": GpuProfile(0.0, 0.04, "drawn", {})}
     with figures({model: slow}):
         cluster = Cluster((1, 1, 6), gpu_types=("v100", "v100", "t4"))
         found = simulation_bounds(Simulator(cluster, specs(*[(1, model)] * 70), composite(INF, INF)))

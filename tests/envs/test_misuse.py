@@ -92,9 +92,9 @@ def test_the_memory_of_environments_is_known_before_it_is_taken(setting, monkeyp
     taken = sum(array.nbytes for array in arrays)
     told = r"is \d+, at [\d,]+ bytes for each .* expected at most .* GB, which this machine has; take fewer"
     for make in (lambda: ClusterBatch(small, 60), lambda: RingyardVecEnv(small, 60)):
-        monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 1.01 * taken)
+        monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.01 * taken)
         make()
-        monkeypatch.setattr("ringyard.checks._memory_bytes", lambda: 0.99 * taken)
+        monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 0.99 * taken)
         with pytest.raises(ConfigurationError, match=told):
             make()
 

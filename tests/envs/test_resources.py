@@ -11,8 +11,8 @@ from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
 from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composite, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
-from ringyard.profiles import GpuFigures, profile, read_profile
-from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in
+from ringyard.profiles import GpuProfile, profile, read_profile
+from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in_context
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobKind
@@ -133,7 +133,7 @@ def test_jobs_that_fit_no_gpu_or_need_what_is_not_counted():
         Simulator(Cluster.homogeneous(1, 1, **V100), big, ideal())
     with pytest.raises(WorkloadError, match="CPU-only"):
         Simulator(Cluster.homogeneous(1, 1), JobTable.cpu_only([0.0], [1], [1.0], [0.0]), ideal())
-    with figures({"resnet50": {"v100": GpuFigures(0.0, 0.1, "here")}}):
+    with figures({"resnet50": {"v100": GpuProfile(0.0, 0.1, "here")}}):
         with pytest.raises(ConfigurationError, match=r"resnet50 has no gpus.t4.*resnet50.yaml"):
             Simulator(Cluster.homogeneous(1, 1, gpu_type="t4"), specs((1, "resnet50")), ideal())
         performance = composite(1e9, 1e9, interference=sensitivity_pressure())
@@ -157,7 +157,7 @@ def test_profiles_name_field_and_file(tmp_path):
         with pytest.raises(ConfigurationError, match=f"m.yaml.*{said}"):
             read_profile(file)
     with pytest.raises(ConfigurationError, match=r"vgg16 has no noise_scale.*vgg16.yaml"):
-        profile("vgg16").need("noise_scale")
+        profile("vgg16").require_value("noise_scale")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_rules_respect_cores_and_memory():
 @kernel
 def _look(state, j, gpus, found, physics):
     evaluate_placement(state, 0, j, gpus, len(gpus), found[0])
-    return seconds_in(state.jobs[0, j], j, found[0], physics)
+    return seconds_in_context(state.jobs[0, j], j, found[0], physics)
 
 
 def test_a_look_finds_what_happens():

@@ -11,11 +11,11 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.performance import Interference, composite, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, share
-from ringyard.profiles import GpuFigures, catalogue, profile
+from ringyard.profiles import GpuProfile, catalogue, profile
 from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 from worlds import arrived, figures, specs
 
 INF = float("inf")
@@ -28,12 +28,12 @@ def seconds(sim, job):
 ONE, TWO = "resnet50_imagenet", "lstm_wikitext2"
 SHARING = {
     ONE: {
-        "v100": GpuFigures(0.01, 0.001, "drawn", {16: (0.4, 1.0), 64: (0.8, 3.0), 256: (0.0, 3.0)}),
-        "t4": GpuFigures(0.05, 0.002, "drawn", {64: (0.5, 0.25)}),
+        "v100": GpuProfile(0.01, 0.001, "drawn", {16: (0.4, 1.0), 64: (0.8, 3.0), 256: (0.0, 3.0)}),
+        "t4": GpuProfile(0.05, 0.002, "drawn", {64: (0.5, 0.25)}),
     },
     TWO: {
-        "v100": GpuFigures(0.02, 0.004, "drawn", {20: (0.3, 0.7)}),
-        "t4": GpuFigures(0.02, 0.004, "drawn", {20: (2.0, 0.9)}),
+        "v100": GpuProfile(0.02, 0.004, "drawn", {20: (0.3, 0.7)}),
+        "t4": GpuProfile(0.02, 0.004, "drawn", {20: (2.0, 0.9)}),
     },
 }
 
@@ -182,10 +182,10 @@ def of_types(*kinds, gpus=2):
 
 KINDS = {
     ONE: {
-        "v100": GpuFigures(0.010, 0.001, "drawn"),
-        "t4": GpuFigures(0.050, 0.002, "drawn"),
-        "k80": GpuFigures(0.020, 0.010, "drawn"),
-        "a100": GpuFigures(0.040, 0.0005, "drawn"),
+        "v100": GpuProfile(0.010, 0.001, "drawn"),
+        "t4": GpuProfile(0.050, 0.002, "drawn"),
+        "k80": GpuProfile(0.020, 0.010, "drawn"),
+        "a100": GpuProfile(0.040, 0.0005, "drawn"),
     }
 }
 

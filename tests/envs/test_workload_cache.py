@@ -16,12 +16,12 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
 from ringyard.mdp.workload_cache import WorkloadCache
-from ringyard.sim.engine.prepare import Preparation, prepare_jobs
+from ringyard.sim.engine.prepare import JobPreparer, prepare_jobs
 from ringyard.state.records import Integral, Job
-from ringyard.threads import in_parts
+from ringyard.threads import run_in_parts
 from ringyard.workloads.workload import draw_tables
 
-PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 
 
 class SomeElastic:
@@ -84,14 +84,14 @@ def play(env, rng, steps):
     return np.concatenate(seen, axis=1)
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
     drawn, lengths = draw_tables(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
     begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
-    Preparation(*parts).write(drawn, lengths, together, begins)
+    JobPreparer(*parts).write(drawn, lengths, together, begins)
     tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
     assert lengths == [len(table) for table in tables]
     alone = [prepare_jobs(table, *parts).tobytes() for table in tables]
@@ -102,7 +102,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
             assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_jobs_of_one_demand_class_ask_for_the_same(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
@@ -177,7 +177,7 @@ class Jealous:
 
 
 def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 4)
+    monkeypatch.setattr("ringyard.mdp.workload_cache._MIN_ROWS", 4)
     setting = EnvConfig(num_workloads=60, reward=Reward(Integral.ELAPSED, Jealous()))
     cache, made = WorkloadCache(setting), 0
     for entry in range(60):
@@ -194,7 +194,7 @@ def test_rows_of_what_could_not_be_made_are_free_again(monkeypatch):
 
 
 def test_what_was_needed_longest_ago_makes_way(monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.workload_cache._KEPT", 3)
+    monkeypatch.setattr("ringyard.mdp.workload_cache._MIN_ROWS", 3)
     cache = WorkloadCache(
         replace(experiment("elastic", action="scores", observation="live_jobs"), num_workloads=9), 2
     )
@@ -256,7 +256,7 @@ def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
 
 def test_parts_are_the_whole_and_errors_come_back():
     done = []
-    in_parts(lambda some: done.extend(some.tolist()), np.arange(100), 4, 10)
+    run_in_parts(lambda some: done.extend(some.tolist()), np.arange(100), 4, 10)
     assert sorted(done) == list(range(100))
 
     def fail(some):
@@ -265,7 +265,7 @@ def test_parts_are_the_whole_and_errors_come_back():
 
     done.clear()
     with pytest.raises(ValueError, match="0"):
-        in_parts(fail, np.arange(100), 4, 10)
+        run_in_parts(fail, np.arange(100), 4, 10)
     assert sorted(done) == list(range(100))  # nobody is still at work
 
 

@@ -53,7 +53,7 @@ def test_shipped_restarts_are_what_the_table_gives():
         model = profile(f"aiturbo_{name}")
         assert model.restart_seconds == base
         assert model.restart_seconds_per_doubling == pytest.approx(growth, rel=1e-3)
-    rule = per_model(30.0).figures
+    rule = per_model(30.0).default_growth
     per_million = 1e6 * rule.checkpoint_bytes_per_parameter / rule.storage_bytes_per_second
     assert [rule.growth, per_million] == pytest.approx(restart_rule(sizes, seconds), rel=1e-3)
 

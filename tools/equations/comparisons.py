@@ -298,7 +298,9 @@ def batch_efficiency(data: Path) -> Comparison:
         found = least_squares(residuals, [np.log(1e3 * base)], x_scale=[1.0]).x
         predicted = predict(found)
         errors = relative(predicted, measured)[~fitted]
-        note = f"phi {np.exp(found[0]):.3g}; the profile says {profile(model).need('noise_scale'):.3g}"
+        note = (
+            f"phi {np.exp(found[0]):.3g}; the profile says {profile(model).require_value('noise_scale'):.3g}"
+        )
         parts.append(Part(model, errors, int(fitted.sum()), 1, note))
         curves.append((model, batch / base, measured, predicted))
 

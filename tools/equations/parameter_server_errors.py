@@ -119,8 +119,8 @@ def _left_out(sizes: Any, seconds: Any) -> Any:
 def _of_profiles() -> tuple[Any, Any]:
     """[profiles, 3] restart seconds as shipped, and as measured."""
     models = [profile(f"aiturbo_{name}") for name in RESTARTS]
-    base = np.array([model.need("restart_seconds") for model in models], dtype=np.float64)
-    growth = [model.need("restart_seconds_per_doubling") for model in models]
+    base = np.array([model.require_value("restart_seconds") for model in models], dtype=np.float64)
+    growth = [model.require_value("restart_seconds_per_doubling") for model in models]
     shipped = np.stack([_grown(base, growth, gpus) for gpus in (1, 2, 3)], axis=1)
     return shipped, np.array(list(RESTARTS.values()), dtype=np.float64)
 

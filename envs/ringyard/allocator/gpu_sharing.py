@@ -15,14 +15,14 @@ from ringyard.allocator.worker_resources import with_least_resources
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import open_gpus
-from ringyard.placement.share import sharing_effects, take_least_interfering
+from ringyard.placement.share import sharing_factors_at, take_least_interfering
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.allocation import detach, reattach
 from ringyard.sim.engine.co_location import sharing_slowdown
-from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of
-from ringyard.sim.feasibility import FITS, fits
+from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_asked_shape, set_shape
+from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
+from ringyard.state.gpu_effects import SharingFactors, excess_of_neighbour, excess_of_worker, summable
 from ringyard.state.records import Job, JobStatus
 
 _NONE = -1
@@ -34,10 +34,12 @@ _MAX_CANDIDATES = 8
 
 
 @kernel
-def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: AllocationPlan) -> float:
+def _sharing_gain(
+    state: State, b: int, j: int, own: SharingFactors, count: int, plan: AllocationPlan
+) -> float:
     """Weighted speed of job `j` on the first `count` GPUs of `plan.out`, less what the jobs there lose.
 
-    The job holds no GPUs. `own` is its effect on neighbours there (`sharing_effects`).
+    The job holds no GPUs. `own` is its effect on neighbours there (`sharing_factors_at`).
     """
     out, visited = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -51,12 +53,12 @@ def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: A
             k = state.slots[b, i].job
             if k < 0:
                 continue
-            slowdown += excess_beside(state, b, job.model, own, i)
+            slowdown += excess_of_worker(state, b, job.model, own, i)
             if visited[k] == visited[-1]:
                 continue
             visited[k] = visited[-1]
             before = sharing_slowdown(state, b, k)  # its record still counts the detached job j
-            after = max(before, 1.0 + excess_given(state, b, job.model, own, i))
+            after = max(before, 1.0 + excess_of_neighbour(state, b, job.model, own, i))
             lost += summable(plan.sharing_weight[b, k] * (1.0 - before / after))
         worst = max(worst, slowdown)
     return plan.sharing_weight[b, j] / (1.0 + worst) - lost
@@ -64,7 +66,7 @@ def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: A
 
 @kernel
 def _sharing_gain_on(
-    state: State, b: int, j: int, s: int, own: Shared, wanted: int, plan: AllocationPlan
+    state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: AllocationPlan
 ) -> float:
     """`_sharing_gain` of job `j` on the GPUs of server `s` with least interference, written to `plan.out`.
 
@@ -90,7 +92,7 @@ def _find_shared_gpus(
     """
     best = _NONE
     most = floor
-    own = Shared(0.0, 0.0)
+    own = SharingFactors(0.0, 0.0)
     known = _ANY_TYPE  # GPU type for which `own` was computed
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus < wanted or plan.sharing_weight[b, j] <= most:
@@ -98,14 +100,16 @@ def _find_shared_gpus(
         kind = whole(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
-                own = sharing_effects(state, b, j, s)
+                own = sharing_factors_at(state, b, j, s)
                 known = kind
             gain = _sharing_gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
     if best >= 0:
-        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, plan.out[b], 0)
+        take_least_interfering(
+            state, b, j, best, sharing_factors_at(state, b, j, best), wanted, plan.out[b], 0
+        )
     return most
 
 
@@ -127,8 +131,8 @@ def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: P
         count -= 1
         shape = _least_shape(state, b, j)
         gain = _find_shared_gpus(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
-        ask(state.jobs[b, j])
-        if gain > 0.0 and fits(state, b, j, shape, plan.out[b]).what == FITS:
+        set_asked_shape(state.jobs[b, j])
+        if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 
@@ -215,9 +219,9 @@ def _best_replacement(
         if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _sharing_gain_on(state, b, j, s, sharing_effects(state, b, j, s), shape.num_gpus, plan)
-        ask(state.jobs[b, j])
-        if gain > most and fits(state, b, j, shape, plan.out[b]).what == FITS:
+        gain = _sharing_gain_on(state, b, j, s, sharing_factors_at(state, b, j, s), shape.num_gpus, plan)
+        set_asked_shape(state.jobs[b, j])
+        if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
             most = gain
     return best, most
@@ -239,14 +243,14 @@ def _migrate_or_replace(
     """
     job = state.jobs[b, j]
     out = plan.out[b]
-    shape = shape_of(job)
+    shape = current_shape(job)
     s = whole(state.slots[b, job.first_slot].server)
     gpu_type = whole(state.servers[b, s].gpu_type)
     has_open_gpus = state.clusters[b].open_gpus > 0
     num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.held_scratch[b, i]
-    present = _sharing_gain(state, b, j, sharing_effects(state, b, j, s), num_held, plan)
+    present = _sharing_gain(state, b, j, sharing_factors_at(state, b, j, s), num_held, plan)
     most = max(present + _restart_cost(job, j, b, plan, config), 0.0)
     winner, most = _best_replacement(state, b, s, most, num_candidates, plan)
     if has_open_gpus and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
@@ -254,11 +258,11 @@ def _migrate_or_replace(
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
         take_least_interfering(
-            state, b, winner, s, sharing_effects(state, b, winner, s), shape.num_gpus, out, 0
+            state, b, winner, s, sharing_factors_at(state, b, winner, s), shape.num_gpus, out, 0
         )
-        ask(state.jobs[b, winner])
+        set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
-    if winner < 0 or (winner == j and fits(state, b, j, shape, out).what != FITS):
+    if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):
         return False
     if winner != j:
         preempt_job(state, b, j, plan, physics)

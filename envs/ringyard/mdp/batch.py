@@ -32,12 +32,12 @@ from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
-from ringyard.threads import get_num_threads, in_parts
+from ringyard.threads import get_num_threads, run_in_parts
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -49,12 +49,12 @@ class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
 
 
 @functools.cache
-def _machine_code() -> tuple[Callable[..., int], Callable[..., bool]]:
+def _compiled_functions() -> tuple[Callable[..., int], Callable[..., bool]]:
     """`step` and `all_valid`, called without a check of argument types: this file passes declared ones."""
     return entry_point(step), entry_point(all_valid)
 
 
-def _driver_of(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | ScoresDriver:
+def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | ScoresDriver:
     if isinstance(actions, Scores):
         return ScoresDriver(actions, cluster)
     assert isinstance(actions, Actions)
@@ -94,7 +94,7 @@ class ClusterBatch:
     ) -> None:
         self.config = config
         self.num_threads = get_num_threads() if num_threads is None else num_threads
-        self._driver = _driver_of(config.actions, config.cluster)
+        self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
             entry, rows = WorkloadCache.entry_bytes(config), WorkloadCache.rows_for(config, num_clusters)
@@ -215,11 +215,11 @@ class ClusterBatch:
         """Bring clusters to their next decision. Actions [B, ...] are read in a step."""
         numbers, scores = self._as_kernels_read(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.least_per_thread
-        run = functools.partial(self._run_kernel, _machine_code()[0], phase, numbers, scores)
+        run = functools.partial(self._run_kernel, _compiled_functions()[0], phase, numbers, scores)
         one_part = len(clusters) < 2 * least
-        if run(clusters) if one_part else sum(in_parts(run, clusters, self.num_threads, least)):
+        if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
-            raise_if_still(self.state, b)
+            raise_if_livelocked(self.state, b)
             raise SchedulerError(
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
                 " template finds GPUs for them; add one that can split jobs over servers (pack)"
@@ -297,7 +297,7 @@ class ClusterBatch:
     def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
         numbers, scores = self._as_kernels_read(actions)
-        return _machine_code()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
+        return _compiled_functions()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
     def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Replace masked actions in place, as `Actions.on_invalid` says. Returns [clusters] which ones.
@@ -322,7 +322,7 @@ class ClusterBatch:
 
         Raises:
             SchedulerError: the policy waits while no job runs and no template can place one, or time stands
-                still (`livelock.time_stands_still`).
+                still (`livelock.is_livelocked`).
         """
         self._run(self._all_clusters if clusters is None else clusters, STEP, actions)
 

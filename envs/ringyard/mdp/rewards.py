@@ -70,7 +70,7 @@ def _per_mean_run_time_of_the_cluster(jobs: Records1[Job], cluster: Cluster) -> 
 
 
 def job_completion_time() -> Reward:
-    """Create the reward whose undiscounted return is minus (mean JCT / mean isolated run time).
+    """Create the reward with the undiscounted return minus (mean JCT / mean isolated run time).
 
     Each step costs the integral of the number of jobs in the system, over the jobs' total isolated run time.
     """
@@ -78,7 +78,7 @@ def job_completion_time() -> Reward:
 
 
 def slowdown() -> Reward:
-    """Create the reward whose undiscounted return is minus the mean slowdown (JCT / isolated run time).
+    """Create the reward with the undiscounted return minus the mean slowdown (JCT / isolated run time).
 
     Each step costs the integral of the sum over jobs in the system of 1 / isolated run time, over the jobs.
     """
@@ -86,7 +86,7 @@ def slowdown() -> Reward:
 
 
 def makespan() -> Reward:
-    """Create the reward whose undiscounted return is minus (makespan / a lower bound of it).
+    """Create the reward with the undiscounted return minus (makespan / a lower bound of it).
 
     The bound is the larger of total GPU seconds / GPUs and the last submission + isolated run time.
     """
@@ -103,12 +103,12 @@ def utilisation() -> Reward:
 
 
 def blocking() -> Reward:
-    """Create the reward whose undiscounted return is minus the share of blocked jobs (PAC-ML)."""
+    """Create the reward with the undiscounted return minus the share of blocked jobs (PAC-ML)."""
     return Reward(Integral.BLOCKED_JOBS, _per_job, "blocking_rate")
 
 
 def fairness() -> Reward:
-    """Create the reward whose undiscounted return is minus the mean finish-time fairness rho (Themis).
+    """Create the reward with the undiscounted return minus the mean finish-time fairness rho (Themis).
 
     The rho of a job (`ringyard.sim.metrics.JobTimes`) counts when the job ends. Jobs that have not ended at
     `limit_seconds` cost nothing.
@@ -117,5 +117,5 @@ def fairness() -> Reward:
 
 
 def worst_fairness() -> Reward:
-    """Create the reward whose undiscounted return is minus the largest finish-time fairness rho (Themis)."""
+    """Create the reward with the undiscounted return minus the largest finish-time fairness rho (Themis)."""
     return Reward(Integral.WORST_FAIRNESS, _unscaled, "worst_fairness")

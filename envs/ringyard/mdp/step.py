@@ -23,11 +23,11 @@ from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
 from ringyard.mdp.observations.observation import Observe
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.livelock import count_step
-from ringyard.sim.engine.setup import load
+from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
 
 #: values of an observation lie between minus this and this
-LIMIT = 10.0
+MAX_VALUE = 10.0
 _OUTSIDE = complaint(
     "observation {function} wrote {got} at position {there:.0f} of its row; expected {expected:.0f} at most,"
     " up or down"
@@ -127,7 +127,7 @@ def _begin(
 ) -> None:
     """Load a job table into cluster b, before the first arrival."""
     count = rows.num_jobs[row]
-    load(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
+    load_jobs(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
     for j in range(count):
         episode.static[b, j] = rows.static[row, j]
     for k in range(rows.weights.shape[1]):
@@ -152,12 +152,12 @@ def _check_row(row: Float32Vector, function: int) -> None:
     """Raise an error for the first value of an observation outside of its space."""
     outside = 0
     for value in row:
-        outside += not -LIMIT <= value <= LIMIT
+        outside += not -MAX_VALUE <= value <= MAX_VALUE
     if outside == 0:
         return
     for i in range(len(row)):
-        if not -LIMIT <= row[i] <= LIMIT:
-            complain(_OUTSIDE, function, 0, row[i], LIMIT, i)
+        if not -MAX_VALUE <= row[i] <= MAX_VALUE:
+            complain(_OUTSIDE, function, 0, row[i], MAX_VALUE, i)
 
 
 @kernel

@@ -24,16 +24,16 @@ from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, D
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import sort_ascending
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
+from ringyard.sim.engine.co_location import evaluate_placement, seconds_in_context
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.shape import ask, set_shape
+from ringyard.sim.engine.shape import set_asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.progress import slowdown
+from ringyard.state.progress import relative_slowdown
 from ringyard.state.records import JobKind, JobStatus
 
 
 @kernel
-def _look_at_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
+def _evaluate_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
     """Try every template for every visible job.
 
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
@@ -66,16 +66,18 @@ def _look_at_templates(state: State, episode: Episode, b: int, options: Options,
                     sort_ascending(out, found.num_places)
                     evaluate_placement(state, b, j, out, found.num_places, found)
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
             if found.num_places > 0:
                 if options.scaled:
                     set_shape(job, target_shape(job, options, t))
-                seconds = seconds_in(job, j, found, physics)
-                episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
+                seconds = seconds_in_context(job, j, found, physics)
+                episode.template_slowdown[b, i, t] = relative_slowdown(
+                    job.isolated_iteration_seconds, seconds
+                )
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
 
 
 @kernel
@@ -142,7 +144,7 @@ def _decode(
             return DONE
         late = cluster.now >= cluster.limit_seconds
         if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
-            _look_at_templates(state, episode, b, options, physics)
+            _evaluate_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else ONGOING
         if not advance(state, b, physics):

@@ -32,7 +32,7 @@ from ringyard.state.records import JobStatus
 
 
 @kernel
-def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
+def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
     """Update the list of live jobs, in the order of their rows, and mark the scores that have a job."""
     live = episode.live[b]
     count = 0
@@ -51,7 +51,7 @@ def _list_live(state: State, episode: Episode, b: int, mask: BoolVector) -> None
 
 
 @kernel
-def _allocate_by(
+def _allocate_by_scores(
     state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
 ) -> None:
     """Let the allocator allocate by the scores of the live jobs.
@@ -82,7 +82,7 @@ def _decode(
     mask: BoolVector,
 ) -> int:
     if has_action:
-        _allocate_by(state, episode, b, scores, config.allocators[0], physics)
+        _allocate_by_scores(state, episode, b, scores, config.allocators[0], physics)
         if not advance(state, b, physics):
             return STALLED
     cluster = state.clusters[b]
@@ -92,7 +92,7 @@ def _decode(
         live = cluster.num_waiting + cluster.num_running > 0
         due = config.round_seconds == np.inf or is_round(cluster.now, config.round_seconds)
         if over or late or (live and due):
-            _list_live(state, episode, b, mask)
+            _update_live_jobs(state, episode, b, mask)
             return DONE if over else TRUNCATED if late else ONGOING
         if not advance(state, b, physics):
             return STALLED
@@ -172,5 +172,5 @@ class ScoresDriver:
             type_score_columns=plan.type_score_columns,
         )
         config = self._actions.allocator.config
-        _allocate_by(tried, replace(episode, plan=notes), b, action, config, physics)
+        _allocate_by_scores(tried, replace(episode, plan=notes), b, action, config, physics)
         return logged_moves(notes, tried, b)

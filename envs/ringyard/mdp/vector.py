@@ -241,7 +241,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let later calls of `step` and `reset` raise a `ClosedError`."""
-        if hasattr(self, "batch"):  # Gymnasium 1.2 also closes an environment whose constructor failed
+        if hasattr(self, "batch"):  # Gymnasium 1.2 also closes an environment after its constructor failed
             self.batch.close()
 
     def _checked_seeds(self, seed: Any) -> list[int | None]:

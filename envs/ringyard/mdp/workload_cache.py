@@ -18,16 +18,16 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.observability import Observability
-from ringyard.sim.engine.prepare import Preparation
+from ringyard.sim.engine.prepare import JobPreparer
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_tables
 
 #: job tables made ready together: more of them cost little less each
-_TOGETHER = 128
+_BATCH_TABLES = 128
 #: for a single cluster: at most so many jobs, and so many tables, are made ahead
 _AHEAD_JOBS, _AHEAD = 2048, 16
 #: entries that are kept at least, if there are so many
-_KEPT = 1024
+_MIN_ROWS = 1024
 
 
 #: what each `Actions.queue_order` reads of jobs
@@ -71,7 +71,7 @@ def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records
     return features
 
 
-def _drawn_from(config: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
+def _entry_generator(config: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
     """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
     sequence = np.random.SeedSequence((config.workload_seed, entry))
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
@@ -105,7 +105,7 @@ class WorkloadCache:
     @staticmethod
     def rows_for(config: EnvConfig, num_clusters: int) -> int:
         """Number of rows. It is limited, because writing to fresh memory takes most of the time."""
-        return min(config.num_workloads, max(_KEPT, 2 * num_clusters))
+        return min(config.num_workloads, max(_MIN_ROWS, 2 * num_clusters))
 
     @staticmethod
     def _empty(config: EnvConfig, size: int) -> WorkloadRows:
@@ -129,7 +129,7 @@ class WorkloadCache:
         """Of an entry's tables of utilities, which are as long as its largest job: those of the first."""
         if not isinstance(config.actions, Scores):
             return 0
-        table = config.workload.sample(config.cluster, _drawn_from(config, 0)[0])
+        table = config.workload.sample(config.cluster, _entry_generator(config, 0)[0])
         sizes = min(int(table.max_gpus.max()), config.cluster.num_gpus) + 1
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
@@ -146,13 +146,13 @@ class WorkloadCache:
             room[list(self._row_of.values())] = made
 
     @functools.cached_property
-    def _preparation(self) -> Preparation:
+    def _preparation(self) -> JobPreparer:
         config = self.config
-        return Preparation(config.cluster, config.performance, config.restart)
+        return JobPreparer(config.cluster, config.performance, config.restart)
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""
-        return self.config.workload.sample(self.config.cluster, _drawn_from(self.config, entry)[0])
+        return self.config.workload.sample(self.config.cluster, _entry_generator(self.config, entry)[0])
 
     def utilities_of(self, jobs: Records1[Job]) -> JobUtilities | None:
         """How fast jobs are on so many GPUs, if the config's actions go by it."""
@@ -193,8 +193,8 @@ class WorkloadCache:
         self._soon = []
         wanted = missing + soon
         try:
-            for first in range(0, len(wanted), _TOGETHER):
-                self._make(wanted[first : first + _TOGETHER])
+            for first in range(0, len(wanted), _BATCH_TABLES):
+                self._make(wanted[first : first + _BATCH_TABLES])
         except RingyardError:
             for entry in missing:  # by itself, which names a row of its own table
                 if entry not in self._row_of:
@@ -223,7 +223,7 @@ class WorkloadCache:
         """Write entries into rows. Returns [entries] the speeds of their jobs."""
         config = self.config
         generators, self.rows.seeds[rows] = zip(
-            *(_drawn_from(config, entry) for entry in entries), strict=True
+            *(_entry_generator(config, entry) for entry in entries), strict=True
         )
         tables, lengths = draw_tables(config.workload, config.cluster, generators)
         records: Any = self.rows.records

@@ -66,7 +66,7 @@ def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
     """
     if model.step_coefficients is None:
         return np.full(COEFFICIENTS, np.nan)
-    theta, efficiency = model.step_coefficients, model.need("server_efficiency")
+    theta, efficiency = model.step_coefficients, model.require_value("server_efficiency")
     if not efficiency[0] * np.exp(-efficiency[1]) + efficiency[2] > 0:
         raise ConfigurationError(f"{model.file}: server_efficiency is not above 0 at one core")
     return np.array([*theta, *efficiency])

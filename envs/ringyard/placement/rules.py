@@ -9,7 +9,7 @@ from ringyard.placement.availability import available_gpus, fits_any_free_gpu, g
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import next_server, next_with_free
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
@@ -93,7 +93,7 @@ def _take_lowest_numbered(state: State, b: int, j: int, wanted: int, out: Int32V
 
 @kernel
 def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
-    """Write `wanted` GPUs by rule `pack` for job `j` of cluster `b` in `state` to `out`. Return the number."""
+    """Write `wanted` GPUs by rule `pack` for job `j` of cluster `b` in `state` to `out`."""
     if wanted > state.clusters[b].free_gpus:
         return 0
     s = _tightest_server(state, b, j, wanted)

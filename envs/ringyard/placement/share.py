@@ -10,11 +10,16 @@ from ringyard.placement.availability import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus, max_gpus_on_one_server, pack_gpus
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
+from ringyard.state.gpu_effects import (
+    SharingFactors,
+    excess_of_neighbour,
+    excess_of_worker,
+    sharing_factors_on,
+)
 
 
 @kernel
-def _interference(state: State, b: int, j: int, own: Shared, g: int) -> float:
+def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
     """Sum of relative extra times that job `j` and jobs on GPU `g` would cause each other. inf: no slot."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
@@ -27,23 +32,25 @@ def _interference(state: State, b: int, j: int, own: Shared, g: int) -> float:
         if other == j:
             return np.inf
         if other >= 0:
-            harm += excess_beside(state, b, job.model, own, i) + excess_given(state, b, job.model, own, i)
+            harm += excess_of_worker(state, b, job.model, own, i) + excess_of_neighbour(
+                state, b, job.model, own, i
+            )
     return harm
 
 
 @kernel
-def sharing_effects(state: State, b: int, j: int, s: int) -> Shared:
+def sharing_factors_at(state: State, b: int, j: int, s: int) -> SharingFactors:
     """Sensitivity and pressure of a worker of job `j` on a GPU of server `s` of cluster `b` in `state`."""
-    return shared_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
+    return sharing_factors_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
 
 
 @kernel
 def take_least_interfering(
-    state: State, b: int, j: int, s: int, own: Shared, wanted: int, out: Int32Vector, count: int
+    state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, out: Int32Vector, count: int
 ) -> float:
     """Write the `wanted` GPUs of server `s` with least interference to `out`, from `count` on.
 
-    `own` are the `sharing_effects` of job `j` there, of cluster `b` in `state`. Return the largest
+    `own` are the `sharing_factors_at` of job `j` there, of cluster `b` in `state`. Return the largest
     interference of these GPUs, inf if there are too few.
     """
     server = state.servers[b, s]
@@ -81,12 +88,12 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = take_least_interfering(state, b, j, s, sharing_effects(state, b, j, s), wanted, out, 0)
+            harm = take_least_interfering(state, b, j, s, sharing_factors_at(state, b, j, s), wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
     if best >= 0 and least <= max_interference:
-        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, out, 0)
+        take_least_interfering(state, b, j, best, sharing_factors_at(state, b, j, best), wanted, out, 0)
         return wanted
     if not split and wanted <= max_gpus_on_one_server(state, b, j):
         return 0
@@ -107,7 +114,7 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        own = sharing_effects(state, b, j, best)
+        own = sharing_factors_at(state, b, j, best)
         if take_least_interfering(state, b, j, best, own, here, out, count) > max_interference:
             return 0
         count += here

@@ -195,7 +195,7 @@ class Chart:
         if not history.is_whole:  # count back from what waits now
             waiting = waiting - waiting[-1] + len(history.waiting)
         self._waiting.set_data(times / size, waiting)
-        busiest_times, busiest = _most_at_once(rings, history)
+        busiest_times, busiest = _busiest_link(rings, history)
         self._busiest.set_data(busiest_times / size, busiest)
         since = waiting[times >= history.begins]
         self._counts.set_ylim(-0.2, max(4.0, 1.35 * max(since.max(initial=0), busiest.max(initial=0))))
@@ -245,7 +245,7 @@ def _running_sum(
     return times, np.cumsum(np.bincount(which, change)).astype(np.int64)
 
 
-def _most_at_once(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _busiest_link(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """(times, rings on the link that carries most from then on)."""
     times = np.unique(np.concatenate([rings.start, rings.stop, [history.begins, history.now]]))
     most = np.zeros(len(times), np.int64)

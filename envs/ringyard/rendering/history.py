@@ -94,7 +94,7 @@ def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
     return ScheduleHistory(
         cluster=cluster,
         now=now,
-        held=np.concatenate([kept, _live(state, b)]),
+        held=np.concatenate([kept, _running_segments(state, b)]),
         submit_seconds=jobs["submit_seconds"].copy(),
         end_seconds=np.where(done, jobs["end_seconds"], np.inf),
         num_gpus=jobs["asked_gpus"].astype(np.int64),
@@ -103,7 +103,7 @@ def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
     )
 
 
-def _live(state: State, b: int) -> NDArray[np.void]:
+def _running_segments(state: State, b: int) -> NDArray[np.void]:
     """What running jobs hold now, as `ringyard.sim.engine.lifecycle` will write it when they stop."""
     jobs, slots = state.jobs[b], state.slots[b]
     rows = []
@@ -162,7 +162,7 @@ class Rings:
     rings: NDArray[np.int64]
 
 
-def _held_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+def _allocations_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:
     """(rows of jobs on GPUs, none beyond now; [rows] number of the run that a row is part of)."""
     held = history.held[(history.held["job"] >= 0) & (history.held["gpu_bits"] > 0)].copy()
     held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
@@ -171,7 +171,7 @@ def _held_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray
     return held, run.ravel()
 
 
-def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _spans_several(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
     """[rows] whether the row's group has more than one place."""
     if not len(group):
         return np.zeros(0, bool)
@@ -181,21 +181,21 @@ def _in_several_places(group: NDArray[np.int64], place: NDArray[np.int64]) -> ND
 
 def bars_of(history: ScheduleHistory) -> Bars:
     """Bars of every job on every GPU, as far back as the history goes."""
-    held, run = _held_until_now(history)
+    held, run = _allocations_until_now(history)
     octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
     row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
     first = np.asarray(history.cluster.first_gpu_of_server)
     gpu = first[held["server"][row]] + local
     start, stop = held["start_seconds"][row], held["stop_seconds"][row]
-    spans = _in_several_places(run, held["server"])[row]
+    spans = _spans_several(run, held["server"])[row]
     if history.cluster.jobs_per_gpu == 1:
         lane, lanes, part = np.zeros(len(row), np.int64), np.ones(len(row), np.int64), np.arange(len(row))
     else:
-        part, start, stop, lane, lanes = _cut_at_changes(gpu, start, stop)
+        part, start, stop, lane, lanes = _split_at_changes(gpu, start, stop)
     return Bars(held["job"][row][part].astype(np.int64), gpu[part], start, stop, lane, lanes, spans[part])
 
 
-def _cut_at_changes(
+def _split_at_changes(
     gpu: NDArray[np.int64], start: NDArray[np.float64], stop: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """(bar, start, stop, lane, lanes) of bars cut where neighbours on their GPU come and go."""
@@ -222,12 +222,12 @@ def _cut_at_changes(
 
 def rings_of(history: ScheduleHistory) -> Rings:
     """Rings on each link: jobs that span servers on servers' links, jobs that span racks on uplinks."""
-    held, run = _held_until_now(history)
-    spans = _in_several_places(run, held["server"])
+    held, run = _allocations_until_now(history)
+    spans = _spans_several(run, held["server"])
     link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))
     if history.cluster.rack_of_server:
         rack = np.asarray(history.cluster.rack_of_server)[held["server"]]
-        far = _in_several_places(run, rack)
+        far = _spans_several(run, rack)
         _, once = np.unique(np.stack([run[far], rack[far]]), axis=1, return_index=True)
         uplinks = history.cluster.num_servers + rack[far][once]
         link = np.concatenate([link, uplinks])

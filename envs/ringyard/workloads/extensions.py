@@ -24,7 +24,7 @@ from ringyard.checks import (
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import catalogue, figures, model_id
+from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome
 from ringyard.workloads.synthetic import Arrivals, Durations
@@ -112,8 +112,8 @@ class Elastic(Extension):
         chosen &= jobs.model_ids >= 0
         for position in np.unique(jobs.model_ids[chosen]):
             for name in ("min_batch", "max_batch", "noise_scale"):
-                catalogue()[position].need(name)
-        low, high = figures("min_batch")[jobs.model_ids], figures("max_batch")[jobs.model_ids]
+                catalogue()[position].require_value(name)
+        low, high = profile_values("min_batch")[jobs.model_ids], profile_values("max_batch")[jobs.model_ids]
         gpus = jobs.num_gpus
         least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
         most = np.maximum(np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus), gpus).astype(
@@ -229,7 +229,7 @@ class ParameterServers(Extension):
 
     def __post_init__(self) -> None:
         for name in self.models:
-            catalogue()[model_id(name)].need("step_coefficients")
+            catalogue()[model_id(name)].require_value("step_coefficients")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Turn some rings of `jobs` on `cluster`, drawn from `rng`, into parameter-server jobs."""
@@ -239,9 +239,9 @@ class ParameterServers(Extension):
         drawn = _draw_keys(weights, len(jobs), rng)
         servers = rng.choice(np.asarray(self.servers, dtype=np.int64), len(jobs))
         dressed = jobs.with_models(np.where(chosen, drawn, -1))
-        batch = np.where(chosen, figures("batch_size")[drawn], jobs.batch_size)
-        fixed = figures("fixed_seconds")[drawn]
-        compute = fixed + figures("sample_seconds")[drawn] * batch / jobs.num_gpus
+        batch = np.where(chosen, profile_values("batch_size")[drawn], jobs.batch_size)
+        fixed = profile_values("fixed_seconds")[drawn]
+        compute = fixed + profile_values("sample_seconds")[drawn] * batch / jobs.num_gpus
         most = min(self.max_gpus, cluster.num_gpus) if self.elastic else jobs.num_gpus
         return replace(
             dressed,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError, WorkloadError
-from ringyard.jobs import LONGEST_TEXT
+from ringyard.jobs import MAX_TEXT_LENGTH
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 
@@ -196,7 +196,7 @@ def _as_text(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
 
 def _text_array(frame: pd.DataFrame, name: str, written: "pd.Series[str]") -> NDArray[np.str_]:
     reject_rows(
-        frame, name, (written.str.len() > LONGEST_TEXT).to_numpy(), f"at most {LONGEST_TEXT} characters"
+        frame, name, (written.str.len() > MAX_TEXT_LENGTH).to_numpy(), f"at most {MAX_TEXT_LENGTH} characters"
     )
     return written.to_numpy().astype(np.str_)
 

@@ -228,7 +228,7 @@ class Synthetic:
             rate = self.load * cluster.num_gpus / self._mean_gpu_seconds(largest)
             submit = self.arrivals.times_batch(self.num_jobs, rate, generators).reshape(-1)
         firsts = range(0, count, self.num_jobs)
-        return self.models.assign(JobTable.from_columns(submit, sizes, durations, firsts=firsts), rng)
+        return self.models.assign(JobTable.from_columns(submit, sizes, durations, table_starts=firsts), rng)
 
     def _mean_gpu_seconds(self, largest: int) -> float:
         """Estimate the mean GPU seconds of a job from a fixed sample (the same for every seed)."""

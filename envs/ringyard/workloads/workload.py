@@ -73,8 +73,8 @@ def draw_tables(
 ) -> tuple[JobTable, list[int]]:
     """Draw a table for each generator, as `Workload.sample` does.
 
-    A workload may have a faster `sample_batch(cluster, generators)`. It returns the tables, of `num_jobs` jobs,
-    one after the other, or None if it cannot draw them together.
+    A workload may have a faster `sample_batch(cluster, generators)`. It returns all tables, `num_jobs` jobs
+    each, one after the other, or None if it cannot draw them together.
 
     Args:
         workload: draws the tables.
@@ -89,7 +89,7 @@ def draw_tables(
     if whole is not None:
         return whole, [workload.num_jobs] * len(generators)
     tables = [workload.sample(cluster, one) for one in generators]
-    return JobTable.one_after_the_other(tables), [len(table) for table in tables]
+    return JobTable.concatenate(tables), [len(table) for table in tables]
 
 
 @checked("workload")

@@ -149,23 +149,23 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: JobT
 
 
 @kernel
-def _shown(episode: Episode, b: int) -> int:
+def _num_shown(episode: Episode, b: int) -> int:
     return min(episode.left.shape[1], whole(episode.num_live[b]))
 
 
 @kernel
-def _assume(state: State, episode: Episode, b: int) -> None:
+def _write_assumed_seconds(state: State, episode: Episode, b: int) -> None:
     """Set the seconds left of each job to its run time plus a minute."""
     now = state.clusters[b].now
-    for i in range(_shown(episode, b)):
+    for i in range(_num_shown(episode, b)):
         episode.left[b, i] = run_seconds(state.jobs[b, episode.live[b, i]], now) + _MINUTE
 
 
 @kernel
-def _predict(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
+def _write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
     """Set and show the predicted seconds left of predictable jobs, alone and as asked."""
     now = state.clusters[b].now
-    for i in range(_shown(episode, b)):
+    for i in range(_num_shown(episode, b)):
         job = state.jobs[b, episode.live[b, i]]
         if job.predictable != 0:
             left = predicted_iterations(job, now) * job.isolated_iteration_seconds
@@ -179,7 +179,7 @@ def _write(
     state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], following: Float32Vector
 ) -> None:
     """Write all features without predictions, and the ranks of `Episode.left`."""
-    shown, left, order = _shown(episode, b), episode.left[b], episode.order[b]
+    shown, left, order = _num_shown(episode, b), episode.left[b], episode.order[b]
     mask, following = take_rows(following, len(left), Present)
     cluster, _ = take_rows(following, 1, JobTotals)
     mark_present(mask, shown)
@@ -197,8 +197,8 @@ def _live_jobs(
 ) -> None:
     out[:] = 0.0
     jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
-    _assume(state, episode, b)
-    _predict(state, episode, b, jobs)
+    _write_assumed_seconds(state, episode, b)
+    _write_predicted_seconds(state, episode, b, jobs)
     _write(state, episode, b, jobs, following)
 
 
@@ -208,7 +208,7 @@ def _live_jobs_without_predictions(
 ) -> None:
     out[:] = 0.0
     jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
-    _assume(state, episode, b)
+    _write_assumed_seconds(state, episode, b)
     _write(state, episode, b, jobs, following)
 
 

@@ -69,7 +69,7 @@ class Block:
     """Features of all items of one kind, item by item.
 
     Attributes:
-        name: key in the observation's Dict. A block whose name ends in `_mask` has values 0 and 1.
+        name: key in the observation's Dict. Names of blocks with values 0 and 1 end in `_mask`.
         axis: kind of its items.
         record: features of one item. Each field is an `f4` with a `Feature`.
     """
