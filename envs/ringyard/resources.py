@@ -19,7 +19,7 @@ class Resource:
         per_worker: column of `JobTable` with what each worker asks for (a CPU-only job: in all), and the
             field of `Job` and of allocations with what each holds; 0: nothing of it.
         asked: field of `Job` with what each worker asks for.
-        there: field of `Server` with what it has.
+        total: field of `Server` with what it has.
         free: field of `Server` with what no job holds.
         unlimited: what a server has where the cluster does not count it.
         per_server_task: column with what each parameter server asks for; "": parameter servers hold none.
@@ -32,7 +32,7 @@ class Resource:
     capacity: str
     per_worker: str
     asked: str
-    there: str
+    total: str
     free: str
     unlimited: int
     per_server_task: str = ""
@@ -47,7 +47,7 @@ RESOURCES: tuple[Resource, ...] = (
         capacity="cores_per_server",
         per_worker="cores_per_worker",
         asked="asked_cores",
-        there="num_cores",
+        total="num_cores",
         free="free_cores",
         unlimited=1 << 30,
         per_server_task="cores_per_server_task",
@@ -59,7 +59,7 @@ RESOURCES: tuple[Resource, ...] = (
         capacity="ram_bytes_per_server",
         per_worker="ram_per_worker",
         asked="asked_ram",
-        there="ram_bytes",
+        total="ram_bytes",
         free="free_ram",
         unlimited=1 << 60,
         can_change=True,

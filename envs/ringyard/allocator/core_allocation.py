@@ -77,7 +77,7 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
     """Utility that a change of cores costs a running job: the pause it adds to a present one, priced."""
     job = state.jobs[b, j]
     now = state.clusters[b].now
-    pending = max(job.progress_from_seconds - now, 0.0)
+    pending = max(job.pause_ends_seconds - now, 0.0)
     return config.resize_price * max(cores_pause(job, now) - pending, 0.0) / plan.seconds_left[b, j]
 
 
