@@ -19,13 +19,8 @@ _NO_LIMIT = 1 << 30
 
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
-<<<<<<< HEAD
     """Server with the fewest free GPUs of those that have `wanted` for job `j`. -1: none."""
-    for free in range(wanted, state.clusters[b].most_gpus_of_server + 1):
-=======
-    """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
     for free in range(wanted, state.clusters[b].max_gpus_per_server + 1):
->>>>>>> main
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
             if wanted <= available_gpus(state, b, j, s):
@@ -221,13 +216,8 @@ def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int
 
 @kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-<<<<<<< HEAD
     """Write GPUs of wholly free servers, lowest first, and of one more for a remainder below `largest`."""
-    if fits_any_free_gpu(state, b, j) and state.clusters[b].fewest_gpus_of_server == largest:
-=======
-    """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
     if fits_any_free_gpu(state, b, j) and state.clusters[b].min_gpus_per_server == largest:
->>>>>>> main
         return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
     used[:] = 0
