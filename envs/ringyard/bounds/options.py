@@ -243,16 +243,6 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
 
 
 @kernel
-def _least_interference(job: Job, types: int, limits: _Limits) -> float:
-    """Least relative extra time beside one neighbour on any of these `types`."""
-    least = np.inf
-    for gpu_type in range(limits.slowness.shape[1]):
-        if (types >> gpu_type) & 1:
-            least = min(least, limits.excess[job.model, gpu_type])
-    return least
-
-
-@kernel
 def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
     """Write options of a CPU-only job to `out`, rates in base iterations per second. Return their number."""
     count = 0
@@ -278,7 +268,11 @@ def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physic
             begin = count
             for gpus in range(job.min_gpus, most_gpus + 1):
                 types = _types_as_fast(job, _RunShape(gpus, 0, gpu_type, 0.0), limits)
-                excess = neighbours * _least_interference(job, types, limits)
+                least = np.inf  # relative extra time beside one neighbour
+                for other in range(limits.slowness.shape[1]):
+                    if (types >> other) & 1:
+                        least = min(least, limits.excess[job.model, other])
+                excess = neighbours * least
                 taken = gpus / (neighbours + 1.0)
                 best = _best_of_batches(job, j, _RunShape(gpus, 0, gpu_type, excess), limits, physics)
                 if not counts:

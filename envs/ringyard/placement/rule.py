@@ -33,26 +33,24 @@ from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
-_SUBJECT = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = complaint(_SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
-_NO_SUCH_GPU = complaint(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_DUPLICATE = complaint(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = complaint(
-    _SUBJECT + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
-)
+_RULE = "placement rule {function} gave job {job} "
+_WRONG_NUMBER = complaint(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
+_NO_SUCH_GPU = complaint(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = complaint(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_DOWN = complaint(_RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up")
 _BUSY = complaint(
-    _SUBJECT
+    _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
 _TOO_LITTLE_MEMORY = complaint(
-    _SUBJECT
+    _RULE
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: a complaint for each resource
 _TOO_LITTLE_RESOURCE = tuple(
     complaint(
-        _SUBJECT
+        _RULE
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
     )
@@ -84,31 +82,14 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
             workers = 0
 
 
-@kernel
-def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: int) -> None:
-    gpu = state.gpus[b, g]
-    if gpu.num_jobs > most_jobs:
-        if gpu.num_jobs >= DOWN:
-            complain(_DOWN, function, j, g, 0.0, gpu.server)
-        complain(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
-    if gpu.free_memory_bytes < state.jobs[b, j].gpu_memory_bytes:
-        complain(_TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes)
-
-
 @linked_kernel
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
     """Sort the GPU ids that a rule found, and complain (PluginError) unless they are as `FindGpus` says.
 
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        j: job, which holds no GPUs.
-        function: address of the rule's function.
-        shares: whether the rule may return GPUs that other jobs hold.
-        places: [gpus] ids that it wrote.
-        count: number of ids that it returned.
+    The rule at address `function` wrote `count` ids to `places` [gpus]. Job `j` of cluster `b` in `state`
+    holds no GPUs. If the rule `shares`, they may be GPUs that other jobs hold.
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
@@ -120,10 +101,17 @@ def check_places(
     if places[count - 1] > last:
         complain(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
+    needed_bytes = state.jobs[b, j].gpu_memory_bytes
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
             complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
-        _check_gpu(state, b, j, function, places[i], most_jobs)
+        gpu = state.gpus[b, places[i]]
+        if gpu.num_jobs >= DOWN:
+            complain(_DOWN, function, j, places[i], 0.0, gpu.server)
+        if gpu.num_jobs > most_jobs:
+            complain(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
+        if gpu.free_memory_bytes < needed_bytes:
+            complain(_TOO_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes)
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
@@ -190,18 +178,8 @@ class PlacementRule:
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
     """Find GPUs for a job by a rule, or a server for a CPU-only job (`availability.find_cpu_server`).
 
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        j: job, which holds no GPUs.
-        rule: placement rule.
-        out: [gpus] receives GPU ids, or the server's number.
-
-    Returns:
-        Number of ids written, 0 if there is no place.
-
-    Raises:
-        PluginError: the rule returned other GPUs than `FindGpus` allows.
+    Job `j` of cluster `b` in `state` holds no GPUs. GPU ids, or the server's number, go to `out` [gpus].
+    Return how many, 0 if there is no place. A `rule` that breaks those of `FindGpus` ends in a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:
