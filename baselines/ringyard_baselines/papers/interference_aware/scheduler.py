@@ -97,9 +97,7 @@ class InterferenceAware(Scheduler):
         )
         share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[kind_of_job] = np.minimum(
-            ratio, 1.0
-        )  # that of the kind's last job, since a kind has one profile
+        share[kind_of_job] = np.minimum(ratio, 1.0)  # that of the kind's last job, for all of the kind
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)

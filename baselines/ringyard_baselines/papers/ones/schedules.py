@@ -212,7 +212,7 @@ def fill(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -
 
 
 @kernel
-def fill_without_search(genome: IntVector, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
+def greedy_fill(genome: IntVector, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
     """Keep what is held within current limits, pad free GPUs and arrange blocks, all without search.
 
     Args:

@@ -196,9 +196,7 @@ def assign_job(
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        spans_servers[g] = int(
-            num_servers > 1 and marks[server[g]] == 1
-        )  # only the job's first GPU of a server
+        spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # only the job's first GPU there
         marks[server[g]] = 2
         highest = max(highest, load[g])
     for g in gpus:
