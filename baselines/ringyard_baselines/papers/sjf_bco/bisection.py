@@ -14,7 +14,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     start_trial,
 )
 
-#: number of parts of a trial's large jobs. Another trial may continue from the begin of each part.
+#: number of parts of a trial's large jobs. Another trial may continue from the beginning of each part.
 PARTS = 8
 
 
