@@ -101,7 +101,7 @@ def compare_now(seed, sim, twin):
         equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(twin, name))
     servers = sim.state.servers[0]
     free = np.stack([servers[one.free] for one in RESOURCES], axis=1)
-    used = np.stack([servers[one.there] for one in RESOURCES], axis=1) - free
+    used = np.stack([servers[one.total] for one in RESOURCES], axis=1) - free
     for s in np.flatnonzero(servers["up"]).tolist():
         equal(seed, sim, f"resources held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
         over = bool((free[s] < 0).any())

@@ -249,7 +249,7 @@ class Server(Record):
     _free: Annotated[int, tuple(one.free for one in RESOURCES)]
     free_cores: i8
     free_ram: i8  # bytes
-    _there: Annotated[int, tuple(one.there for one in RESOURCES)]
+    _there: Annotated[int, tuple(one.total for one in RESOURCES)]
     num_cores: i8
     ram_bytes: i8
     storage_bytes_per_second: f8
@@ -345,4 +345,4 @@ asked_of = field_reader(Job, [one.asked for one in RESOURCES])
 #: what a server has that no job holds, or in all
 free_on = field_reader(Server, [one.free for one in RESOURCES])
 set_free = field_writer(Server, [one.free for one in RESOURCES])
-there_on = field_reader(Server, [one.there for one in RESOURCES])
+there_on = field_reader(Server, [one.total for one in RESOURCES])

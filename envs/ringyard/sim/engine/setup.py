@@ -133,7 +133,7 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
     servers["num_gpus"] = cluster.gpus_per_server
     servers["first_gpu"] = cluster.first_gpu_of_server
     for one in RESOURCES:
-        servers[one.there] = getattr(cluster, one.capacity) or one.unlimited
+        servers[one.total] = getattr(cluster, one.capacity) or one.unlimited
     servers["storage_bytes_per_second"] = cluster.storage_bytes_per_second or np.inf
     servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
     memory = cluster.gpu_memory_bytes
