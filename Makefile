@@ -37,7 +37,7 @@ release: setup
 
 # the oldest versions that pyproject.toml allows: every test (OLDEST=tests), or what they touch most
 OLDEST ?= tests/test_golden.py tests/agents/test_command_lines.py tests/agents/test_help.py tests/agents/test_sweeps.py \
-	tests/agents/test_python.py tests/agents/test_tables.py tests/envs/test_env.py tests/envs/test_misuse.py tests/envs/test_presets.py
+	tests/agents/test_python.py tests/agents/test_tables.py tests/envs/test_env.py tests/envs/test_misuse.py tests/envs/test_experiments.py
 oldest: $(VENV)-oldest/.installed
 	NUMBA_CACHE_DIR=$(abspath $(VENV)-oldest/kernels) $(VENV)-oldest/bin/python -m pytest -n auto --dist loadfile $(OLDEST)
 

@@ -21,7 +21,7 @@ from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.workloads.papers import AITURBO_MODELS
-from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo, Predictor
+from ringyard_baselines.papers.aiturbo import POD_CORES, AITurbo
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
 from tools.measured_sets.aiturbo import CALIBRATION, POINTS
@@ -103,7 +103,7 @@ def show_runs(setting, num_workloads):
     for seed in range(num_workloads):
         jobs = setting.workload.sample(setting.cluster, np.random.default_rng(seed))
         world = (setting.cluster, jobs, setting.performance, setting.restart)
-        watched = Watched(consolidate(), round_seconds=1200.0, predictor=Predictor.LOSS_CURVE)
+        watched = Watched(consolidate(), round_seconds=1200.0, predictor="loss_curve")
         watched.counted = counted
         run(Simulator(*world, watched.round_seconds), watched, np.random.default_rng(seed))
         sim = Simulator(*world)

@@ -29,8 +29,8 @@ def three_types(scale):
     return f"cluster.groups=[{', '.join(groups)}]"
 
 
-#: {preset: (its cluster at a scale, its jobs at 64 GPUs, where they are set)}
-PRESETS = {
+#: {environment: (its cluster at a scale, its jobs at 64 GPUs, where they are set)}
+EXPERIMENTS = {
     "elastic": (same_servers(16), 160, "workload.base.num_jobs"),
     "cpu_gpu": (same_servers(8), 160, "workload.base.num_jobs"),
     "sharing": (same_servers(16), 480, "workload.num_jobs"),
@@ -38,13 +38,13 @@ PRESETS = {
 }
 
 
-def per_decision(preset, scheduler, scale, tries=1):
+def per_decision(environment, scheduler, scale, tries=1):
     """(seconds of a decision point, seconds of profiling before the first, the most jobs alive at once).
 
     Both are the least of so many tries: on few GPUs profiling takes longer than all decisions.
     """
-    cluster, jobs, setting = PRESETS[preset]
-    overrides = [f"experiment={preset}", cluster(scale), f"{setting}={jobs * scale}"]
+    cluster, jobs, setting = EXPERIMENTS[environment]
+    overrides = [f"experiment={environment}", cluster(scale), f"{setting}={jobs * scale}"]
     parts = build(
         "simulate",
         [*overrides, f"scheduler={scheduler}", "placement=consolidate"],
@@ -77,16 +77,16 @@ def main():
     options = parser.parse_args()
     print(f"{machine()}; milliseconds of a decision point, simulation included")
     columns = ("allocator", "srtf", "ratio", "profiling")
-    print(f"{'preset':10s}{'GPUs':>6s}{'jobs alive':>12s}" + "".join(f"{name:>12s}" for name in columns))
-    for preset in PRESETS:
+    print(f"{'environment':10s}{'GPUs':>6s}{'jobs alive':>12s}" + "".join(f"{name:>12s}" for name in columns))
+    for environment in EXPERIMENTS:
         for scheduler in ("allocator", "srtf"):
-            per_decision(preset, scheduler, 1)  # compiled before it is timed
+            per_decision(environment, scheduler, 1)  # compiled before it is timed
         for scale in options.scales:
             tries = 10 if scale < 16 else 1
-            mine, profiling, alive = per_decision(preset, "allocator", scale, tries)
-            its, _, _ = per_decision(preset, "srtf", scale, tries)
+            mine, profiling, alive = per_decision(environment, "allocator", scale, tries)
+            its, _, _ = per_decision(environment, "srtf", scale, tries)
             times = f"{1e3 * mine:12.3f}{1e3 * its:12.3f}{mine / its:12.1f}{1e3 * profiling:12.0f}"
-            print(f"{preset:10s}{64 * scale:6d}{alive:12d}{times}", flush=True)
+            print(f"{environment:10s}{64 * scale:6d}{alive:12d}{times}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`ringyard compare` with one worker and with several, by turns: what more cores are worth to a table.
 
-With --everybody, once and from no compiled code: all schedulers on five presets, who takes how long.
+With --everybody, once and from no compiled code: all schedulers on five environments, who takes how long.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def seconds(folder, *words, **variables):
 
 
 def on_sharing(workers, seeds, folder):
-    """Seconds of a fresh comparison on the preset Sharing."""
+    """Seconds of a fresh comparison on the environment Sharing."""
     words = ["experiment=sharing", f"schedulers={SCHEDULERS}", f"seeds={seeds}", f"workers={workers}"]
     return seconds(folder, *words, "name=workers", "rerun=true", "overwrite=true")
 
@@ -43,7 +43,7 @@ def print_everybody(folder, seeds):
     """The whole tables' time, and the runs' by scheduler."""
     cache = str(Path(folder) / "cache")
     taken = seconds(
-        folder, "schedulers=all", "name=presets", "rerun=true", f"seeds={seeds}", NUMBA_CACHE_DIR=cache
+        folder, "schedulers=all", "name=environments", "rerun=true", f"seeds={seeds}", NUMBA_CACHE_DIR=cache
     )
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     files = sorted(Path(folder, "runs").glob("**/runs.csv"))
@@ -51,7 +51,8 @@ def print_everybody(folder, seeds):
     runs["name"] = runs["scheduler"].str.partition("@")[0]
     spent = runs.groupby("name")["wall_seconds"].sum().sort_values(ascending=False)
     print(
-        f"{machine()}; all schedulers, {len(files)} presets, {seeds} workloads each, nothing compiled before"
+        f"{machine()}; all schedulers, {len(files)} environments, {seeds} workloads each, nothing"
+        " compiled before"
     )
     print(f"{taken / 60:.1f} minutes, {(used.ru_utime + used.ru_stime) / 60:.1f} of processor time")
     print(f"{spent.sum() / 60:.1f} minutes of runs, those of the slowest ten:")
@@ -63,7 +64,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2, help="the best counts")
-    parser.add_argument("--everybody", action="store_true", help="all schedulers on five presets, once")
+    parser.add_argument("--everybody", action="store_true", help="all schedulers on five environments, once")
     options = parser.parse_args()
     if options.everybody:
         with tempfile.TemporaryDirectory() as folder:

@@ -108,7 +108,7 @@ def published(world):
     with hydra_initialized():
         found = competitors(
             SchedulerEntry.read(world.rule),
-            ComparisonRequest.read(compose("compare", [*world.overrides, f"best={world.best}"])),
+            ComparisonRequest.read(compose("compare", [*world.overrides, f"tuning={world.best}"])),
         )
     return [
         f"{{{one.label}: {{scheduler: {one.scheduler}, options: {shown(one.options)}}}}}" for one in found
@@ -129,7 +129,7 @@ def command(name, world, workloads):
     words = [
         *world.overrides,
         f"schedulers=[{listed}]",
-        f"best={world.best}",
+        f"tuning={world.best}",
         f"seeds={workloads}",
         f"name={folder(name, workloads)}",
     ]

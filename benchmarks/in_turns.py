@@ -148,12 +148,12 @@ def million_setup():
 
 def learning():
     """One turn: a round of the group-relative agent on fresh workloads; seconds of 10,000 decisions."""
-    from ringyard_agents.learning.learner import world_of
+    from ringyard_agents.learning.learner import adapt_env_config
     from ringyard_agents.learning.policies import PointerPolicy
     from ringyard_agents.learning.ppo import GroupRelative
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
-    learner.setup({"one": world_of(learner, EnvConfig(num_workloads=FRESH_TABLES))}, 0)
+    learner.setup({"one": adapt_env_config(learner, EnvConfig(num_workloads=FRESH_TABLES))}, 0)
 
     def turn():
         before, begin = learner.decisions, time.process_time()

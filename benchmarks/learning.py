@@ -22,10 +22,10 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.evolution import EvolutionStrategies
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative, add_ppo_gradient
-from ringyard_agents.learning.process_group import Hardware, device_of, join_process_group
+from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 
@@ -36,20 +36,20 @@ def begun(agent, clusters, hardware):
         setting = EnvConfig(num_workloads=1 << 20)
     else:
         network = partial(ScoreNetwork, width=12)
-        learner = EvolutionStrategies(network=network, workloads=clusters // 16, group_size=16)
+        learner = EvolutionStrategies(network=network, workloads_per_round=clusters // 16, group_size=16)
         setting = experiment("elastic", action="scores", observation="live_jobs")
         setting = replace(setting, num_workloads=1 << 20)
     learner.hardware = hardware
-    learner.setup({"one": world_of(learner, setting)}, 0)
+    learner.setup({"one": adapt_env_config(learner, setting)}, 0)
     learner.learn(1, lambda measured: None)
     return learner
 
 
 def rate(agent, clusters, seconds, hardware):
-    """RolloutBatch per second of all processes."""
+    """Decisions per second of all processes."""
     learner = begun(agent, clusters, hardware)
     before, begin = learner.decisions, time.perf_counter()
-    while hardware.peers.from_first(time.perf_counter() - begin < seconds):
+    while hardware.process_group.broadcast(time.perf_counter() - begin < seconds):
         learner.learn(learner.decisions + 1, lambda measured: None)
     return (learner.decisions - before) / (time.perf_counter() - begin)
 
@@ -58,7 +58,7 @@ def update(clusters):
     """(million operations of an update of one decision, 1e9/s of the update, 1e9/s of its products alone)."""
     learner = begun("group_relative", clusters, Hardware())
     set_num_threads(1)
-    choices = learner._play()[0]
+    choices = learner._collect()[0]
     rows = np.arange(min(4096, len(choices.actions)))
     gradient = partial(add_ppo_gradient, learner._network, choices, rows, len(rows), 0.2, 1e-3)
     network = learner._network.mlp_extractor
@@ -95,11 +95,11 @@ def update(clusters):
 
 
 def one_case(options):
-    hardware = Hardware(device_of(options.device), join_process_group())
+    hardware = Hardware(select_device(options.device), join_process_group())
     set_num_threads(options.threads)
     torch.set_num_threads(1)
     found = rate(options.agent, options.clusters, options.seconds, hardware)
-    if hardware.peers.rank == 0:
+    if hardware.process_group.rank == 0:
         print(json.dumps(found))
 
 

@@ -10,7 +10,7 @@ from sb3_contrib import MaskablePPO
 
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy, ReducedPrecisionMlpPolicy
 from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.stable_baselines import StableBaselines
@@ -44,16 +44,16 @@ class Stopwatch:
 def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
     if isinstance(learner, GroupRelative):
-        return (learner._world.batch, "step"), (learner, "_decide"), (learner, "_update")
-    model = learner._running
+        return (learner._runner.batch, "step"), (learner, "_sample"), (learner, "_update")
+    model = learner._model
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 
 
 def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
-    world = world_of(learner, EnvConfig(num_workloads=512))
+    world = adapt_env_config(learner, EnvConfig(num_workloads=512))
     learner.setup({"one": world}, 0)
-    batch = learner._world.batch if isinstance(learner, GroupRelative) else learner._env.batch
+    batch = learner._runner.batch if isinstance(learner, GroupRelative) else learner._env.batch
     batch.workload_cache.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)
     watch = Stopwatch()

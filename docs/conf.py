@@ -18,7 +18,7 @@ extensions = [
     "sphinx_copybutton",
     "generators",
 ]
-exclude_patterns = ["_templates", "presets/README.md"]
+exclude_patterns = ["_templates", "five_environments/README.md"]
 templates_path = ["_templates"]
 
 # pages are GitHub's Markdown, and look the same there

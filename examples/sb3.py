@@ -25,7 +25,7 @@ def main(total_steps=100_000, num_envs=32, seeds=10):
     policy = GreedyPolicy(model.policy, flat=False, masked=True)
     agent = AgentScheduler(policy, setting.observation, setting.actions, "mine")
     table = ringyard_agents.compare(
-        [agent, "fifo_backfill", "sjf@consolidate"], preset="contention", seeds=seeds
+        [agent, "fifo_backfill", "sjf@consolidate"], experiment="contention", seeds=seeds
     )
     print(table[["scheduler", "mean_jct", "mean_jct_low", "mean_jct_high"]].to_string(index=False))
     return float(table.set_index("scheduler")["mean_jct"]["mine"])

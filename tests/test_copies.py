@@ -25,7 +25,7 @@ from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from worlds import everything, random_allocation, random_jobs, rings
 
-PRESETS = sorted(experiment_ids().values())
+EXPERIMENTS = sorted(experiment_ids().values())
 FACES = {
     "single": lambda setting: ClusterEnv(setting),
     "vector": lambda setting: ClusterVectorEnv(3, setting, "SameStep"),
@@ -69,7 +69,7 @@ def begun(face, name):
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_copies_of_environments_go_on_as_they_would(name, face):
     env = begun(face, name)
     before = bytes_of(env)

@@ -24,8 +24,8 @@ class ToyLearner:
     decisions = 0
     policy = FirstValid()
 
-    def setup(self, worlds, seed, saved=None):
-        self.decisions = saved.facts["decisions"] if saved else 0
+    def setup(self, environments, seed, saved=None):
+        self.decisions = saved.metadata["decisions"] if saved else 0
 
     def load_weights(self, weights):
         assert weights.arrays["decisions"] >= 0

@@ -16,7 +16,7 @@ from oracle.reference import ReferenceSimulator
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.resources import RESOURCES
-from ringyard.sim.metrics import LOSSES, job_times
+from ringyard.sim.metrics import LOSS_NAMES, job_times
 from ringyard.state.records import Integral, JobOutcome, JobStatus
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 
@@ -171,7 +171,7 @@ def compare_losses(seed, sim, twin):
     near = 1e-13 * sim.now
     times = job_times(sim.state, 0, sim.jobs)
     total = times.queueing_seconds + times.work_seconds
-    for name in LOSSES:
+    for name in LOSS_NAMES:
         found = getattr(times, f"lost_to_{name}")
         total = total + found
         for j, value in zip(times.rows.tolist(), found.tolist(), strict=True):

@@ -15,7 +15,7 @@ from ringyard.placement import FindGpus, PlacementRule
 from ringyard.profiles import model_id, profile
 from ringyard.profiles import profile_values as figures_of_profiles
 from ringyard.sim.metrics import job_times
-from ringyard.sim.view import live
+from ringyard.sim.view import unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
@@ -196,7 +196,7 @@ def everything_jobs(rng, count, cluster):
 
 def random_allocation(view, rng, job):
     """Any allocation for a job, quite possibly one that the cluster cannot hold."""
-    state, b, _, _ = live(view)
+    state, b, _, _ = unrestricted(view)
     record = state.jobs[b, job]
     if record["kind"] == JobKind.CPU_ONLY:
         cores = int(rng.integers(1, 9)) if rng.random() < 0.5 else None

@@ -14,7 +14,7 @@ from ringyard.threads import usable_cores
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
-from ringyard_agents.shipped_agents import ZOO
+from ringyard_agents.shipped_agents import ZOO_PREFIX
 from tools.zoo.judging import Record, judge, read_records, require_judges, write_record
 from tools.zoo.page import agents_page, draw_training
 from tools.zoo.recipes import Recipe, read_recipes
@@ -106,7 +106,7 @@ def _require_shipped(recipes: Sequence[Recipe], records: Mapping[str, Record]) -
             " out"
         )
     for one in recipes:
-        load_agent(ZOO + one.name)
+        load_agent(ZOO_PREFIX + one.name)
 
 
 def _ship_best(recipe: Recipe) -> dict[str, Any]:

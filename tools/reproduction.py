@@ -205,13 +205,13 @@ def _figures(reproduction: Reproduction) -> str:
 def _section(one: Reproduction) -> list[str]:
     """Parts of one paper's section."""
     content = one.content
-    setting = [f"`ringyard reproduce {one.paper}`.", content["setting"]]
+    setup = [f"`ringyard reproduce {one.paper}`.", content["setup"]]
     if content["rule"] is not None:
-        setting.append(f"Schedulers that name no placement rule and bring none use `{content['rule']}`.")
+        setup.append(f"Schedulers that name no placement rule and bring none use `{content['rule']}`.")
     tables = read_tables(content.get("tables", []), content["cases"])
     return [
         f"## {content['title']}",
-        " ".join(setting),
+        " ".join(setup),
         _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
         "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in content["deviations"]),
         *(_sweep(one, table) for table in tables),

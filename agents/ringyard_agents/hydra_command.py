@@ -43,9 +43,9 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     task = HydraJob(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
     if command == "train" and any(word.lstrip("+").startswith(_INHERITING_OPTIONS) for word in words):
-        from ringyard_agents.learning.resume import inherited
+        from ringyard_agents.learning.resume import add_inherited_parts
 
-        words = inherited(words)  # with the parts of the agent of init= or resume=
+        words = add_inherited_parts(words)  # with the parts of the agent of init= or resume=
     program = "ringyard" if options.shell_completion else f"ringyard {command}"
     sys.argv = [program, *words]
     options = _options(words)

@@ -10,67 +10,74 @@ from ringyard.checks import shown
 from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
 
-#: what the name of an agent that ships begins with
-ZOO = "zoo:"
+#: prefix of the names of pretrained agents
+ZOO_PREFIX = "zoo:"
 
 
 def zoo_folders() -> list[Path]:
-    """Folders of weights and records: of the package, then of RINGYARD_CONF."""
+    """Return the folders of weights and records: that of the package, then those of RINGYARD_CONF."""
     return [Path(__file__).parent / "zoo", *(folder / "zoo" for folder in reversed(user_config_folders()))]
 
 
 def shipped_agents() -> dict[str, Path]:
-    """{name: weights}, by name.
+    """Return {name: file of the weights} of all pretrained agents, in order of name.
 
     Raises:
-        CheckpointError: a user's agent has the name of a pretrained one, and no recipe beside it.
+        CheckpointError: a user's agent has the name of a pretrained one, and no recipe next to it.
     """
-    shipped, *own = ({file.stem: file for file in one.glob("*.safetensors")} for one in zoo_folders())
+    shipped, *own = ({file.stem: file for file in folder.glob("*.safetensors")} for folder in zoo_folders())
     files = dict(shipped)
     for agents in own:
         for name, file in agents.items():
             if name in shipped and not file.with_suffix(".yaml").is_file():
                 raise CheckpointError(
-                    f"{file} has the name of an agent that ships; expected another name, or its recipe"
-                    f" {name}.yaml beside it, which says that it replaces that one"
+                    f"{file} has the name of a pretrained agent; expected another name, or its recipe"
+                    f" {name}.yaml next to it, which replaces that agent"
                 )
         files.update(agents)
     return dict(sorted(files.items()))
 
 
-def agents_judged_in(world: str) -> list[str]:
-    """`zoo:NAME` of the agents whose record has figures of an experiment, by name.
+def agents_evaluated_in(experiment: str) -> list[str]:
+    """Return `zoo:NAME` of the agents whose record has results of an experiment, in order of name.
 
     Raises:
-        CheckpointError: a record is none; or see `shipped_agents`.
+        CheckpointError: a record is damaged, or see `shipped_agents`.
     """
     agents = shipped_agents().items()
-    return [f"{ZOO}{name}" for name, file in agents if world in _judged_in(file.with_suffix(".json"))]
+    return [
+        f"{ZOO_PREFIX}{name}"
+        for name, file in agents
+        if experiment in _environments_of(file.with_suffix(".json"))
+    ]
 
 
-def _judged_in(record: Path) -> list[str]:
-    """Worlds of a record; none if there is no such file."""
+def _environments_of(record: Path) -> list[str]:
+    """Return the labels of the environments in a record, none if there is no such file."""
     try:
-        worlds = json.loads(record.read_text())["worlds"] if record.is_file() else []
-        return [str(world["label"]) for world in worlds]
+        environments = json.loads(record.read_text())["worlds"] if record.is_file() else []
+        return [str(environment["label"]) for environment in environments]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{record} is no record of an agent; expected what `python -m tools.agents` writes:"
+            f"{record} is not the record of an agent; expected a file that `python -m tools.agents` writes:"
             f" {shown(error)}"
         ) from error
 
 
-def agent_place(given: str) -> Path:
-    """The file of `zoo:NAME`; the path itself of anything else, which need not exist.
+def agent_path(checkpoint: str) -> Path:
+    """Return the file of `zoo:NAME`, or the given path itself, which need not exist.
+
+    Args:
+        checkpoint: `zoo:NAME` or a path.
 
     Raises:
-        CheckpointError: no agent of that name ships, or see `shipped_agents`.
+        CheckpointError: there is no pretrained agent of that name, or see `shipped_agents`.
     """
-    if not given.startswith(ZOO):
-        return Path(given).expanduser()
+    if not checkpoint.startswith(ZOO_PREFIX):
+        return Path(checkpoint).expanduser()
     agents = shipped_agents()
-    name = given.removeprefix(ZOO)
+    name = checkpoint.removeprefix(ZOO_PREFIX)
     if name not in agents:
-        known = ", ".join(ZOO + one for one in agents) or "none: this installation ships no agents"
-        raise CheckpointError(f"there is no agent {given!r} in the zoo; expected one of {known}")
+        known = ", ".join(ZOO_PREFIX + one for one in agents) or "none: no agents are installed"
+        raise CheckpointError(f"there is no agent {checkpoint!r} in the zoo; expected one of {known}")
     return agents[name]

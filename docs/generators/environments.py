@@ -34,10 +34,10 @@ _ORDERS = {
     "gpus": "GPUs",
 }
 
-#: columns of presets.md that the page of an environment does without
+#: columns of five_environments.md that the page of an environment does without
 _LEFT_OUT = {"best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "GPU use", "stops"}
 
-#: what stands in other pages, of environments without a table in presets.md
+#: what stands in other pages, of environments without a table in five_environments.md
 _ELSEWHERE = {
     "cluster": "The quickstart's jobs on this cluster: [results](../results.md#generated-helios-like).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
@@ -121,15 +121,15 @@ def _adjustment(one: Adjustment) -> str:
 
 
 def _results(title: str) -> list[list[str]]:
-    """The table of presets.md, without what few look for; none if the environment has none there."""
-    if f"\n## {title}\n" not in page("presets"):
+    """The environment's table in five_environments.md, without columns that few look for."""
+    if f"\n## {title}\n" not in page("five_environments"):
         return []
-    heads, *rows = first_table(section(page("presets"), title))
+    heads, *rows = first_table(section(page("five_environments"), title))
     kept = [number for number, head in enumerate(heads) if head not in _LEFT_OUT]
     return [[row[number] for number in kept] for row in (heads, *rows)]
 
 
 def _agents(title: str) -> Sequence[Sequence[str]]:
-    """Rows of the page of agents about one preset, the heads first."""
+    """Rows of the page of agents about one environment, the heads first."""
     rows = first_table(page("agents"))
-    return [row for number, row in enumerate(rows) if number == 0 or row[1] == f"the preset {title}"]
+    return [row for number, row in enumerate(rows) if number == 0 or row[1] == f"the environment {title}"]

@@ -47,7 +47,7 @@ def _described(one: Leaf) -> dict[str, Any]:
         "module_told": (import_module(module).__doc__ or "").splitlines()[0],
         "paper": _paper(one.name),
         "options": [option for option in one.options if option[0] != "placement"],
-        "results": [row for preset in benchmark_experiments() for row in _rows(preset, one.name)],
+        "results": [row for environment in benchmark_experiments() for row in _rows(environment, one.name)],
         "claims": [paper for paper in papers if one.name in paper["subjects"]],
         "comparator": [paper for paper in papers if one.name in paper["runs"] - paper["subjects"]],
     }
@@ -61,14 +61,14 @@ def _paper(name: str) -> list[str]:
     return []
 
 
-def _rows(preset: str, name: str) -> list[dict[str, str]]:
-    """What presets.md measured of a scheduler on a preset."""
-    title = str(leaf("experiment", preset).said["gym"]).partition("-v")[0]
-    heads, *rows = first_table(section(page("presets"), title))
+def _rows(environment: str, name: str) -> list[dict[str, str]]:
+    """What five_environments.md measured of a scheduler on an environment."""
+    title = str(leaf("experiment", environment).said["environment_id"]).partition("-v")[0]
+    heads, *rows = first_table(section(page("five_environments"), title))
     [against] = [head for head in heads if head.startswith("vs ")]
     return [
         {
-            "preset": title,
+            "environment": title,
             "label": row[0],
             "mean": row[heads.index("mean JCT [95% CI] (s)")],
             "difference": row[heads.index(against)],

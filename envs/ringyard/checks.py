@@ -244,8 +244,8 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
     if total > memory:
         name, (count, each) = max(needed.items(), key=lambda item: math.prod(item[1]))
         raise ConfigurationError(
-            f"{name} is {count:,} with {each:,} bytes for each, {total / 1e9:,.0f} GB in all; expected at most"
-            f" {memory / 1e9:,.0f} GB, the memory of this machine; take fewer, or make each smaller"
+            f"{name} is {count:,} with {each:,} bytes for each, {total / 1e9:,.0f} GB in all; expected"
+            f" at most {memory / 1e9:,.0f} GB, the memory of this machine; take fewer, or make each smaller"
         )
 
 

@@ -14,7 +14,7 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.process_group import Hardware, join_process_group
@@ -29,14 +29,14 @@ def workload():
 
 def learners():
     network = partial(ScoreNetwork, width=8, context="mean")
-    pairs = {"network": network, "workloads": 4, "group_size": 4}
+    pairs = {"network": network, "workloads_per_round": 4, "group_size": 4}
     constrained = EvolutionStrategies(**pairs)
-    constrained.constraint = Constraint("mean_slowdown", {"one": 3.0, "two": 3.0}, 1.0, price=0.5)
+    constrained.constraint = Constraint("mean_slowdown", {"one": 3.0, "two": 3.0}, 1.0, multiplier=0.5)
     return {
         "evolution": EvolutionStrategies(**pairs),
         "constrained": constrained,
-        "group_noise": GroupNoise(noise=0.2, batch_size=200, **pairs),
-        "fork": ForkAndCompare(noise=0.2, events=3, batch_size=100, **pairs),
+        "group_noise": GroupNoise(noise_std=0.2, batch_size=200, **pairs),
+        "fork": ForkAndCompare(noise_std=0.2, noisy_decisions=3, batch_size=100, **pairs),
         "group_relative": GroupRelative(
             partial(PointerPolicy, width=16), num_envs=8, group_size=2, batch_size=64, target_kl=0.05
         ),
@@ -47,7 +47,7 @@ def worlds_for(learner, name):
     """Two of different sizes for learners of scores, one for the others."""
     if name == "group_relative":
         setting = EnvConfig(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
-        return {"one": world_of(learner, setting)}
+        return {"one": adapt_env_config(learner, setting)}
     actions = Scores(num_jobs=12, allocator=Allocator(gamma=0.0))
     options = {"observation": live_jobs(), "actions": actions, "num_workloads": 8}
     sizes = {"one": Cluster.homogeneous(2, 4), "two": Cluster.homogeneous(1, 4)}
@@ -66,11 +66,11 @@ def learn(name, hardware, rounds=3):
 
 
 def main():
-    peers = join_process_group()
+    process_group = join_process_group()
     for name in learners():
-        found = learn(name, Hardware(peers=peers))
-        np.savez(f"{sys.argv[1]}/{name}_{peers.rank}.npz", **found)
-    if peers.size > 1:  # who keeps the group keeps its threads, which may abort the process as it ends
+        found = learn(name, Hardware(process_group=process_group))
+        np.savez(f"{sys.argv[1]}/{name}_{process_group.rank}.npz", **found)
+    if process_group.size > 1:
         functions = vars(sys.modules["torch.distributed.nn.functional"]).values()
         assert not [
             one for one in functions if dist.group.WORLD in (getattr(one, "__defaults__", None) or ())

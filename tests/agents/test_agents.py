@@ -24,16 +24,22 @@ from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Sy
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.learning.episodes import World
+from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import (
     GreedyPolicy,
     PointerNetwork,
     PointerPolicy,
     ReducedPrecisionMlpPolicy,
 )
-from ringyard_agents.learning.ppo import Choices, GroupRelative, add_ppo_gradient, choose, group_advantages
+from ringyard_agents.learning.ppo import (
+    DecisionBatch,
+    GroupRelative,
+    add_ppo_gradient,
+    group_advantages,
+    sample_actions,
+)
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.classic.start_only import sjf
@@ -138,7 +144,7 @@ def test_choices_are_drawn_as_probable_as_they_are():
     masks = np.tile([True, False, True, True], (draws, 1))
     logits = torch.tensor([0.0, 9.0, 1.0, 2.0]).masked_fill(~torch.as_tensor(masks[0]), -1e8)
     log_probs = torch.log_softmax(logits, 0).expand(draws, 4)
-    actions, chosen = choose(log_probs, masks, rng.exponential(size=masks.shape).astype(np.float32))
+    actions, chosen = sample_actions(log_probs, masks, rng.exponential(size=masks.shape).astype(np.float32))
     assert np.bincount(actions, minlength=4) / draws == pytest.approx(log_probs[0].exp().numpy(), abs=0.02)
     assert np.array_equal(chosen, log_probs[0].numpy()[actions])
 
@@ -146,14 +152,14 @@ def test_choices_are_drawn_as_probable_as_they_are():
 def test_a_broken_network_still_chooses_what_is_valid():
     masks = np.random.default_rng(0).random((20, 7)) < 0.3
     masks[np.arange(20), np.arange(20) % 7] = True
-    actions, log_probs = choose(torch.full((20, 7), torch.nan), masks, np.ones((20, 7), np.float32))
+    actions, log_probs = sample_actions(torch.full((20, 7), torch.nan), masks, np.ones((20, 7), np.float32))
     assert masks[np.arange(20), actions].all()
     assert np.isnan(log_probs).all()
 
 
 def test_nothing_is_learnt_from_no_decisions():
     network, none = group_relative(setting()).policy.network, np.zeros(0, np.int64)
-    choices = Choices(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none)
+    choices = DecisionBatch(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none)
     assert not add_ppo_gradient(network, choices, none, 5, 0.2, 0.05).any()
     assert all(one.grad is None for one in network.parameters())
 
@@ -199,20 +205,20 @@ def test_equal_episodes_have_no_advantage_whenever_they_were_decided_in():
 def test_groups_play_the_same_workloads_and_each_round_others():
     learner = group_relative(setting(), num_envs=8, group_size=4)
     rounds = []
-    learner.learn(400, lambda measured: rounds.append(learner._world.batch.entries.tolist()))
+    learner.learn(400, lambda measured: rounds.append(learner._runner.batch.entries.tolist()))
     assert all(len(set(entries[:4])) == len(set(entries[4:])) == 1 for entries in rounds)
     assert rounds[1] != rounds[2]
     assert rounds[1][0] != rounds[1][4]
 
 
 def test_clusters_whose_episode_is_over_wait_for_the_others():
-    world, rng = World(setting(), 8), np.random.default_rng(0)
+    world, rng = EpisodeRunner(setting(), 8), np.random.default_rng(0)
 
-    def player(observations, masks, clusters):
+    def act(observations, masks, clusters):
         assert len(observations["waiting"]) == len(masks) == len(clusters)
         return np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
 
-    played = world.play(np.arange(8), player)
+    played = world.run_episodes(np.arange(8), act)
     assert world.batch.done.all()
     assert np.array_equal(played.valid.sum(axis=0), world.batch.lengths)
     assert played.returns == pytest.approx(world.batch.returns)
@@ -220,9 +226,9 @@ def test_clusters_whose_episode_is_over_wait_for_the_others():
 
 
 def test_teacher_is_the_heuristic():
-    world = World(setting(), 6)
+    world = EpisodeRunner(setting(), 6)
     teacher = QueueTeacher(world.config.actions, ["consolidate"])
-    world.play(np.arange(6), lambda seen, masks, clusters: teacher.act(seen, masks))
+    world.run_episodes(np.arange(6), lambda seen, masks, clusters: teacher.act(seen, masks))
     for b in range(6):
         jobs = world.batch.workload_cache.table(b)
         sim = Simulator(world.config.cluster, jobs, world.config.performance)
@@ -246,7 +252,9 @@ def group_relative(world, width=16, seed=3, **options):
 
 def clone(steps=300, batches=500):
     teacher = CloneTeacher(
-        partial(QueueTeacher, templates=["spread", "consolidate"]), steps=steps, batches=batches
+        partial(QueueTeacher, templates=["spread", "consolidate"]),
+        demonstration_steps=steps,
+        gradient_steps=batches,
     )
     options = {"num_envs": 16, "group_size": 4, "batch_size": 512, "teacher": teacher}
     learner, measured = group_relative(setting(), 64, 0, **options), {}
@@ -262,7 +270,7 @@ def mean_jcts(policy, unseen):
 
 def test_cloning_matches_the_teacher_and_learning_runs():
     learner, measured = clone()
-    assert measured["clone/accuracy"] > 0.95
+    assert measured["imitation/accuracy"] > 0.95
     unseen = setting(seed=99)
     agent = mean_jcts(learner.policy, unseen)
     heuristic = []
@@ -403,7 +411,7 @@ def through_a_file(saved, file):
 
 @pytest.mark.parametrize("name", learners())
 def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
-    world = world_of(learners()[name], setting())
+    world = adapt_env_config(learners()[name], setting())
     states = []  # of the same rounds, in one go and with a new process's learner in the middle
 
     def learn(learner, total):
@@ -416,9 +424,9 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
     assert world.actions.on_invalid == ("raise" if learner.masked else "wait")
     learner.setup({"one": world}, 1)
     rounds = learn(learner, 300)
-    assert rounds[0][0].facts["decisions"] == 0
+    assert rounds[0][0].metadata["decisions"] == 0
     assert rounds[0][1] == {}
-    assert rounds[-1][0].facts["decisions"] == learner.decisions >= 300
+    assert rounds[-1][0].metadata["decisions"] == learner.decisions >= 300
     curves = {curve.partition("/")[0] for _, found in rounds for curve in found}
     assert {"train", "rollout"} <= curves
     for saved, _ in rounds[:-1:2]:
@@ -428,7 +436,9 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
         wanted = rounds[len(rounds) - len(states) :]
         assert len(states) >= 1
         for (state, measured), (state_wanted, measured_wanted) in zip(states, wanted, strict=True):
-            assert json.dumps(state.facts, sort_keys=True) == json.dumps(state_wanted.facts, sort_keys=True)
+            assert json.dumps(state.metadata, sort_keys=True) == json.dumps(
+                state_wanted.metadata, sort_keys=True
+            )
             assert set(state.arrays) == set(state_wanted.arrays)
             for key, array in state.arrays.items():
                 assert np.array_equal(array, state_wanted.arrays[key]), key
@@ -442,9 +452,9 @@ def test_what_is_saved_plays_and_goes_on_bit_for_bit(tmp_path, name):
 
 def test_flat_rows_of_another_cluster_are_refused():
     learner = learners()["ppo"]
-    learner.setup({"one": world_of(learner, setting())}, 1)
+    learner.setup({"one": adapt_env_config(learner, setting())}, 1)
     with pytest.raises(CheckpointError, match=r"rows of \d+ numbers"):
-        mean_jcts(learner.policy, world_of(learner, setting(cluster=Cluster.homogeneous(3, 4))))
+        mean_jcts(learner.policy, adapt_env_config(learner, setting(cluster=Cluster.homogeneous(3, 4))))
 
 
 def test_learners_refuse_what_they_cannot():
@@ -491,7 +501,7 @@ def test_rollouts_that_no_machine_holds_are_refused():
 def test_rollouts_take_what_is_estimated(monkeypatch):
     learner = StableBaselines(partial(MaskablePPO, "MlpPolicy", n_steps=500), True, 8)
     learner.setup({"one": setting(flat=True)}, 0)
-    kept = sum(one.nbytes for one in vars(learner._running.rollout_buffer).values() if hasattr(one, "nbytes"))
+    kept = sum(one.nbytes for one in vars(learner._model.rollout_buffer).values() if hasattr(one, "nbytes"))
     monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 2.05 * kept)
     learner._require_memory(setting(flat=True))
     monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.95 * kept)
@@ -500,12 +510,16 @@ def test_rollouts_take_what_is_estimated(monkeypatch):
 
 
 def test_a_teacher_also_starts_maskable_ppo():
-    teacher = CloneTeacher(partial(QueueTeacher, templates=["spread", "consolidate"]), steps=100, batches=200)
+    teacher = CloneTeacher(
+        partial(QueueTeacher, templates=["spread", "consolidate"]),
+        demonstration_steps=100,
+        gradient_steps=200,
+    )
     model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
     learner, rounds = StableBaselines(model, False, 8, teacher), []
     learner.setup({"one": setting()}, 0)
     learner.learn(1, lambda measured: rounds.append(dict(measured)))
-    assert rounds[0]["clone/accuracy"] > 0.9
+    assert rounds[0]["imitation/accuracy"] > 0.9
 
 
 def test_reduced_precision_policy_learns_and_stays_close():
@@ -530,5 +544,5 @@ def test_reduced_precision_policy_learns_and_stays_close():
 def test_a_block_that_the_policy_does_not_know_is_an_error():
     space = EnvConfig().observation.space(Cluster((4,)), Actions())
     space.spaces["odd"] = space["cluster"]
-    with pytest.raises(ConfigurationError, match="does not know the observation's block 'odd'"):
+    with pytest.raises(ConfigurationError, match="does not support the observation's block 'odd'"):
         PointerPolicy(space, spaces.Discrete(9), lambda progress: 1e-3)

@@ -237,7 +237,7 @@ def test_yamls_of_another_hand_are_replaced_only_if_asked(tmp_path, capsys):
     assert "`python -m tools.calibrate FOLDER --out conf`" in capsys.readouterr().err
 
 
-def test_own_schedulers_presets_and_networks_are_found_by_name(monkeypatch, tmp_path):
+def test_own_schedulers_experiments_and_networks_are_found_by_name(monkeypatch, tmp_path):
     for group in ("scheduler", "experiment", "network"):
         (tmp_path / group).mkdir()
     (tmp_path / "scheduler" / "mine.yaml").write_text((CONF / "scheduler" / "sjf.yaml").read_text())

@@ -16,10 +16,18 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.agent_file import AGENT, find_checkpoint, load_policy, parts_of, save_agent
+from ringyard_agents.learning.agent_file import (
+    AGENT_FILE,
+    agent_parts,
+    find_checkpoint,
+    load_policy,
+    read_agent,
+    save_agent,
+)
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.shipped_agents import shipped_agents
 from worlds import random_jobs, rings, simulated
 
 
@@ -28,7 +36,7 @@ def begun(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
-    learner.setup({"one": world_of(learner, build_env_config(config, 4, 0))}, 0)
+    learner.setup({"one": adapt_env_config(learner, build_env_config(config, 4, 0))}, 0)
     return config, learner
 
 
@@ -37,7 +45,7 @@ def trained(tmp_path_factory):
     """A run folder with a small agent."""
     folder = tmp_path_factory.mktemp("runs")
     config, learner = begun("group_relative")
-    save_agent(learner.weights(), parts_of(config), folder / AGENT)
+    save_agent(learner.weights(), agent_parts(config), folder / AGENT_FILE)
     OmegaConf.save(config, folder / "config.yaml", resolve=True)
     return folder
 
@@ -46,9 +54,9 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
     with pytest.raises(CheckpointError, match="no trained agent"):
         find_checkpoint(None, tmp_path)
     with pytest.raises(CheckpointError, match="there is no checkpoint"):
-        find_checkpoint(str(tmp_path / AGENT))
+        find_checkpoint(str(tmp_path / AGENT_FILE))
     assert load_policy(find_checkpoint(str(trained)))[0].act
-    whole = (trained / AGENT).read_bytes()
+    whole = (trained / AGENT_FILE).read_bytes()
     rng = np.random.default_rng(0)
     damaged = [b"", b"not a file of ours", whole[:7], whole[: len(whole) // 2], whole + b"more", whole[8:]]
     for _ in range(100):  # one bit each
@@ -56,9 +64,9 @@ def test_missing_and_damaged_agents_are_named(tmp_path, trained):
         changed[rng.integers(len(whole))] ^= 1 << rng.integers(8)
         damaged.append(bytes(changed))
     for content in damaged:
-        (tmp_path / AGENT).write_bytes(content)
-        with pytest.raises(CheckpointError, match=re.escape(AGENT)):
-            load_policy(tmp_path / AGENT)
+        (tmp_path / AGENT_FILE).write_bytes(content)
+        with pytest.raises(CheckpointError, match=re.escape(AGENT_FILE)):
+            load_policy(tmp_path / AGENT_FILE)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +85,12 @@ def test_a_damaged_config_names_the_setting(tmp_path, trained, changes):
         read_run_config(file, ())
     del config[next(iter(changes))]
     OmegaConf.save(config, file)
-    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not of a training run)"):
+    with pytest.raises(CheckpointError, match=r"config.yaml is (damaged|not the config of a training run)"):
         read_run_config(file, ())
 
 
 def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT_FILE)
     for change in (
         lambda weights: np.full_like(weights, np.nan),
         lambda weights: np.full_like(weights, -np.inf),
@@ -91,20 +99,20 @@ def test_weights_that_are_none_of_the_networks_are_refused(tmp_path, trained):
         lambda weights: weights.reshape(-1),
     ):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
-        Checkpoint(changed, saved.facts).write(tmp_path / AGENT)
+        Checkpoint(changed, saved.metadata).write(tmp_path / AGENT_FILE)
         with pytest.raises(CheckpointError, match="these weights are not of this network"):
-            load_policy(tmp_path / AGENT)
+            load_policy(tmp_path / AGENT_FILE)
 
 
 def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
+    saved = Checkpoint.read(trained / AGENT_FILE)
 
     def play(change, parts):
         changed = {name: change(weights) for name, weights in saved.arrays.items()}
-        action = saved.facts["parts"]["action"] | parts
-        facts = {**saved.facts, "parts": {**saved.facts["parts"], "action": action}}
-        Checkpoint(changed, facts).write(tmp_path / AGENT)
-        agent = load_agent(str(tmp_path / AGENT))
+        action = saved.metadata["parts"]["action"] | parts
+        facts = {**saved.metadata, "parts": {**saved.metadata["parts"], "action": action}}
+        Checkpoint(changed, facts).write(tmp_path / AGENT_FILE)
+        agent = load_agent(str(tmp_path / AGENT_FILE))
         cluster = Cluster.homogeneous(2, 4)
         simulated(agent, cluster, random_jobs(np.random.default_rng(0), 8, 4), rings())
 
@@ -116,7 +124,7 @@ def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
 
 
 def test_no_agent_runs_code(tmp_path, trained):
-    found = hostile_agents.attack(trained / AGENT, trained / "config.yaml", tmp_path, every=61)
+    found = hostile_agents.attack(trained / AGENT_FILE, trained / "config.yaml", tmp_path, every=61)
     assert found["tried"] > 100
     assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
 
@@ -132,29 +140,55 @@ def test_no_file_of_tuned_options_runs_code(tmp_path, trained):
 
 
 def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):
-    sound = Checkpoint.read(trained / AGENT)
+    sound = Checkpoint.read(trained / AGENT_FILE)
     known = {"pathlib.Path.touch", "pandas.read_pickle", "torch.load", f"{hostile_agents.MODULE}.Anything"}
     ran = set()
     with hostile_agents.trap(tmp_path) as ran_something:
         for node in hostile_agents.calls(tmp_path / "mark"):
             if isinstance(node, dict) and str(node.get("_target_")) in known:
-                facts = {**sound.facts, "parts": {**sound.facts["parts"], "agent": node}}
-                (tmp_path / AGENT).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
+                facts = {**sound.metadata, "parts": {**sound.metadata["parts"], "agent": node}}
+                (tmp_path / AGENT_FILE).write_bytes(Checkpoint(sound.arrays, facts).to_bytes())
                 with pytest.raises(CheckpointError):
-                    load_policy(tmp_path / AGENT, trust=True)
+                    load_policy(tmp_path / AGENT_FILE, trust=True)
                 ran |= {node["_target_"]} if ran_something() else set()
     assert ran == known
 
 
 def test_agents_may_name_what_the_user_names(tmp_path, trained):
-    saved = Checkpoint.read(trained / AGENT)
-    network = saved.facts["parts"]["agent"]["network"]
+    saved = Checkpoint.read(trained / AGENT_FILE)
+    network = saved.metadata["parts"]["agent"]["network"]
     network["_target_"] = "toy_learner.Pointer"
-    saved.write(tmp_path / AGENT)
+    saved.write(tmp_path / AGENT_FILE)
     with pytest.raises(CheckpointError, match=r"trust=\[toy_learner\.Pointer\]"):
-        load_policy(tmp_path / AGENT)
+        load_policy(tmp_path / AGENT_FILE)
     for trust in ("toy_learner.Pointer", ["toy_learner.Pointer"], True):
-        assert load_policy(tmp_path / AGENT, trust)[0].act
+        assert load_policy(tmp_path / AGENT_FILE, trust)[0].act
+
+
+def renamed(config, names):
+    return {names.get(key, key): value for key, value in config.items()}
+
+
+def test_agents_of_earlier_versions_get_todays_names():
+    """Pretrained agents were written with the names of their time."""
+    stored = Checkpoint.read(shipped_agents()["joint"]).metadata["parts"]
+    parts, _ = read_agent(shipped_agents()["joint"])
+    assert stored["agent"]["spread"] == parts["agent"]["noise_std"]
+    assert parts["agent"]["teacher"]["options"]["cpu_gpu"] == {"gamma": 0.7, "running_factor": 0.3}
+    assert stored["action"]["allocator"]["stay"] == parts["action"]["allocator"]["running_factor"]
+
+
+def test_run_folders_of_earlier_versions_get_todays_names(tmp_path):
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", ["agent=evolution"]), resolve=True)
+    old = renamed(config, {"environment_id": "gym", "environments": "worlds"})
+    old["agent"] = renamed(config["agent"], {"noise_std": "spread", "ema_decay": "averaging"})
+    old["constraint"] = {"metric": "mean_jct", "most": 9.0, "step": 0.5}
+    old["evaluate"] = {**config["evaluate"], "schedulers": ["fifo@pack", {"a": {"scheduler": "fifo_strict"}}]}
+    OmegaConf.save(OmegaConf.create(old), tmp_path / "config.yaml")
+    config["constraint"] = {"metric": "mean_jct", "bound": 9.0, "multiplier_learning_rate": 0.5}
+    config["evaluate"]["schedulers"] = ["fifo_backfill@pack", {"a": {"scheduler": "fifo"}}]
+    assert read_run_config(tmp_path / "config.yaml", ()) == config
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from conftest import ROOT, composed, names
 from ringyard import Cluster, Simulator
 from ringyard.errors import ConfigurationWarning, WorkloadWarning
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import exit_code
 from ringyard_agents.config.schema import SETTINGS, check_settings
@@ -287,7 +287,7 @@ def test_train_resume_compare(tmp_path, here):
     assert OmegaConf.load(folder / "config.yaml").total_decisions == 4000
     for word in ("reward=makespan", "agent.learning_rate=0.1", "seed=1", "experiment=sharing", "name=second"):
         _, error = here("train", "cluster.num_servers=4", "resume=runs/first", word, code=2)
-        assert f"{word} does not agree with the run that goes on" in error
+        assert f"{word} does not agree with the run to resume" in error
     best = (folder / "agent.safetensors").read_bytes()
     (folder / "agent.safetensors").write_bytes(best[:-1])
     _, error = here("train", "resume=runs/first", code=2)
@@ -329,7 +329,7 @@ def test_train_resume_compare(tmp_path, here):
     assert first == second  # one process or many
     for row in first:
         parts = [float(row[name]) for name in row if name.startswith("lost_to_")]
-        assert len(parts) == len(LOSSES)
+        assert len(parts) == len(LOSS_NAMES)
         parts += [float(row["mean_queueing"]), float(row["mean_work"])]
         assert sum(parts) == pytest.approx(float(row["mean_jct"]))
     jct = {
@@ -364,7 +364,7 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
     assert len(list((tmp_path / "runs" / "sweep").glob("*/jobs.csv"))) == 2
 
 
-SCORES = ["action=scores", "observation=live_jobs", "agent.workloads=2", "agent.group_size=2"]
+SCORES = ["action=scores", "observation=live_jobs", "agent.workloads_per_round=2", "agent.group_size=2"]
 SOME_AGENTS = ("evolution", "group_relative", "maskable_mlp")
 SCORING = ("evolution", "evolution_taught", "fork_and_compare", "group_noise")
 
@@ -375,7 +375,7 @@ SCORING = ("evolution", "evolution_taught", "fork_and_compare", "group_noise")
 )
 def test_every_agent_trains(tmp_path, agent):
     words = SCORES if agent in SCORING else []
-    words = [*words, "agent.teacher.batches=20"] if agent == "evolution_taught" else words
+    words = [*words, "agent.teacher.gradient_steps=20"] if agent == "evolution_taught" else words
     ringyard(
         tmp_path, "train", f"agent={agent}", *words, "cluster.num_servers=4", "workload.num_jobs=12",
         "total_decisions=256", "num_workloads=8", "evaluate.every=128", "evaluate.workloads=2", "name=run",

@@ -1,4 +1,4 @@
-"""A page of evidence for each preset, and what `benchmarks/presets.py` switches off costs nothing."""
+"""`benchmarks/physics_ablation.py` writes a page for each environment; physics that is off costs nothing."""
 
 import re
 
@@ -29,9 +29,9 @@ LOST_TO = {
 @pytest.fixture
 def pages(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import presets
+    import physics_ablation
 
-    return presets
+    return physics_ablation
 
 
 @pytest.fixture
@@ -66,19 +66,19 @@ def test_a_page_says_what_ignoring_the_question_costs(pages, monkeypatch):
         assert "mean rho" in head
 
 
-@pytest.mark.parametrize(("preset", "part"), LOST_TO.items())
-def test_what_is_switched_off_costs_nothing(physics, preset, part):
+@pytest.mark.parametrize(("environment", "part"), LOST_TO.items())
+def test_what_is_switched_off_costs_nothing(physics, environment, part):
     entry = {
         "contention": "fifo_backfill@spread",
         "sharing": "fifo_backfill@share_any",
         "elastic": "elastic_dp",
-    }.get(preset, "fifo_backfill")
+    }.get(environment, "fifo_backfill")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         scheduler = to_plain(scheduler_config(SchedulerEntry.read(entry)))
     lost = []
-    for overrides in ((), physics[preset].overrides):
-        config = composed("compare", f"experiment={preset}", *overrides)
+    for overrides in ((), physics[environment].overrides):
+        config = composed("compare", f"experiment={environment}", *overrides)
         world = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
         lost.append(
             getattr(run_task(EvaluationTask(entry, scheduler, world, 0, 0)).metrics, f"lost_to_{part}")

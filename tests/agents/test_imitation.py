@@ -51,7 +51,7 @@ def under(setting, **options):
 
 def taught(worlds, options, **more):
     """What a learner begins with."""
-    teacher = ImitateAllocator(options, **({"episodes": 16, "batches": 600} | more))
+    teacher = ImitateAllocator(options, **({"episodes": 16, "gradient_steps": 600} | more))
     learner = EvolutionStrategies(
         network=partial(ScoreNetwork, context="mean"), teacher=teacher, group_size=2
     )
@@ -64,8 +64,8 @@ def taught(worlds, options, **more):
 def test_one_network_begins_as_another_allocator_in_each_world():
     options = {"own": {"gamma": 0.5}, "others": {"gamma": 1.0, "running_factor": 0.5}}
     learner, [measured] = taught({"own": SETTING, "others": OTHERS}, options)
-    assert measured["clone/decisions"] > 100
-    assert measured["clone/error"] < 0.05
+    assert measured["imitation/decisions"] > 100
+    assert measured["imitation/rmse"] < 0.05
     for label, setting in (("own", SETTING), ("others", OTHERS)):
         wanted, usual = under(setting, **options[label]), under(setting)
         assert abs(usual / wanted - 1) > 0.3
@@ -73,7 +73,7 @@ def test_one_network_begins_as_another_allocator_in_each_world():
 
 
 def test_without_options_nothing_changes():
-    learner, _ = taught({"own": SETTING}, {}, batches=2)
+    learner, _ = taught({"own": SETTING}, {}, gradient_steps=2)
     assert mean_jct(SETTING, learner.policy) == under(SETTING)
 
 
@@ -82,7 +82,7 @@ def test_it_is_the_same_again_and_of_another_seed_another():
     for seed in (3, 3, 4):
         learner = EvolutionStrategies(
             network=ScoreNetwork,
-            teacher=ImitateAllocator({"own": {"gamma": 2.0}}, 1, batches=3),
+            teacher=ImitateAllocator({"own": {"gamma": 2.0}}, 1, gradient_steps=3),
             group_size=2,
         )
         learner.setup({"own": SETTING}, seed)
@@ -93,7 +93,7 @@ def test_it_is_the_same_again_and_of_another_seed_another():
 
 
 def test_a_run_that_goes_on_does_not_begin_again():
-    learner, _ = taught({"own": SETTING}, {"own": {"gamma": 2.0}}, batches=3)
+    learner, _ = taught({"own": SETTING}, {"own": {"gamma": 2.0}}, gradient_steps=3)
     learner.learn(1, lambda measured: None)
     saved, curves = learner.state(), []
     learner.setup({"own": SETTING}, 3, saved)
@@ -107,7 +107,7 @@ def test_a_run_that_goes_on_does_not_begin_again():
     [
         (
             {"others": {"gamma": 1.0}},
-            r"agent\.teacher\.options has .*others.*expected worlds of the run: own",
+            r"agent\.teacher\.options has .*others.*expected environments of the run: own",
         ),
         (
             {"own": {"size_power": 0.5}},
@@ -158,6 +158,7 @@ def test_worlds_where_jobs_are_only_started_are_refused():
     """Low scores make jobs wait there, which no option of the allocator does."""
     starting = replace(SETTING, actions=Scores(num_jobs=40, allocator=Allocator(start_only=StartOnly())))
     with pytest.raises(
-        ConfigurationError, match=r"world own, where jobs are only started.*expected action=scores"
+        ConfigurationError,
+        match=r"environment own, where the allocator only starts jobs.*expected action=scores",
     ):
         taught({"own": starting}, {"own": {"gamma": 1.0}})

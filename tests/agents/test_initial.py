@@ -19,8 +19,8 @@ from ringyard.mdp.experiments import build_env_config
 from ringyard_agents import cli
 from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import world_of
-from ringyard_agents.learning.resume import inherited
+from ringyard_agents.learning.learner import adapt_env_config
+from ringyard_agents.learning.resume import add_inherited_parts
 from ringyard_agents.learning.score_learner import ScoreLearner
 from ringyard_agents.shipped_agents import shipped_agents
 
@@ -29,7 +29,7 @@ SCORES = ["workload.num_jobs=6", "action=scores", "observation=live_jobs"]
 JUDGED = ["evaluate.workloads=3", "evaluate.every=100", "evaluate.schedulers=[fifo_backfill]"]
 FIRST = [
     "train", "name=first", *WORLD, *JUDGED, "action=scores", "observation=live_jobs", "agent=evolution",
-    "action.allocator.gamma=0.3", "agent.network.width=5", "agent.spread=0.5", "total_decisions=600",
+    "action.allocator.gamma=0.3", "agent.network.width=5", "agent.noise_std=0.5", "total_decisions=600",
 ]  # fmt: skip
 ON = ["train", "init=runs/first", *WORLD, *JUDGED, "total_decisions=1"]
 
@@ -46,10 +46,10 @@ def config_of(folder, name):
 def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(FIRST) == 0
-    assert cli.main([*ON, "name=on", "agent.spread=0.01"]) == 0
+    assert cli.main([*ON, "name=on", "agent.noise_std=0.01"]) == 0
     first, on = config_of(tmp_path, "first"), config_of(tmp_path, "on")
     assert (on.action, on.observation) == (first.action, first.observation)
-    assert on.agent == {**first.agent, "spread": 0.01}
+    assert on.agent == {**first.agent, "noise_std": 0.01}
     rows = list(csv.DictReader((tmp_path / "runs/on/tensorboard/progress.csv").read_text().splitlines()))
     assert float(rows[0]["eval/mean_jct"]) == read(tmp_path, "first")["best"] != rows[0]["eval/mean_jct"]
     assert cli.main(["train", "resume=runs/on", "total_decisions=400"]) == 0  # needs the first no more
@@ -57,17 +57,20 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     # a run that goes on takes nothing from another agent
     capsys.readouterr()
     assert cli.main(["train", "resume=runs/on", "init=zoo:starts", "total_decisions=900"]) == 2
-    assert "init=zoo:starts does not agree with the run that goes on" in capsys.readouterr().err
+    assert "init=zoo:starts does not agree with the run to resume" in capsys.readouterr().err
     # what it is told about its parts is about its own, not about those that a new run would have
     for word, said in (
-        ("agent.spread=0.1", "agent.spread would be 0.1, in runs/on/config.yaml it is 0.01"),
-        ("agent.teacher.share=0.1", "there is no teacher in agent; expected one of averaging, group_size"),
-        ("agent.spred=0.1", "there is no spred in agent; expected spread"),
+        ("agent.noise_std=0.1", "agent.noise_std would be 0.1, in runs/on/config.yaml it is 0.01"),
+        (
+            "agent.teacher.sample_fraction=0.1",
+            "there is no teacher in agent; expected one of ema_decay, group_size",
+        ),
+        ("agent.noise_sd=0.1", "there is no noise_sd in agent; expected noise_std"),
         ("action.allocator.gama=1", "there is no gama in action.allocator; expected gamma"),
     ):
         assert cli.main(["train", "resume=runs/on", word, "total_decisions=900"]) == 2
         assert said in capsys.readouterr().err
-    assert cli.main(["train", "resume=runs/on", "agent.spread=0.01", "total_decisions=800"]) == 0
+    assert cli.main(["train", "resume=runs/on", "agent.noise_std=0.01", "total_decisions=800"]) == 0
     capsys.readouterr()
     # what the run says of the allocator counts
     assert cli.main([*ON, "name=other", "action.allocator.gamma=3.0"]) == 0
@@ -77,9 +80,9 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
         (["agent=fork_and_compare"], "the run's agent has another network than"),
         (["observation=live_jobs_attained"], "it was trained with observation"),
         (["action=start"], "expected observation=live_jobs with action=scores"),
-        (["agent=evolution", "agent.network.width=5", "worlds=[nowhere]"], "experiment/nowhere"),
-        (["init=zoo:joint", "agent.teacher.share=0.1"], "leave agent.teacher out"),
-        (["-m", "init=runs/first,runs/on"], "a run begins with one agent"),
+        (["agent=evolution", "agent.network.width=5", "environments=[nowhere]"], "experiment/nowhere"),
+        (["init=zoo:joint", "agent.teacher.sample_fraction=0.1"], "leave agent.teacher out"),
+        (["-m", "init=runs/first,runs/on"], "a run starts from one agent"),
         (["init=zoo:nobody"], "there is no agent 'zoo:nobody' in the zoo; expected one of"),
         (["init=runs/nowhere"], "there is no checkpoint runs/nowhere"),
     ):
@@ -91,7 +94,9 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
 def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
     (tmp_path / "mine/experiment").mkdir(parents=True)
     package = "# @package _global_\n"
-    (tmp_path / "mine/experiment/on.yaml").write_text(package + "init: zoo:elastic\nagent: {spread: 0.02}\n")
+    (tmp_path / "mine/experiment/on.yaml").write_text(
+        package + "init: zoo:elastic\nagent: {noise_std: 0.02}\n"
+    )
     other = "defaults: [{override /action: start}]\ninit: zoo:elastic\n"
     (tmp_path / "mine/experiment/other.yaml").write_text(package + other)
 
@@ -104,32 +109,32 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
     parts, on = read_agent(shipped_agents()["elastic"])[0], OmegaConf.create(train("experiment=on"))
     assert on.observation == parts["observation"]
     assert on.action == parts["action"]
-    assert on.agent == {**parts["agent"], "spread": 0.02}
-    other = OmegaConf.create(train("experiment=other", "agent.spread=0.03"))
+    assert on.agent == {**parts["agent"], "noise_std": 0.02}
+    other = OmegaConf.create(train("experiment=other", "agent.noise_std=0.03"))
     assert other.action == composed("train").action  # its own choice
-    assert other.agent == {**parts["agent"], "spread": 0.03}
-    assert "experiment=on,quickstart: a run begins with one agent" in train("-m", "experiment=on,quickstart")
+    assert other.agent == {**parts["agent"], "noise_std": 0.03}
+    assert "experiment=on,quickstart: a run starts from one agent" in train("-m", "experiment=on,quickstart")
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"parts": None}, "is no agent"),
-        ({"parts": {"agent": [1], "observation": {}, "action": {}}}, "is no agent"),
-        ({"parts": {"agent": {}, "observation": {}}}, "is no agent"),
-        ({"weights": None}, "is no agent"),
+        ({"parts": None}, "is not a trained agent"),
+        ({"parts": {"agent": [1], "observation": {}, "action": {}}}, "is not a trained agent"),
+        ({"parts": {"agent": {}, "observation": {}}}, "is not a trained agent"),
+        ({"weights": None}, "is not a trained agent"),
         (
             {"parts": {"agent": {"defaults": ["evolution"]}, "observation": {}, "action": {}}},
-            "would choose other configs by its agent",
+            "has `defaults` in its config of agent",
         ),
     ],
 )
 def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
     sound = Checkpoint.read(shipped_agents()["elastic"])
     file = tmp_path / "agent.safetensors"
-    Checkpoint(sound.arrays, {**sound.facts, **change}).write(file)
+    Checkpoint(sound.arrays, {**sound.metadata, **change}).write(file)
     with pytest.raises(CheckpointError, match=said):
-        inherited([f"init={file}"])
+        add_inherited_parts([f"init={file}"])
 
 
 @pytest.mark.parametrize("agent", names("agent"))
@@ -140,7 +145,7 @@ def test_every_learner_begins_with_weights_of_its_network(agent):
         config = compose("train", [f"agent={agent}", *small])
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
     for seed, learner in enumerate(learners):
-        learner.setup({"one": world_of(learner, build_env_config(config, 4, 0))}, seed)
+        learner.setup({"one": adapt_env_config(learner, build_env_config(config, 4, 0))}, seed)
     given, learner = (one.weights() for one in learners)
     assert any((given.arrays[name] != learner.arrays[name]).any() for name in given.arrays)
     learners[1].load_weights(given)

@@ -17,8 +17,8 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.selection import ComparisonRequest
-from ringyard_agents.learning.agent_file import parts_of, save_agent
-from ringyard_agents.learning.learner import weights_with_spaces, world_of
+from ringyard_agents.learning.agent_file import agent_parts, save_agent
+from ringyard_agents.learning.learner import adapt_env_config, weights_with_spaces
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 SMALL = ("workload.num_jobs=20",)
@@ -41,10 +41,10 @@ def saved(folder, name, agent):
     """An agent of random weights, as training saves it, and the setting of its training."""
     config = composed("train", f"experiment={name}", f"agent={agent}")
     learner = instantiate(config.agent, _convert_="all")
-    setting = world_of(learner, experiment(name))
+    setting = adapt_env_config(learner, experiment(name))
     env = RingyardVecEnv(setting, 2)
     model = learner.model(env=env, seed=0, device="cpu")
-    save_agent(weights_with_spaces(model.policy), parts_of(config), folder / "agent.safetensors")
+    save_agent(weights_with_spaces(model.policy), agent_parts(config), folder / "agent.safetensors")
     return folder, setting
 
 
@@ -104,7 +104,7 @@ def test_loading_says_what_differs(tmp_path):
 
 
 def test_evaluations_have_the_numbers_of_comparisons():
-    frame = ringyard_agents.evaluate("sjf@consolidate", preset="contention", seeds=3)
+    frame = ringyard_agents.evaluate("sjf@consolidate", experiment="contention", seeds=3)
     config = composed("compare", "experiment=contention", "schedulers=[sjf@consolidate]", "seeds=3")
     with hydra_initialized():
         tasks = plan_comparisons(ComparisonRequest.read(config))[""].tasks
@@ -135,10 +135,10 @@ def test_a_scheduler_says_what_it_knows():
 
 def test_agents_are_measured_like_schedulers():
     agent = ringyard_agents.load("zoo:sharing")
-    frame = ringyard_agents.evaluate(agent, preset="sharing", seeds=1)
+    frame = ringyard_agents.evaluate(agent, experiment="sharing", seeds=1)
     assert (
         frame["mean_jct"][0]
-        == ringyard_agents.evaluate("zoo:sharing", preset="sharing", seeds=1)["mean_jct"][0]
+        == ringyard_agents.evaluate("zoo:sharing", experiment="sharing", seeds=1)["mean_jct"][0]
     )
 
 
@@ -147,7 +147,7 @@ def test_agents_are_measured_like_schedulers():
     [
         ({"scheduler": InOrder}, "expected a name such as"),
         ({"scheduler": "fifoo"}, "fifoo"),
-        ({"scheduler": "fifo_backfill", "preset": "sharin"}, "unknown experiment 'sharin'"),
+        ({"scheduler": "fifo_backfill", "experiment": "sharin"}, "unknown experiment 'sharin'"),
         ({"scheduler": "fifo_backfill", "seeds": 0}, "seeds"),
         ({"scheduler": "fifo_backfill", "overrides": ["cluster.servers=3"]}, "overrides: .*servers"),
         ({"scheduler": "fifo_backfill", "overrides": ["seed=abc"]}, "seed is 'abc'; expected a whole number"),

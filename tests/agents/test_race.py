@@ -149,7 +149,7 @@ FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
     ],
 )
 def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     file.write_text(content)
     with pytest.raises(
         ConfigurationError, match=rf"not as `ringyard tune` writes it: .*{said}(.|\n)*output="
@@ -164,7 +164,7 @@ def test_what_is_written_of_the_best_reads_the_same(tmp_path):
     lwf, pack = (SchedulerEntry(name, name, options) for name in ("tiresias@lwf", "tiresias@pack"))
     beside = AlternativeConfig.of(lwf, 4, change=float("inf"))  # the best blocks no job
     found = {"tiresias": TunedScheduler.of(pack, 12, mean=0.0, others=[beside])}
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     write_tuned(file, found, {"cluster": {}}, "ringyard tune", "blocking_rate")
     assert read_tuned(str(file)) == found
     assert "&" not in file.read_text()  # no aliases: people read it
@@ -183,19 +183,19 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("compare", "schedulers=[las@nosuch]"), "las@nosuch has the placement rule 'nosuch'; expected one"),
         (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
         (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
-        (("tune", "quick=[nosuch]"), "quick has 'nosuch'; expected some of"),
+        (("tune", "fast_schedulers=[nosuch]"), "fast_schedulers has 'nosuch'; expected some of"),
         (
-            ("tune", "options={fifo_backfill:{counted:[true]}}"),
+            ("tune", "options={fifo_backfill:{reserve_unplaced:[true]}}"),
             "options has fifo_backfill, which conf/tune.yaml has not",
         ),
-        (("tune", "output=/dev/null/best.yaml"), "cannot be written (Not a directory); expected a file"),
+        (("tune", "output=/dev/null/tuned.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
         ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
         (
-            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.counted=[3]"),
-            "fifo_backfill.counted is 3; expected true or",
+            ("tune", "schedulers=[fifo_backfill]", "+options.fifo_backfill.reserve_unplaced=[3]"),
+            "fifo_backfill.reserve_unplaced is 3; expected true or",
         ),
     ],
 )
@@ -261,12 +261,20 @@ def test_rows_that_do_the_same_are_named():
 
 
 TUNE = (
-    *("tune", "name=tuned", "workload.num_jobs=30", "workload.load=20", "first_seeds=1", "seeds=2", "kept=2"),
+    *(
+        "tune",
+        "name=tuned",
+        "workload.num_jobs=30",
+        "workload.load=20",
+        "screening_seeds=1",
+        "seeds=2",
+        "finalists=2",
+    ),
     *(
         "schedulers=[fifo_backfill,srtf,las,sjf_bco]",
         "rules=[consolidate,pack]",
-        "quick=[fifo_backfill]",
-        "quick_seeds=3",
+        "fast_schedulers=[fifo_backfill]",
+        "fast_seeds=3",
     ),
     "options={las:{round_seconds:[50.0]}}",
 )
@@ -280,7 +288,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
 
     monkeypatch.chdir(tmp_path)
     assert "runs are from before" not in command(*TUNE)
-    best = read_tuned(str(tmp_path / "runs/tuned/best.yaml"))
+    best = read_tuned(str(tmp_path / "runs/tuned/tuned.yaml"))
     assert list(best) == [
         "fifo_backfill",
         "srtf",
@@ -300,14 +308,20 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert "runs are from before" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
-        *("tensorboard=false", "schedulers=[fifo_backfill,srtf,las,sjf@pack]", "best=runs/tuned/best.yaml"),
+        *(
+            "tensorboard=false",
+            "schedulers=[fifo_backfill,srtf,las,sjf@pack]",
+            "tuning=runs/tuned/tuned.yaml",
+        ),
         *("reference=srtf",),
     )
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: format_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
-    assert "best.yaml was found in another setting (ringyard tune name=tuned" in said  # of another load
+    assert (
+        "tuned.yaml was found in another configuration (ringyard tune name=tuned" in said
+    )  # of another load
     assert "not tuned here: sjf@pack: rule and options as named" in said
 
 
@@ -331,11 +345,11 @@ def test_who_runs_twice_is_told():
 
 
 @pytest.mark.parametrize(
-    "preset", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
+    "environment", [name for name in benchmark_experiments() if (CONF / "tuned" / f"{name}.yaml").exists()]
 )
-def test_a_changed_preset_asks_to_be_tuned_anew(preset):
-    config = composed("tune", f"experiment={preset}")
-    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == preset
+def test_a_changed_environment_asks_to_be_tuned_anew(environment):
+    config = composed("tune", f"experiment={environment}")
+    assert tuned_name_for({part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}) == environment
 
 
 def test_what_ships_is_taken_where_it_was_found():
@@ -350,10 +364,10 @@ def test_what_ships_is_taken_where_it_was_found():
         assert tuned_name_for(sharing) == "sharing"
         assert tuned_name_for(smaller) is None
         for words, name in (
-            (("schedulers=[fifo_backfill]", "presets=[sharing]"), "sharing"),
+            (("schedulers=[fifo_backfill]", "experiments=[sharing]"), "sharing"),
             (("schedulers=all",), "sharing"),
             (("schedulers=[fifo_backfill]",), None),
-            (("schedulers=all", "best=full"), "full"),
+            (("schedulers=all", "tuning=full"), "full"),
         ):
             assert ComparisonRequest.read(compose("compare", list(words))).best_name(sharing) == name
 

@@ -124,7 +124,7 @@ def test_a_sweep_has_a_row_for_each_case():
         "small": {"a": {"mean_jct": np.array([5.0, 5.0])}, "b": {"mean_jct": np.array([10.0, 10.0])}},
         "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
     }
-    content = {"title": "Title", "setting": "Setting.", "rule": "pack", "deviations": ["x"]}
+    content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
     content |= {"headline": "text", "ablation": None, "tables": [{**row, "against": "b"}], "cases": cases}
     text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
@@ -192,17 +192,17 @@ def test_all_schedulers_on_every_benchmark():
     assert "partitioning" not in worlds
     own = composed("compare", "experiment=sharing")
     assert worlds["sharing"] == {part: to_plain(own[part]) for part in ENVIRONMENT_GROUPS}  # its jobs as well
-    for chosen in (["presets=[]"], ["experiment=full"], ["workload.num_jobs=50"]):
+    for chosen in (["experiments=[]"], ["experiment=full"], ["workload.num_jobs=50"]):
         assert list(selected("schedulers=all", *chosen)[1]) == [""]
     with pytest.raises(ConfigurationError, match="nothing_like_it"):
-        selected("presets=[nothing_like_it]")
-    with pytest.raises(ConfigurationError, match=r"workload is not the usual one.*presets=\[\]"):
-        selected("presets=[sharing]", "workload=sjf_bco")
+        selected("experiments=[nothing_like_it]")
+    with pytest.raises(ConfigurationError, match=r"workload is not the usual one.*experiments=\[\]"):
+        selected("experiments=[sharing]", "workload=sjf_bco")
 
 
 def test_who_cannot_serve_the_jobs_is_left_out():
     GlobalHydra.instance().clear()
-    _, worlds = selected("presets=[full]")
+    _, worlds = selected("experiments=[full]")
     with initialize_config_dir(str(CONF), version_base="1.3"):
         configs = {
             name: to_plain(scheduler_config(SchedulerEntry.read(name)))

@@ -24,11 +24,16 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.observability import Observability
 from ringyard.placement import least_fragmenting
 from ringyard.restart import constant
-from ringyard.state.random_numbers import own_seed
-from ringyard_agents.learning.agent import AgentScheduler, _priced, agent_capabilities, load_agent
+from ringyard.state.random_numbers import derive_seed
+from ringyard_agents.learning.agent import (
+    AgentScheduler,
+    _with_preemption_price,
+    agent_capabilities,
+    load_agent,
+)
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_baselines.scheduler import Capabilities, run
@@ -66,7 +71,7 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
             whole.performance,
             whole.restart,
             scheduler.round_seconds,
-            seed=own_seed(world.workload_seed, 0),
+            seed=derive_seed(world.workload_seed, 0),
             failures=whole.failures,
         )
         run(sim, scheduler, np.random.default_rng(0), compiled)
@@ -109,13 +114,13 @@ def test_a_price_of_stops_that_is_none_is_named():
     with pytest.raises(ConfigurationError, match=r"preemption_price is -1.*expected"):
         load_agent("zoo:sharing", preemption_price=-1.0)
     with pytest.raises(
-        ConfigurationError, match=r"stops no job \(action=scores_start\); expected preemption_price: null"
+        ConfigurationError, match=r"never preempts \(action=scores_start\); expected preemption_price: null"
     ):
         load_agent("zoo:starts", preemption_price=1.0)
     with pytest.raises(
         ConfigurationError, match="expected preemption_price: null, or an agent that scores jobs"
     ):
-        _priced(Actions(), 1.0, "mine")
+        _with_preemption_price(Actions(), 1.0, "mine")
 
 
 class Typed:
@@ -157,7 +162,7 @@ def toy(learner):
     """One GPU; the allocator alone takes jobs as they come, so that the agent has to say which is short."""
     actions = Scores(num_jobs=2, allocator=Allocator(gamma=0.0))
     setting = EnvConfig(cluster=Cluster((1,)), workload=_Pairs(), observation=live_jobs(), actions=actions)
-    return world_of(learner, replace(setting, num_workloads=16))
+    return adapt_env_config(learner, replace(setting, num_workloads=16))
 
 
 def mean_jct(policy, world):
@@ -188,7 +193,7 @@ def test_ppo_learns_who_matters_and_is_kept(tmp_path):
 def test_who_chooses_among_actions_cannot_score(name):
     learner = instantiate(composed("train", f"agent={name}").agent)
     with pytest.raises(ConfigurationError, match="agent=ppo_mlp"):
-        world_of(learner, experiment("sharing", action="scores", observation="live_jobs"))
+        adapt_env_config(learner, experiment("sharing", action="scores", observation="live_jobs"))
 
 
 def test_what_an_agent_knows_and_may_do_is_what_its_allocator_does():

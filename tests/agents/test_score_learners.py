@@ -18,11 +18,17 @@ from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.episodes import ScoreWorld
+from ringyard_agents.learning.episodes import ScoreEpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.evolution import EvolutionStrategies, Population
-from ringyard_agents.learning.process_group import ALONE
-from ringyard_agents.learning.score_networks import PolicyInput, ScoreNetwork, ScorePolicy, look, scores_of
+from ringyard_agents.learning.evolution import EvolutionStrategies, PerturbedNetworks
+from ringyard_agents.learning.process_group import SINGLE_PROCESS
+from ringyard_agents.learning.score_networks import (
+    PolicyInput,
+    ScoreNetwork,
+    ScorePolicy,
+    read_observations,
+    score_tensor,
+)
 from ringyard_agents.learning.score_ppo import (
     ForkAndCompare,
     GroupNoise,
@@ -48,7 +54,9 @@ def random_workload():
 def features_of(world):
     batch = world.batch
     batch.reset(np.arange(1), np.arange(1))
-    seen = look({name: rows[:1] for name, rows in batch.split(batch.observations).items()}, batch.masks[:1])
+    seen = read_observations(
+        {name: rows[:1] for name, rows in batch.split(batch.observations).items()}, batch.masks[:1]
+    )
     return seen.jobs.shape[2], seen.cluster.shape[1]
 
 
@@ -91,7 +99,7 @@ def random_seen(rng, counts, slots):
 
 def matters(network, seen):
     """[clusters, slots] how much jobs matter to a network."""
-    return scores_of(network, seen)[..., 0].numpy()
+    return score_tensor(network, seen)[..., 0].numpy()
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
@@ -107,7 +115,7 @@ def test_networks_score_any_number_of_jobs_in_any_order(kind):
         fewer = seen.present.copy()
         fewer[1, 6] = False
         without = matters(network, seen._replace(present=fewer))
-        assert scores_of(NETWORKS[kind](5, 3), seen).abs().max() == 0  # untaught
+        assert score_tensor(NETWORKS[kind](5, 3), seen).abs().max() == 0  # untaught
     assert np.allclose(scores[:, order], moved, atol=1e-5)
     assert np.allclose(scores[0, :4], alone[0], atol=1e-5)  # absent jobs do not matter
     assert np.abs((scores * seen.present).sum(axis=1)).max() < 1e-5
@@ -122,13 +130,13 @@ def test_a_population_scores_as_its_members_do(kind):
     size = sum(one.numel() for one in network.parameters())
     changes = torch.as_tensor(rng.standard_normal((6, size), np.float32))
     seen, clusters = random_seen(rng, [4, 7, 1], 7), np.array([0, 3, 5])
-    scores = Population(network, changes)(seen, clusters, None)
+    scores = PerturbedNetworks(network, changes)(seen, clusters, None)
     theta = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
     for i, b in enumerate(clusters):
         one = NETWORKS[kind](5, 3)
         torch.nn.utils.vector_to_parameters(theta + changes[b], one.parameters())
         with torch.no_grad():
-            alone = scores_of(one, PolicyInput(*(part[i : i + 1] for part in seen))).numpy()
+            alone = score_tensor(one, PolicyInput(*(part[i : i + 1] for part in seen))).numpy()
         assert np.allclose(scores[i, seen.present[i]], alone[0, seen.present[i]], atol=1e-4)
 
 
@@ -139,11 +147,11 @@ def test_the_gradient_is_that_of_each_scores_probability():
     player = PerturbedPolicy(network, rng.standard_normal((4, 9), np.float32), spread)
     player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
     advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
-    samples = player.samples(advantages, ALONE)
+    samples = player.samples(advantages, SINGLE_PROCESS)
     add_gradient(network, samples, len(samples.jobs), spread, 0.2)
     found = [own.grad.clone() for own in network.parameters()]
     network.zero_grad()
-    means = scores_of(network, seen)[..., 0]
+    means = score_tensor(network, seen)[..., 0]
     drawn = means.detach() + spread * torch.as_tensor(player._noise[:, :6])
     log_prob = torch.distributions.Normal(means, spread).log_prob(drawn)
     (-(log_prob * torch.as_tensor(advantages)[:, None])[torch.as_tensor(seen.present)].mean()).backward()
@@ -159,17 +167,17 @@ def test_a_jobs_noise_is_credited_once_however_often_it_is_scored():
     player(random_seen(rng, [2, 1], 2), everyone, np.array([[0, 1], [2, 0]]))  # 2: its second too; 3: a third
     player(random_seen(rng, [1], 1), everyone[:1], rows[:1])  # 4: the first again, which takes three in all
     given = np.array([3.0, 5.0, 7.0, 9.0, 11.0], np.float32)
-    advantages = player.samples(given, ALONE).advantages
+    advantages = player.samples(given, SINGLE_PROCESS).advantages
     # six scores of four jobs, in the order of decisions
     assert advantages == pytest.approx(1.5 * np.array([3 / 3, 5, 3 / 3, 7, 9, 3 / 3]))
 
 
 def learners():
-    small = {"workloads": 2, "group_size": 4}
-    attention = GroupNoise(network=NETWORKS["attention"], noise=0.2, learning_rate=0.02, **small)
+    small = {"workloads_per_round": 2, "group_size": 4}
+    attention = GroupNoise(network=NETWORKS["attention"], noise_std=0.2, learning_rate=0.02, **small)
     evolution = EvolutionStrategies(network=partial(ScoreNetwork, width=8), learning_rate=0.1, **small)
     fork = ForkAndCompare(
-        network=ScoreNetwork, noise=0.2, learning_rate=0.02, averaging=0.5, events=1, **small
+        network=ScoreNetwork, noise_std=0.2, learning_rate=0.02, ema_decay=0.5, noisy_decisions=1, **small
     )
     return {"attention": attention, "evolution": evolution, "fork": fork}
 
@@ -229,14 +237,20 @@ def test_what_learners_of_scores_cannot_learn_in_is_refused():
     wrong = toy(observation=queue_and_cluster(), actions=Actions())
     with pytest.raises(ConfigurationError, match=r"here: .* needs action=scores"):
         GroupNoise(network=ScoreNetwork).setup({"here": wrong}, 0)
-    for bad in ({"group_size": 3}, {"group_size": 1}, {"noise": 0.0}, {"averaging": 1.0}, {"workloads": 0}):
+    for bad in (
+        {"group_size": 3},
+        {"group_size": 1},
+        {"noise_std": 0.0},
+        {"ema_decay": 1.0},
+        {"workloads_per_round": 0},
+    ):
         (name,) = bad
         with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
             ForkAndCompare(network=ScoreNetwork, **bad)
     with pytest.raises(ConfigurationError, match=r"agent\.network\.context is 'max'; expected"):
         GroupNoise(network=partial(ScoreNetwork, context="max")).setup({"here": toy()}, 0)
     seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
-    with pytest.raises(CheckpointError, match="reads 5 numbers of a job and 3 of the cluster, got 2 and 3"):
+    with pytest.raises(CheckpointError, match="reads 5 features of a job and 3 of the cluster, got 2 and 3"):
         ScorePolicy(ScoreNetwork(5, 3)).act(seen, np.ones((1, 4), np.bool_))
 
 
@@ -258,7 +272,9 @@ class Modelled(Pairs):
 def test_evolution_learns_scores_for_gpu_types(tmp_path):
     scores = Scores(num_jobs=4, allocator=Allocator(gamma=0.0), type_scores=("p100", "v100"))
     world = two_types(actions=scores)
-    learner = EvolutionStrategies(network=ScoreNetwork, workloads=2, group_size=8, learning_rate=0.1)
+    learner = EvolutionStrategies(
+        network=ScoreNetwork, workloads_per_round=2, group_size=8, learning_rate=0.1
+    )
     learner.setup({"": world}, 0)
     batch = ClusterBatch(world, 8)
 
@@ -277,29 +293,29 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     for other in (GroupNoise(network=ScoreNetwork), ForkAndCompare(network=ScoreNetwork)):
         with pytest.raises(
             ConfigurationError,
-            match=r"action\.type_scores names 2 GPU types; .* expected none, or agent=evolution",
+            match=r"action\.type_scores names 2 GPU types.* expected none, or agent=evolution",
         ):
             other.setup({"": world}, 0)
 
 
 def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
-    world = ScoreWorld(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
+    world = ScoreEpisodeRunner(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
     calm = deterministic(ScoreNetwork(*features_of(world)))
     world.reset(np.array([3, 5]))
-    world.go_on(calm, arrivals=np.array([4.0, 9.0]))
+    world.continue_episodes(calm, arrivals=np.array([4.0, 9.0]))
     came = world.batch.state.clusters["next_arrival"][:2].copy()
     assert ((came >= (4, 9)) & (came < 12)).all()
     world.fork(np.repeat([0, 1], 3), 2)
-    played = world.go_on(calm)
+    played = world.continue_episodes(calm)
     for group in (slice(0, 3), slice(3, 6)):
         assert len(set(played.returns[group])) == len(set(played.ends[group])) == 1
     clusters = world.batch.state.clusters
     assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
-    alone = ScoreWorld(world.config, 2)
+    alone = ScoreEpisodeRunner(world.config, 2)
     alone.reset(np.array([3, 5]))
-    whole = alone.go_on(calm)
+    whole = alone.continue_episodes(calm)
     world.reset(np.array([3, 5]))
-    first = world.go_on(calm, arrivals=np.array([4.0, 9.0]))
+    first = world.continue_episodes(calm, arrivals=np.array([4.0, 9.0]))
     world.fork(np.repeat([0, 1], 3), 12)
-    both = first.returns[[0, 1]] + world.go_on(calm).returns[[0, 3]]
+    both = first.returns[[0, 1]] + world.continue_episodes(calm).returns[[0, 3]]
     assert both == pytest.approx(whole.returns, rel=1e-6)

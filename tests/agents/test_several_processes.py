@@ -13,7 +13,7 @@ import torch
 
 from ringyard.errors import ConfigurationError
 from ringyard.threads import set_num_threads
-from ringyard_agents.learning.process_group import Hardware, ProcessGroup, device_of
+from ringyard_agents.learning.process_group import Hardware, ProcessGroup, select_device
 
 FOLDERS = [str(Path(__file__).parents[2] / name) for name in ("envs", "baselines", "agents")]
 
@@ -70,7 +70,11 @@ def test_threads_learn_the_same_bits(name):
 def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_with(tmp_path):
     words = ("agent=evolution", "action=scores", "observation=live_jobs", "debug=tiny_training")
     words += ("~agent.num_envs", "experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
-    words += ("constraint.metric=mean_slowdown", "constraint.most=1.5", "evaluate.schedulers=[fifo_backfill]")
+    words += (
+        "constraint.metric=mean_slowdown",
+        "constraint.bound=1.5",
+        "evaluate.schedulers=[fifo_backfill]",
+    )
     done = torchrun("-m", "ringyard_agents", "train", *words, "name=both", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("agent: runs/both/agent.safetensors") == 1
@@ -94,13 +98,13 @@ def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_wi
 def test_what_processes_cannot_share_is_refused():
     three = ProcessGroup(size=3)
     learner = learns_together.learners()["evolution"]
-    learner.hardware = Hardware(peers=three)
+    learner.hardware = Hardware(process_group=three)
     with pytest.raises(ConfigurationError, match=r"agent\.workloads is 4 and there are 3 processes"):
         learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_said():
-    assert device_of("auto") == torch.device("cpu")
+    assert select_device("auto") == torch.device("cpu")
     with pytest.raises(ConfigurationError, match="torch finds no GPU; expected device=cpu"):
-        device_of("cuda")
+        select_device("cuda")

@@ -230,8 +230,8 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
     command(*few, "plots=false")
     kept = {"config.yaml", "run.json", "measured.jsonl"}
     assert files() == table | kept | {"notes.png"}
-    said = command("presets=[sharing]", "plots=false", "tensorboard=false", "overwrite=true")
-    assert "fifo_backfill@" in said  # as it was tuned for the preset
+    said = command("experiments=[sharing]", "plots=false", "tensorboard=false", "overwrite=true")
+    assert "fifo_backfill@" in said  # as it was tuned for the environment
     assert files() == kept | {"notes.png", "sharing"}
     assert files("runs/mine/sharing") == table
     command(*few, "plots=false", "overwrite=true")

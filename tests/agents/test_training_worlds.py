@@ -13,8 +13,8 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
 from ringyard_agents import cli
 from ringyard_agents.learning.episodes import Constraint
-from ringyard_agents.learning.evaluation import Evaluation, rank
-from ringyard_agents.learning.learner import world_of
+from ringyard_agents.learning.evaluation import Evaluation, agent_sort_key
+from ringyard_agents.learning.learner import adapt_env_config
 from toy_learner import ToyLearner
 
 SMALL = "{small: ['workload.num_jobs=6', 'cluster.num_servers=2', 'workload.load=8']}"
@@ -33,7 +33,7 @@ def inside(tmp_path, monkeypatch):
 
 
 def test_a_run_in_several_worlds_is_judged_in_all_and_stops_when_it_gets_no_better(inside, capsys):
-    assert cli.main([*TOY, f"worlds=[{SMALL}]"]) == 0
+    assert cli.main([*TOY, f"environments=[{SMALL}]"]) == 0
     found = json.loads((inside / "runs/two/training.json").read_text())
     assert found["decisions"] == 3000  # the first evaluation is at 0; three more are no better
     rows = list(csv.DictReader((inside / "runs/two/tensorboard/progress.csv").read_text().splitlines()))
@@ -58,7 +58,7 @@ def test_a_run_in_several_worlds_is_judged_in_all_and_stops_when_it_gets_no_bett
 
 def test_an_agent_is_compared_with_schedulers_that_meet_the_same_failures(inside):
     words = ["experiment=full", "action=scores", "observation=live_jobs", "agent=evolution"]
-    small = ["agent.workloads=1", "agent.group_size=2", "num_workloads=2", "evaluate.workloads=2"]
+    small = ["agent.workloads_per_round=1", "agent.group_size=2", "num_workloads=2", "evaluate.workloads=2"]
     assert cli.main(["train", *words, *small, "evaluate.schedulers=[allocator]", "total_decisions=1"]) == 0
     [file] = inside.glob("runs/*/tensorboard/progress.csv")
     first = next(csv.DictReader(file.read_text().splitlines()))
@@ -71,56 +71,77 @@ def test_an_agent_is_compared_with_schedulers_that_meet_the_same_failures(inside
         (f"[{SMALL},{SMALL}]", "has 'small' twice"),
         ("[nowhere]", "experiment/nowhere"),
         ("[{small: cluster}]", "expected the name of an experiment"),
-        ("[{small: ['cluster.gpus=3']}]", "worlds: small: Could not override 'cluster.gpus'"),
-        ("[{small: ['reward=fairness']}]", "worlds: small: reward=fairness is about no part of a world"),
+        ("[{small: ['cluster.gpus=3']}]", "environments: small: Could not override 'cluster.gpus'"),
+        (
+            "[{small: ['reward=fairness']}]",
+            "small: reward=fairness does not change what is simulated",
+        ),
         ("[{small: [experiment=elastic]}]", "expected words in quotes"),
     ],
 )
 def test_worlds_that_are_none_are_refused(inside, capsys, given, said):
-    assert cli.main([*TOY, f"worlds={given}"]) == 2
+    assert cli.main([*TOY, f"environments={given}"]) == 2
     assert said in capsys.readouterr().err
     assert not (inside / "runs/two/agent.safetensors").exists()
 
 
 def test_who_learns_in_one_world_says_so(capsys):
-    assert cli.main(["train", "debug=tiny_training", f"worlds=[{SMALL}]", "name=one"]) == 2
-    assert "learns in one world; got own, small" in capsys.readouterr().err
+    assert cli.main(["train", "debug=tiny_training", f"environments=[{SMALL}]", "name=one"]) == 2
+    assert "learns in one environment; got own, small" in capsys.readouterr().err
 
 
 KEEPING = [
     "train", "action=scores", "observation=live_jobs", "agent=evolution", "name=kept",
-    "agent.workloads=1", "agent.group_size=2",
+    "agent.workloads_per_round=1", "agent.group_size=2",
     "cluster.num_servers=1", "workload.num_jobs=8", "workload.load=6", "evaluate.every=50",
     "evaluate.workloads=2", "evaluate.schedulers=[sjf]", "constraint.metric=worst_fairness",
 ]  # fmt: skip
 
 
 def test_who_keeps_a_constraint_comes_before_who_is_better():
-    assert rank(0.9, 5.0) < rank(1.2, 3.0) < rank(1.3, 2.0)
-    assert rank(0.2, 5.0) == rank(1.0, 5.0) == rank(None, 5.0) == rank(float("nan"), 5.0)
+    assert agent_sort_key(0.9, 5.0) < agent_sort_key(1.2, 3.0) < agent_sort_key(1.3, 2.0)
+    assert (
+        agent_sort_key(0.2, 5.0)
+        == agent_sort_key(1.0, 5.0)
+        == agent_sort_key(None, 5.0)
+        == agent_sort_key(float("nan"), 5.0)
+    )
 
 
 def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(inside, capsys):
-    assert cli.main([*KEEPING, "constraint.most=0.01", "constraint.step=0.5", "total_decisions=200"]) == 0
-    assert "NOT KEPT" in capsys.readouterr().out
+    assert (
+        cli.main(
+            [
+                *KEEPING,
+                "constraint.bound=0.01",
+                "constraint.multiplier_learning_rate=0.5",
+                "total_decisions=200",
+            ]
+        )
+        == 0
+    )
+    assert "VIOLATED" in capsys.readouterr().out
     rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
-    seen = [row for row in rows if row["eval/price"]]
-    used = [float(row["eval/worst_fairness_over_bound"]) for row in seen]
-    prices = [float(row["eval/price"]) for row in seen]
+    seen = [row for row in rows if row["eval/lagrange_multiplier"]]
+    used = [float(row["eval/worst_fairness_ratio_to_bound"]) for row in seen]
+    multipliers = [float(row["eval/lagrange_multiplier"]) for row in seen]
     assert len(used) > 2
-    assert prices == pytest.approx(np.cumsum([0.5 * (one - 1) for one in used]))
+    assert multipliers == pytest.approx(np.cumsum([0.5 * (one - 1) for one in used]))
     found = json.loads((inside / "runs/kept/training.json").read_text())
     assert found["constraint"] == {
-        "metric": "worst_fairness", "most": {"own": 0.01}, "best_used": pytest.approx(min(used))
+        "metric": "worst_fairness", "bounds": {"own": 0.01}, "best_ratio_to_bound": pytest.approx(min(used))
     }  # fmt: skip
-    # goes on with the price that it had; a scheduler's own bound is measured on the evaluation workloads
+    # goes on with the multiplier that it had; a scheduler's own bound is measured on the evaluation workloads
     assert cli.main(["train", "resume=runs/kept", "total_decisions=300"]) == 0
     rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
-    assert float([row for row in rows if row["eval/price"]][-1]["eval/price"]) > prices[-1]
-    assert cli.main([*KEEPING, "constraint.most=fifo_backfill", "total_decisions=1", "overwrite=true"]) == 0
-    most = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]["most"]["own"]
+    assert (
+        float([row for row in rows if row["eval/lagrange_multiplier"]][-1]["eval/lagrange_multiplier"])
+        > multipliers[-1]
+    )
+    assert cli.main([*KEEPING, "constraint.bound=fifo_backfill", "total_decisions=1", "overwrite=true"]) == 0
+    most = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]["bounds"]["own"]
     assert most > 0.01
-    assert "x the bound on the evaluation workloads: kept" in capsys.readouterr().out
+    assert "x the bound on the evaluation workloads: constraint satisfied" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("reward", ["fairness", "jct"])
@@ -145,28 +166,28 @@ class Late:
 
 def test_who_serves_no_job_keeps_no_constraint():
     learner = ToyLearner()
-    world = world_of(learner, EnvConfig(Cluster((1,)), workload=Late(), num_workloads=2))
+    world = adapt_env_config(learner, EnvConfig(Cluster((1,)), workload=Late(), num_workloads=2))
     evaluation = Evaluation(learner, {"own": world}, 1, Constraint("worst_fairness", {"own": 4.0}, 0.5))
     evaluation.evaluate()
     assert np.isnan(evaluation.latest)
-    assert evaluation.used > 1.0
-    assert 0.0 < evaluation.constraint.price < np.inf
+    assert evaluation.bound_ratio > 1.0
+    assert 0.0 < evaluation.constraint.multiplier < np.inf
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([*KEEPING], "constraint.most is None; expected both"),
-        ([*KEEPING, "constraint.metric=null", "constraint.most=2"], "constraint.metric is None"),
-        ([*KEEPING, "constraint.metric=stops", "constraint.most=2"], "constraint.metric is 'stops'"),
-        ([*KEEPING, "constraint.most=-1"], "constraint.most is -1"),
-        ([*KEEPING, "constraint.most=9", "constraint.step=1e300"], "constraint.step is 1e+300"),
-        ([*KEEPING, "constraint.most=themiss"], "constraint.most has 'themiss'"),
-        ([*KEEPING, "constraint.most=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
+        ([*KEEPING], "constraint.bound is None; expected both"),
+        ([*KEEPING, "constraint.metric=null", "constraint.bound=2"], "constraint.metric is None"),
+        ([*KEEPING, "constraint.metric=stops", "constraint.bound=2"], "constraint.metric is 'stops'"),
+        ([*KEEPING, "constraint.bound=-1"], "constraint.bound is -1"),
+        ([*KEEPING, "constraint.bound=9", "constraint.multiplier_learning_rate=1e300"], "rate is 1e+300"),
+        ([*KEEPING, "constraint.bound=themiss"], "constraint.bound has 'themiss'"),
+        ([*KEEPING, "constraint.bound=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
         ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
-        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.most=sjf"], "whose blocking_rate is 0"),
-        ([*TOY, "constraint.metric=p99_jct", "constraint.most=9"], "expected one that scores jobs"),
-        ([*KEEPING, "constraint.most=9", "limit_seconds=60"], "constraint: limit_seconds is 60 (world own)"),
+        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "whose blocking_rate is 0"),
+        ([*TOY, "constraint.metric=p99_jct", "constraint.bound=9"], "expected one that scores jobs"),
+        ([*KEEPING, "constraint.bound=9", "limit_seconds=60"], "limit_seconds is 60 (environment own)"),
     ],
 )  # fmt: skip
 def test_constraints_that_cannot_be_kept_are_refused(inside, capsys, words, said):

@@ -206,8 +206,8 @@ def entries(draw: random.Random, command: str) -> list[str]:
         [
             [f"schedulers={draw.choice(ENTRIES)}"],
             [f"reference={draw.choice(['nope', 'FIFO', 'sjf@pack'])}"],
-            [f"presets=[{draw.choice(['nope', 'full,nope', 'partitioning'])}]"],
-            ["workload=sjf_bco", "presets=[full]"],
+            [f"experiments=[{draw.choice(['nope', 'full,nope', 'partitioning'])}]"],
+            ["workload=sjf_bco", "experiments=[full]"],
         ]
     )
 

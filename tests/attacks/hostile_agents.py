@@ -122,10 +122,10 @@ Hostile = tuple[str, Callable[[], bytes]]
 def hostile_agents(agent: Path, mark: Path) -> Iterator[Hostile]:
     """What looks like the agent `agent`."""
     sound = Checkpoint.read(agent)
-    parts = sound.facts["parts"]
+    parts = sound.metadata["parts"]
 
     def changed(path: list, node: object) -> bytes:
-        return Checkpoint(sound.arrays, {**sound.facts, "parts": put(parts, path, node)}).to_bytes()
+        return Checkpoint(sound.arrays, {**sound.metadata, "parts": put(parts, path, node)}).to_bytes()
 
     for node in calls(mark):
         for path in places(parts):
@@ -179,7 +179,7 @@ def hostile_tuned(mark: Path) -> Iterator[Hostile]:
 
 
 def use_tuned(file: Path) -> None:
-    """Build the schedulers of a file of tuned options, as `ringyard compare best=FILE` does."""
+    """Build the schedulers of a file of tuned options, as `ringyard compare tuning=FILE` does."""
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         for best in read_tuned(str(file)).values():
             build_scheduler(best.entry)
@@ -223,7 +223,7 @@ def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str,
         (hostile_configs(config, mark), lambda file: read_run_config(file, ())),
         (hostile_tuned(mark), use_tuned),
     )
-    (folder / "agent.yaml").write_text(json.dumps(Checkpoint.read(agent).facts["parts"]))
+    (folder / "agent.yaml").write_text(json.dumps(Checkpoint.read(agent).metadata["parts"]))
     with trap(folder) as ran:
         for files, read in readers:
             for name, contents in itertools.islice(files, 0, None, every):

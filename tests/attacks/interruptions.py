@@ -18,10 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: a comparison of some seconds: two presets and their folders, plots, a scheduler that cannot serve them
+#: a comparison of some seconds: two environments and their folders, plots, a scheduler that cannot serve them
 COMPARE = [
     "compare", "schedulers=[fifo_backfill,sjf,tiresias,sjf_bco,themis]",
-    "seeds=6", "presets=[contention,sharing]",
+    "seeds=6", "experiments=[contention,sharing]",
     "name=killed", "workers=2", "tensorboard=false",
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import experiment_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 #: growth that allocators explain
 MOST_BYTES = 8_000_000
 
@@ -83,7 +83,7 @@ def learning() -> Callable[[int], None]:
 
 def attack(total_steps: int) -> Iterator[tuple[str, int, int]]:
     """(what, steps, bytes that memory grew over them) for every face, once it has warmed up."""
-    faces = [(f"make_vec {name}", vector(name), 0.16) for name in PRESETS]
+    faces = [(f"make_vec {name}", vector(name), 0.16) for name in EXPERIMENTS]
     faces += [("RingyardVecEnv elastic", learning(), 0.18), ("make full", single(), 0.02)]
     for name, play, share in faces:
         steps = int(total_steps * share)

@@ -40,7 +40,7 @@ def search(rng, switch_seconds=0.0):
     jobs = SearchJobs(
         fewest=np.ones(count, dtype=np.int64),
         held=np.zeros(count, dtype=np.int64),
-        present_limit=np.minimum(limit, rng.integers(1, 9, count)),
+        current_limit=np.minimum(limit, rng.integers(1, 9, count)),
         limit=limit,
         mutable=(~np.isnan(left)).astype(np.int64),
         left=left,
@@ -68,7 +68,7 @@ def test_evolution_keeps_limits_and_its_best_score_never_gets_worse(rng):
     improved = 0
     for _ in range(30):
         jobs, machine, population, work = search(rng)
-        jobs = jobs._replace(present_limit=jobs.limit)  # else parents padded to R shrink first
+        jobs = jobs._replace(current_limit=jobs.limit)  # else parents padded to R shrink first
         before = min(score(parent, jobs) for parent in population)
         for _ in range(4):
             evolve(population, jobs, machine, 0.5, 0.3, work, rng.integers(1, 2**63, 1, np.uint64))
@@ -90,7 +90,7 @@ def test_a_switching_cost_keeps_who_runs():
     jobs = SearchJobs(
         fewest=one,
         held=np.array([2, 0]),
-        present_limit=2 * one,
+        current_limit=2 * one,
         limit=2 * one,
         mutable=one,
         left=np.array([100.0, 90.0]),
@@ -110,11 +110,11 @@ def test_a_switching_cost_keeps_who_runs():
 def test_the_gate_opens_for_a_whole_schedule_or_for_its_parts():
     held = {0: (0, 1), 1: (2, 3)}
     wanted = {0: (0,), 1: (1, 2, 3), 2: (4,)}
-    assert jobs_blocked_as_whole(wanted, held, unripe=True) == {0, 1}  # who starts on free GPUs may
-    assert jobs_blocked_as_whole(wanted, held, unripe=False) == set()
+    assert jobs_blocked_as_whole(wanted, held, too_recent=True) == {0, 1}  # only starts on free GPUs are left
+    assert jobs_blocked_as_whole(wanted, held, too_recent=False) == set()
     assert jobs_blocked_in_parts(wanted, held, [0]) == {0, 1}  # job 1 wants a GPU of job 0
     assert jobs_blocked_in_parts(wanted, held, [1]) == {1}
-    assert jobs_blocked_as_whole({0: (0, 1), 2: (3,)}, held, unripe=True) == {0, 1, 2}
+    assert jobs_blocked_as_whole({0: (0, 1), 2: (3,)}, held, too_recent=True) == {0, 1, 2}
 
 
 def running(places):
@@ -145,7 +145,7 @@ def test_moves_are_elastic(before, after):
     plan = Deployment(
         PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), True
     )
-    plan.move(after)
+    plan.migrate(after)
     sim.apply(plan.allocations)
     for job, gpus in after.items():
         assert sim.view().gpus_of(job) == gpus
@@ -159,7 +159,7 @@ def test_moves_that_are_not_elastic_are_restarts():
     plan = Deployment(
         PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), False
     )
-    plan.move({0: (2, 3)})
+    plan.migrate({0: (2, 3)})
     sim.apply(plan.allocations)
     assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)
 

@@ -24,7 +24,7 @@ def without_few(genome, jobs):
 def refreshed(genome, jobs, up):
     sizes, kept = [0] * len(jobs.left), np.full(len(genome), FREE)
     for gpu, j in enumerate(genome.tolist()):
-        if j >= 0 and up[gpu] and sizes[j] < jobs.present_limit[j]:
+        if j >= 0 and up[gpu] and sizes[j] < jobs.current_limit[j]:
             sizes[j] += 1
             kept[gpu] = j
     return without_few(kept, jobs)
@@ -44,7 +44,7 @@ def mutated(genome, jobs, rate, rng):
 
 def padded(genome, jobs, up):
     genome, sizes = genome.copy(), held(genome, jobs)
-    for bound in (jobs.present_limit, jobs.limit):
+    for bound in (jobs.current_limit, jobs.limit):
         for j in jobs.padding.tolist():
             free = np.flatnonzero((genome == FREE) & (up != 0))
             more = at_most(jobs, j, min(int(bound[j]), sizes[j] + len(free)))
@@ -121,7 +121,7 @@ def generation(population, jobs, machine, crossover, mutation, rng):
 
 
 def drawn(rng):
-    """Jobs, a machine some of whose servers are down, and a population that knows nothing of either."""
+    """Jobs, GPUs of which some are down, and a random population."""
     widths = rng.integers(1, 5, rng.integers(2, 6))
     gpus, count = int(widths.sum()), int(rng.integers(1, 9))
     server = np.repeat(np.arange(len(widths)), widths)
@@ -136,7 +136,7 @@ def drawn(rng):
     jobs = SearchJobs(
         fewest=fewest,
         held=np.bincount(present[present >= 0], minlength=count),
-        present_limit=np.maximum(np.minimum(limit, rng.integers(1, 6, count)), fewest),
+        current_limit=np.maximum(np.minimum(limit, rng.integers(1, 6, count)), fewest),
         limit=limit,
         mutable=(~np.isnan(left)).astype(np.int64),
         left=left,

@@ -158,7 +158,7 @@ def pad(start, order, limits, allowed=None, low=None):
     known = SearchJobs(
         fewest=np.array(low or [1] * jobs),
         held=np.zeros(jobs, dtype=np.int64),
-        present_limit=bounds,
+        current_limit=bounds,
         limit=bounds,
         mutable=np.zeros(jobs, dtype=np.int64),
         left=np.zeros(jobs),

@@ -134,14 +134,14 @@ def test_a_scheduler_that_never_starts_is_an_error():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_gpus_counted_for_a_job_without_a_place_stay_idle(compiled, rng):
+def test_gpus_of_a_job_without_a_place_stay_idle(compiled, rng):
     # two servers of 3, two GPUs of each taken: job 2 finds no server with two free ones
     jobs = JobTable.from_columns([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1], [10.0, 20.0, 5.0, 5.0])
     starts = {}
-    for counted in (False, True):
+    for reserve_unplaced in (False, True):
         sim = Simulator(Cluster.homogeneous(2, 3), jobs, ideal())
-        run(sim, fifo_backfill(consolidate(), counted), rng, compiled)
-        starts[counted] = sim.state.jobs["first_start_seconds"][0, :4].tolist()
+        run(sim, fifo_backfill(consolidate(), reserve_unplaced), rng, compiled)
+        starts[reserve_unplaced] = sim.state.jobs["first_start_seconds"][0, :4].tolist()
     assert starts == {False: [0.0, 0.0, 10.0, 1.0], True: [0.0, 0.0, 10.0, 10.0]}
-    with pytest.raises(ConfigurationError, match="strict and counted"):
-        sjf(consolidate(), strict=True, counted=True)
+    with pytest.raises(ConfigurationError, match="strict and reserve_unplaced"):
+        sjf(consolidate(), strict=True, reserve_unplaced=True)

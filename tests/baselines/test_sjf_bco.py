@@ -15,7 +15,6 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
     PlannedJobs,
     PlanningProblem,
-    SearchSettings,
     empty_gpu_plan,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
@@ -39,9 +38,10 @@ def test_no_plan_ends_after_the_horizon(rule):
     batch = PlannedJobs(rows, view.records(rows), np.full(3, 2.5), np.zeros((3, 1)))
     ends = {}
     for horizon in (20.0, 40.0):
-        tried = SearchSettings(rule, np.array([1]), 1.0, False, horizon, 0.01)
         plan = empty_gpu_plan(np.ones(3, dtype=np.int64))
-        task = PlanningProblem(batch, np.zeros(1), tried, view.physics)
+        task = PlanningProblem(
+            batch, np.zeros(1), view.physics, rule, np.array([1]), 1.0, False, horizon, 0.01
+        )
         if rule == SJF_BCO:
             ends[horizon] = bisect_theta_and_kappa(
                 empty_trials(empty_planner_state(sim.cluster, num_rows(task)), task, plan)

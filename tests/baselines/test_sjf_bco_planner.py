@@ -13,7 +13,6 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
     PlannedJobs,
     PlanningProblem,
-    SearchSettings,
     empty_gpu_plan,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
@@ -62,7 +61,7 @@ class Trial:
         loads = [self.load[self.servers == s].tolist() for s in ids]
         ranked = sorted(ids, key=lambda s: (sum(loads[s]) / len(loads[s]), s))
         held = np.cumsum([len(loads[s]) for s in ranked])
-        return ranked[: int((held < self.task.settings.over_provision * demand).sum()) + 1]
+        return ranked[: int((held < self.task.over_provision * demand).sum()) + 1]
 
     def occupy(self, i, gpus):
         """The job's exit by eq. 8, with the links as planned at its start."""
@@ -85,20 +84,20 @@ class Trial:
 
 def bisection(servers, task):
     """(makespan, theta, kappa) of the best trial, and the trial."""
-    search, left, right = task.settings, 0.0, task.settings.horizon
+    left, right = 0.0, task.horizon
     best, chosen = np.inf, None
     theta = right / 2.0
     while True:
         found = np.inf
-        for kappa in search.kappas.tolist():
-            trial = Trial(servers, task, theta, kappa, min(search.horizon, best))
+        for kappa in task.kappas.tolist():
+            trial = Trial(servers, task, theta, kappa, min(task.horizon, best))
             if trial.makespan < found:
                 found, chosen = trial.makespan, (theta, kappa)
         if found < np.inf:
             best, right = found, theta
         else:
             left = theta
-        if right - left <= search.resolution:
+        if right - left <= task.resolution:
             break
         theta = (left + right) / 2.0
     return (best, *chosen, Trial(servers, task, *chosen, np.inf)) if chosen else (np.inf, None, None, None)
@@ -122,12 +121,9 @@ def drawn(rng):
     horizon = float(rng.choice([0.5, 1.0, 2.0])) * (
         busy.max() + (estimates * demands).sum() / cluster.num_gpus + 5.0
     )
-    search = SearchSettings(
-        SJF_BCO, kappas, float(rng.choice([1.0, 1.5, 3.0])), False, horizon, 1e-3 * horizon
-    )
-    task = PlanningProblem(
-        PlannedJobs(rows, records, estimates, np.zeros((count, 1))), busy, search, view.physics
-    )
+    over = float(rng.choice([1.0, 1.5, 3.0]))
+    batch = PlannedJobs(rows, records, estimates, np.zeros((count, 1)))
+    task = PlanningProblem(batch, busy, view.physics, SJF_BCO, kappas, over, False, horizon, 1e-3 * horizon)
     return cluster, task, empty_gpu_plan(demands.astype(np.int64))
 
 

@@ -10,7 +10,7 @@ from ringyard import Allocation, Simulator
 from ringyard.errors import PlacementError
 from ringyard.placement import consolidate, pack, share
 from ringyard.restart import constant
-from ringyard.sim.feasibility import HELD
+from ringyard.sim.feasibility import SHAPE_FIELDS
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
@@ -40,7 +40,7 @@ def plain_reach(view, targets, rule):
             found = draft.move(rule, target.job, plain_shapes(view, target))
             allocations.extend([] if found is None else [found])
             return
-        named = {} if target.shape is None else {name: getattr(target.shape, name) for name in HELD}
+        named = {} if target.shape is None else {name: getattr(target.shape, name) for name in SHAPE_FIELDS}
         if any(value not in (None, view.column(name)[target.job]) for name, value in named.items()):
             there = target.shape.at(view.gpus_of(target.job))
             allocations.extend([there] if draft.change(there) else [])

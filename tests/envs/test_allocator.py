@@ -25,7 +25,7 @@ from ringyard.observability import Observability
 from ringyard.performance import composite, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.engine.shape import shape_of
+from ringyard.sim.engine.shape import current_shape
 from ringyard.state.arrays import State
 from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
 from worlds import arrived, specs
@@ -220,7 +220,7 @@ def cores_worth(sim, plan, price):
     for j in range(3):
         jobs[-1] = jobs[j]
         for cores in range(1, 11):
-            seconds = seconds_in_shape(sim.state, 0, j, with_cores(shape_of(jobs[j]), cores), physics)
+            seconds = seconds_in_shape(sim.state, 0, j, with_cores(current_shape(jobs[j]), cores), physics)
             worth = jobs["isolated_iteration_seconds"][j] / seconds - cost[j] * (cores != held[j])
             speeds[j, cores] = plan.weight[0, j] * worth
     divisions = (one for one in itertools.product(range(1, 11), repeat=3) if sum(one) <= 12)

@@ -13,7 +13,7 @@ from ringyard.performance import composite, pair_table
 from ringyard.placement import pack, share
 from ringyard.profiles import profile
 from ringyard.restart import constant
-from ringyard.sim.metrics import LOSSES, job_times
+from ringyard.sim.metrics import LOSS_NAMES, job_times
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.classic.start_only import fifo_backfill
@@ -22,7 +22,7 @@ from ringyard_baselines.scheduler import run
 from worlds import arrived, rings, specs
 
 INF = float("inf")
-PARTS = ("queueing_seconds", *(f"lost_to_{name}" for name in LOSSES), "work_seconds")
+PARTS = ("queueing_seconds", *(f"lost_to_{name}" for name in LOSS_NAMES), "work_seconds")
 
 
 def lossy(cluster, iterations, physics, compute=1.0, gpus=1, **columns):
@@ -167,7 +167,11 @@ def test_parts_add_up_with_everything_at_once(scheduler):
     found = np.sum([getattr(times, name) for name in PARTS], axis=0)
     np.testing.assert_allclose(found, times.jct, rtol=1e-9)
     metrics = sim.metrics().as_dict()
-    means = [metrics["mean_queueing"], metrics["mean_work"], *(metrics[f"lost_to_{name}"] for name in LOSSES)]
+    means = [
+        metrics["mean_queueing"],
+        metrics["mean_work"],
+        *(metrics[f"lost_to_{name}"] for name in LOSS_NAMES),
+    ]
     assert sum(means) == pytest.approx(metrics["mean_jct"], rel=1e-12)
     assert (times.work_seconds <= times.jct / times.slowdown * (1 + 1e-9)).all()
 

@@ -12,7 +12,7 @@ from ringyard.mdp.actions.space import Actions, Adjustment, Template
 from ringyard.performance import composite, pair_table, sensitivity_pressure
 from ringyard.placement import fastest, pack, share
 from ringyard.profiles import GpuProfile, profile, read_profile
-from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in
+from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in_context
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobKind
@@ -243,7 +243,7 @@ def test_rules_respect_cores_and_memory():
 @kernel
 def _look(state, j, gpus, found, physics):
     evaluate_placement(state, 0, j, gpus, len(gpus), found[0])
-    return seconds_in(state.jobs[0, j], j, found[0], physics)
+    return seconds_in_context(state.jobs[0, j], j, found[0], physics)
 
 
 def test_a_look_finds_what_happens():

@@ -24,18 +24,18 @@ from ringyard.mdp.observations import live_jobs, queue_and_cluster
 from ringyard.observability import Observability
 from ringyard.performance import ideal
 from ringyard.profiles import model_id
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard.state.records import JobStatus
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import run
 
-PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 LEFT, RANK, RUNNING, PREDICTABLE, HELD, RESTART = 0, 1, 4, 10, 11, 13
 
 
 def scored(name, flat=False, **options):
-    """A preset whose jobs are scored."""
+    """An environment whose jobs are scored."""
     whole = experiment(name, action="scores", observation="live_jobs")
     actions, observation = replace(whole.actions, **options), replace(whole.observation, flat=flat)
     return replace(whole, actions=actions, observation=observation, num_workloads=4)
@@ -72,7 +72,7 @@ def noise(seed):
     return lambda batch: rng.uniform(-1, 1, batch.masks.shape)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_scores_of_zero_are_the_allocator(name):
     setting = scored(name)
     ours = play(batch_of(setting, (0, 2)), constant(0.0))
@@ -83,14 +83,14 @@ def test_scores_of_zero_are_the_allocator(name):
             table,
             setting.performance,
             setting.restart,
-            seed=own_seed(setting.workload_seed, entry),
+            seed=derive_seed(setting.workload_seed, entry),
             failures=setting.failures,
         )
         run(sim, AllocatingScheduler(Allocator()), np.random.default_rng(0))
         assert np.array_equal(ours[b, : len(table)], sim.state.jobs["end_seconds"][0, :-1])
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_live_job_has_its_score_and_features(name):
     batch, rng = batch_of(scored(name, num_jobs=20)), np.random.default_rng(1)
     blocks, hidden = batch.split(batch.observations), 0
@@ -257,7 +257,7 @@ def test_checkers(flat):
     gymnasium_check(ClusterEnv(setting), skip_render_check=True)
 
 
-def test_presets_offer_scores_by_gymnasium():
+def test_experiments_offer_scores_by_gymnasium():
     env = gymnasium.make("ringyard/Sharing-v1", config=scored("sharing"))
     _, info = env.reset(seed=0)
     done = False
@@ -300,7 +300,7 @@ def test_agents_environments_go_on_where_they_were_saved():
     ends = sum(env.step(one)[2].sum() for one in scores[:600])
     assert ends > 0
     other = RingyardVecEnv(setting, 4, seed=5)
-    other.restore(env.position())
+    other.restore(env.episode_state())
     for one in scores[600:]:
         assert np.array_equal(env.step(one)[0], other.step(one)[0])
 
@@ -349,7 +349,7 @@ def test_observations_and_actions_must_fit():
         Scores(round_seconds=-1.0)
 
 
-def test_presets_take_parts_that_there_are():
+def test_experiments_take_parts_that_there_are():
     for parts in ({"action": "scroes"}, {"agent": "ppo_mlp"}, {"actions": "scores"}):
         with pytest.raises(ConfigurationError, match="expected one of"):
             experiment("sharing", **parts)

@@ -15,7 +15,7 @@ from ringyard.profiles import GpuProfile, catalogue, profile
 from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 from worlds import arrived, figures, specs
 
 INF = float("inf")

@@ -16,12 +16,12 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.rewards import Reward
 from ringyard.mdp.workload_cache import WorkloadCache
-from ringyard.sim.engine.prepare import Preparation, prepare_jobs
+from ringyard.sim.engine.prepare import JobPreparer, prepare_jobs
 from ringyard.state.records import Integral, Job
 from ringyard.threads import run_in_parts
 from ringyard.workloads.workload import draw_tables
 
-PRESETS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
+EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
 
 
 class SomeElastic:
@@ -84,14 +84,14 @@ def play(env, rng, steps):
     return np.concatenate(seen, axis=1)
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
     drawn, lengths = draw_tables(setting.workload, setting.cluster, [rng(k) for k in range(5)])
     together = Job.zeros(sum(lengths) + 7)
     begins = [7 + sum(lengths[k + 1 :]) for k in range(5)]
-    Preparation(*parts).write(drawn, lengths, together, begins)
+    JobPreparer(*parts).write(drawn, lengths, together, begins)
     tables = [setting.workload.sample(setting.cluster, rng(k)) for k in range(5)]
     assert lengths == [len(table) for table in tables]
     alone = [prepare_jobs(table, *parts).tobytes() for table in tables]
@@ -102,7 +102,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
             assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("name", [*PRESETS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
 def test_jobs_of_one_demand_class_ask_for_the_same(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart

@@ -6,7 +6,7 @@ from ringyard.compiled import FloatVector, Int32Vector, IntVector, bundle, kerne
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.lifecycle import start, stop
+from ringyard.sim.engine.lifecycle import preempt, start
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.ordered import raise_stalled
@@ -124,7 +124,7 @@ def _rearrange(
     while i < cluster.num_running:
         j = state.running[b, i]
         if memory.chosen[j] != decision:
-            stop(state, b, j, physics)
+            preempt(state, b, j, physics)
             i = 0
         else:
             i += 1

@@ -60,12 +60,12 @@ def test_who_cannot_serve_the_jobs_is_none():
 
 
 def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     file.write_text(
         "smallest_first: {scheduler: smallest_first@pack, options: {preemptive: false}, workloads: 1,"
         " mean: 1.0}"
     )
-    words = ["experiment=quickstart", f"best={file}"]
+    words = ["experiment=quickstart", f"tuning={file}"]
     assert found("smallest_work", *words) == STARTS | {"smallest_first"}
 
 
@@ -84,7 +84,7 @@ def test_a_recipe_names_more_beside_all():
 
 
 def test_who_is_of_another_class_at_its_best_takes_the_best_with_which_it_is_not(tmp_path):
-    file = tmp_path / "best.yaml"
+    file = tmp_path / "tuned.yaml"
     file.write_text(
         "drf: {scheduler: drf@lwf, options: {}, workloads: 2, mean: 1.0, others: ["
         "{scheduler: drf@lwf, options: {round_seconds: 60.0}, workloads: 1, change: 0.1},"

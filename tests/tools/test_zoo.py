@@ -18,7 +18,7 @@ from ringyard_agents.config.compose import SchedulerEntry, accepts_placement
 from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.tuned_configs import read_tuned
 from ringyard_agents.learning.agent import load_agent
-from ringyard_agents.learning.agent_file import parts_of, read_agent
+from ringyard_agents.learning.agent_file import agent_parts, read_agent
 from ringyard_agents.shipped_agents import shipped_agents
 from tools import agents
 from tools.agents import _can_be_judged
@@ -94,7 +94,7 @@ def completed(settings, later):
 def test_an_agent_is_made_as_its_recipe_says(name, composing):
     config = compose("train", RECIPES[name].words(RECORDS[name]["training"]["shipped_seed"]))
     made = read_agent(shipped_agents()[name])[0]
-    assert completed(made, LATER) == parts_of(config)
+    assert completed(made, LATER) == agent_parts(config)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -145,7 +145,7 @@ RECIPE = {
     "train": [
         *TINY, "num_workloads=4", "evaluate.workloads=3", "evaluate.every=200",
         "evaluate.schedulers=[allocator]", "action=scores", "observation=live_jobs", "agent=evolution",
-        "agent.spread=0.5", "total_decisions=1500",
+        "agent.noise_std=0.5", "total_decisions=1500",
     ],
     "seeds": [0, 1],
     "best": "quickstart",
@@ -226,7 +226,7 @@ def test_one_command_trains_goes_on_ships_judges_and_writes(own):
     assert set(rows) == {"large", "far"}
     assert rows["large"] == elsewhere
     # another recipe does not take the old runs for its own
-    other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads=3"]}
+    other = {**RECIPE, "train": [*RECIPE["train"], "agent.workloads_per_round=3"]}
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(other))
     with hydra(), pytest.raises(ConfigurationError, match=r"agent\.workloads would be 3"):
         is_trained(read_recipes("tiny")[0], 0)
@@ -262,7 +262,7 @@ def test_recipes_are_checked(own, change, said):
         ({"rules": ["srtf"]}, "small: rules has srtf@consolidate, which is published; expected it among"),
         ({"train": [*RECIPE["train"], "agent.sprd=3"]}, "train: Could not override 'agent.sprd'"),
         ({"train": [*RECIPE["train"], "agent=nobody"]}, "train: In 'train': Could not find 'agent/nobody'"),
-        ({"train": [*RECIPE["train"], "worlds=3"]}, "train: worlds is 3; expected a list"),
+        ({"train": [*RECIPE["train"], "environments=3"]}, "train: worlds is 3; expected a list"),
         (
             {"elsewhere": {"far": {"title": "x", "overrides": ["cluster.servers=1"]}}},
             "far: Could not override",
@@ -312,7 +312,7 @@ def test_damaged_weights_are_met_before_anything_is_judged(own, capsys):
 def test_who_has_the_name_of_an_agent_that_ships_says_so_by_a_recipe(own):
     mine = own / "mine/zoo/elastic.safetensors"
     mine.write_bytes(shipped_agents()["sharing"].read_bytes())
-    with pytest.raises(CheckpointError, match=r"elastic.safetensors has the name of an agent that ships"):
+    with pytest.raises(CheckpointError, match=r"elastic.safetensors has the name of a pretrained agent"):
         load_agent("zoo:elastic")
     (own / "mine/zoo/elastic.yaml").write_text(yaml.safe_dump(RECIPE))
     assert shipped_agents()["elastic"] == mine

@@ -24,7 +24,7 @@ from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import locked
-from ringyard_agents.shipped_agents import ZOO, shipped_agents
+from ringyard_agents.shipped_agents import ZOO_PREFIX, shipped_agents
 from tools.zoo.competitors import competitors
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World
@@ -51,7 +51,7 @@ def race_of(world: World, agents: Mapping[str, str], workloads: int) -> Comparis
     """
     config = hydra.compose("compare", list(world.overrides))
     given = [one if label == one else {label: {"scheduler": f"agent:{one}"}} for label, one in agents.items()]
-    config.best, config.seeds = world.best, workloads
+    config.tuning, config.seeds = world.best, workloads
     references = _references(world, config)
     config.schedulers = [*given, *references, *(one for one in world.rules if one not in references)]
     [race] = plan_comparisons(ComparisonRequest.read(config)).values()
@@ -109,7 +109,7 @@ def require_judges(recipe: Recipe) -> None:
 
 
 def _is_taken(label: str) -> bool:
-    return label == _BOUND or label.startswith((ZOO, _SEED))
+    return label == _BOUND or label.startswith((ZOO_PREFIX, _SEED))
 
 
 def judge(
@@ -135,7 +135,7 @@ def judge(
     Raises:
         RingyardError: bad input, or a scheduler failed.
     """
-    shipped = ZOO + recipe.name
+    shipped = ZOO_PREFIX + recipe.name
     folder = Path("runs", f"zoo_judged_{recipe.name}")
     old = {one["label"]: one for part in ("worlds", "elsewhere") for one in (kept or {}).get(part, ())}
 

@@ -7,7 +7,7 @@ from typing import Any
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.shipped_agents import ZOO
+from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 _INTRODUCTION = """# Agents that ship
 
@@ -25,10 +25,10 @@ each with the rule and options that `ringyard tune` found for it on yet other wo
 least mean there. The recipe names them, or says `all`: every one that knows and may no more than the
 agent (told how long jobs run only if the agent is, starting jobs only if that is all the agent does). A
 rival that would go by predicted durations has the best of what was tried that does not: `synergy_tune`
-then starts jobs in order of attained service (`order=las`). On presets, who is named was best, or close
-to it, in the preset's whole table ([presets.md](presets.md)); the rest were run with restarts of 300 s
-(Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
-experiment=full restart.seconds=300 best=full schedulers=all seeds=10`): nobody published is ahead of
+then starts jobs in order of attained service (`order=las`). On environments, who is named was best, or close
+to it, in the environment's whole table ([five_environments.md](five_environments.md)); the rest were run with
+restarts of 300 s (Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
+experiment=full restart.seconds=300 tuning=full schedulers=all seeds=10`): nobody published is ahead of
 those named. On other sizes and loads they were not run. *Its rule* is what an agent's scores go through,
 with every score at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents
 that only start jobs or do not know durations; each table names it. The agent keeps the options that it
@@ -74,7 +74,7 @@ def _changed(change: Sequence[float]) -> str:
 def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
     seeds = [f"{100 * one:+.1f}" for one in sorted(world["seeds_against_best"])]
     return {
-        "agent": f"`{ZOO}{name}`",
+        "agent": f"`{ZOO_PREFIX}{name}`",
         "world": world["title"],
         "best published": f"`{world['best']}`",
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
@@ -89,7 +89,7 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
 
 def _section(name: str, record: Mapping[str, Any]) -> str:
     training = record["training"]
-    parts = [f"## {ZOO}{name}\n\n{record['title'][0].upper()}{record['title'][1:]}."]
+    parts = [f"## {ZOO_PREFIX}{name}\n\n{record['title'][0].upper()}{record['title'][1:]}."]
     parts.append(f"```\n{training['command']}\n```")
     parts.append(f"{len(training['runs'])} seeds; {training['hardware']}.")
     parts.append(markdown([_run_row(run, training) for run in training["runs"]]).rstrip())

@@ -23,9 +23,9 @@ from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, 
 from ringyard.threads import usable_cores
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.schema import check_settings
-from ringyard_agents.learning.agent_file import AGENT, LAST
-from ringyard_agents.learning.evaluation import rank
-from ringyard_agents.learning.resume import check_agreement, inherited, read_run_config
+from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE
+from ringyard_agents.learning.evaluation import agent_sort_key
+from ringyard_agents.learning.resume import add_inherited_parts, check_agreement, read_run_config
 from ringyard_agents.learning.training_run import read_last
 from ringyard_agents.runs.atomic_write import atomic_write
 from tools.zoo.recipes import Recipe
@@ -60,7 +60,7 @@ def require_training(recipe: Recipe) -> None:
 
 def _config(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Of a training run, as `ringyard train` composes it."""
-    config = hydra.compose("train", inherited(recipe.words(seed)))
+    config = hydra.compose("train", add_inherited_parts(recipe.words(seed)))
     check_settings("train", config)
     composed: dict[str, Any] = to_plain(config)
     return composed
@@ -74,7 +74,7 @@ def is_trained(recipe: Recipe, seed: int) -> bool:
         CheckpointError: the run is damaged.
     """
     folder = recipe.folder(seed)
-    if not (folder / LAST).is_file():
+    if not (folder / LAST_FILE).is_file():
         return False
     file = folder / "config.yaml"
     saved = read_run_config(file, ())
@@ -83,7 +83,7 @@ def is_trained(recipe: Recipe, seed: int) -> bool:
     learner, evaluation = read_last(folder)
     patience = saved["evaluate"]["patience"]
     enough = patience is not None and evaluation["in_vain"] >= patience
-    return enough or learner.facts["decisions"] >= asked["total_decisions"]
+    return enough or learner.metadata["decisions"] >= asked["total_decisions"]
 
 
 def train_all(recipes: Sequence[Recipe], workers: int, say: Callable[[str], None]) -> None:
@@ -121,7 +121,7 @@ class _Run:
 
     def __init__(self, recipe: Recipe, seed: int, num_threads: int) -> None:
         folder = recipe.folder(seed)
-        begun = (folder / LAST).is_file()
+        begun = (folder / LAST_FILE).is_file()
         words = [f"resume={folder}"] if begun else recipe.words(seed)
         words += [word for word in recipe.train if begun and word.startswith("total_decisions=")]
         self.command = shlex.join(["ringyard", "train", *words])
@@ -156,7 +156,7 @@ def training_record(recipe: Recipe) -> dict[str, Any]:
         "baselines": summary["baselines"],
         "hardware": hardware(),
         "constraint": summary.get("constraint", {}).get("metric"),
-        "shipped_seed": min(runs, key=lambda run: rank(run["used"], run["best"]))["seed"],
+        "shipped_seed": min(runs, key=lambda run: agent_sort_key(run["used"], run["best"]))["seed"],
         "runs": runs,
     }
 
@@ -179,7 +179,7 @@ def _run_record(recipe: Recipe, seed: int) -> dict[str, Any]:
         "decisions": summary["decisions"],
         "minutes": round(_minutes(folder), 1),
         "best": summary["best"],
-        "used": summary.get("constraint", {}).get("best_used"),
+        "used": summary.get("constraint", {}).get("best_ratio_to_bound"),
         "curve": [[int(row["decisions"]), float(row[column])] for row in rows],
     }
 
@@ -196,4 +196,4 @@ def _minutes(folder: Path) -> float:
 def ship(recipe: Recipe, seed: int) -> None:
     """Put the agent of a training seed where agents ship from."""
     with atomic_write(recipe.weights) as partial:
-        shutil.copyfile(recipe.folder(seed) / AGENT, partial)
+        shutil.copyfile(recipe.folder(seed) / AGENT_FILE, partial)

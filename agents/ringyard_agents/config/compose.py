@@ -12,7 +12,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.config.safe_load import Trust, find_interpolation
-from ringyard_agents.shipped_agents import ZOO
+from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 #: config groups that make up a simulated world
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
@@ -47,7 +47,9 @@ class SchedulerEntry:
             ConfigurationError: it is neither.
         """
         if isinstance(given, str):
-            return cls(given if given.startswith(ZOO) else given.partition(":")[0], given, setting=setting)
+            return cls(
+                given if given.startswith(ZOO_PREFIX) else given.partition(":")[0], given, setting=setting
+            )
         if isinstance(given, Mapping) and len(given) == 1:
             [(label, said)] = given.items()
             known = isinstance(said, Mapping) and {"scheduler"} <= set(said) <= {"scheduler", "options"}
@@ -71,7 +73,7 @@ class SchedulerEntry:
     @property
     def checkpoint(self) -> str:
         """Of a trained agent: a file, a run folder or `zoo:NAME`."""
-        return self.scheduler if self.scheduler.startswith(ZOO) else self.scheduler.partition(":")[2]
+        return self.scheduler if self.scheduler.startswith(ZOO_PREFIX) else self.scheduler.partition(":")[2]
 
 
 def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:

@@ -46,8 +46,8 @@ def explain_error(error: Exception) -> str:
     """An error of Hydra or OmegaConf as one line that says what to write, or in Hydra's own words."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
-    if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("worlds="):
-        form = "\"worlds=[contention, {large: ['experiment=elastic', 'cluster.num_servers=64']}]\""
+    if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("environments="):
+        form = "\"environments=[contention, {large: ['experiment=elastic', 'cluster.num_servers=64']}]\""
         return f"{error.override} cannot be read; expected words in quotes, such as {form}"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override!r} is no SETTING=VALUE; expected words such as seed=1; see --help"
@@ -73,7 +73,7 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if group in ("scheduler", "placement") and key in ("", group):  # no option of one that there is
         return (
             f"this command has no {group}=, but several schedulers; name them, with rules and options:"
-            ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {counted: true}}}]"'
+            ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {reserve_unplaced: true}}}]"'
         )
     around = getattr(cause, "parent_node", None)
     if not isinstance(around, DictConfig):

@@ -37,11 +37,11 @@ Group = Mapping[str, object]
 #: groups that say what an agent sees, does and is told
 _AGENT_GROUPS = ("action", "observation", "reward")
 
-#: as in conf/run.yaml and conf/setting.yaml; `name` is checked with the run's folder
+#: as in conf/run.yaml and conf/env_config.yaml; `name` is checked with the run's folder
 _COMMON_SETTINGS = {
     "seed": Seed,
     "overwrite": bool,
-    "gym": str | None,
+    "environment_id": str | None,
     "benchmark": bool,
     "limit_seconds": Positive | None,
     **dict.fromkeys(("cluster", "workload", "performance", "restart", "failures"), Group),
@@ -65,8 +65,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "compare": _COMMON_SETTINGS
     | {
         "schedulers": str | Sequence[str | Group],
-        "presets": Sequence[str] | None,
-        "best": str | None,
+        "experiments": Sequence[str] | None,
+        "tuning": str | None,
         "seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
         "reference": str | None,
@@ -91,11 +91,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "rules_for_types": Sequence[str],
         "options": Mapping[str, Mapping[str, Sequence[object]]],
         "seeds": Annotated[int, "[1, 1000000]"],
-        "first_seeds": Annotated[int, "[1, 1000000]"],
-        "kept": PositiveInt,
-        "close": Annotated[float, "[0, 1]"],
-        "quick": Sequence[str],
-        "quick_seeds": Annotated[int, "[1, 1000000]"],
+        "screening_seeds": Annotated[int, "[1, 1000000]"],
+        "finalists": PositiveInt,
+        "tolerance": Annotated[float, "[0, 1]"],
+        "fast_schedulers": Sequence[str],
+        "fast_seeds": Annotated[int, "[1, 1000000]"],
         "measured_jobs": Window,
         "metric": MinimizedMetric,
         "workers": Annotated[int, "[1, 10000]"] | None,
@@ -123,10 +123,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "save_minutes": Positive,
         "plots": bool,
         "trust": TrustSetting,
-        "worlds": Sequence[str | Group],
+        "environments": Sequence[str | Group],
         "constraint.metric": MinimizedMetric | None,
-        "constraint.most": MetricBound | str | Group | None,
-        "constraint.step": Annotated[float, "(0, 1000]"],
+        "constraint.bound": MetricBound | str | Group | None,
+        "constraint.multiplier_learning_rate": Annotated[float, "(0, 1000]"],
         "evaluate.every": Decisions,
         "evaluate.workloads": PositiveInt,
         "evaluate.workload_seed": Seed,
@@ -186,6 +186,6 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
 
 #: {what only one scheduler can have: how entries of `schedulers` say it}
 _PER_SCHEDULER_FORMS = {
-    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {counted: true}}}]"',
+    "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {reserve_unplaced: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",
 }

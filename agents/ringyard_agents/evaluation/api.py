@@ -28,7 +28,17 @@ _REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or of the command alone
 _COMMAND_ONLY = (
-    *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "presets", "best"),
+    *(
+        "schedulers",
+        "seeds",
+        "reference",
+        "experiment",
+        "workers",
+        "name",
+        "overwrite",
+        "experiments",
+        "tuning",
+    ),
     *("rerun", "trust", "tensorboard", "plots"),
 )
 
@@ -67,18 +77,17 @@ def _labelled_scheduler(given: Any) -> tuple[str, Scheduler]:
     return str(scheduler.name), scheduler
 
 
-def _compose_config(preset: str | None, overrides: Sequence[str]) -> DictConfig:
+def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictConfig:
     if isinstance(overrides, str):
         raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
     for word in overrides:
         name = str(word).lstrip("+~").partition("=")[0]
         if name in _COMMAND_ONLY:
             raise ConfigurationError(
-                f"overrides: {word} has no effect here; give the argument (experiment is preset), or call"
-                " `ringyard compare`"
+                f"overrides: {word} has no effect here; give the argument, or call `ringyard compare`"
             )
     try:
-        config = hydra.compose("compare", [*([f"experiment={preset}"] if preset else []), *overrides])
+        config = hydra.compose("compare", [*([f"experiment={experiment}"] if experiment else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"overrides: {one_line(error)}") from error
     check_settings("compare", config)
@@ -87,14 +96,14 @@ def _compose_config(preset: str | None, overrides: Sequence[str]) -> DictConfig:
 
 
 def _run_all(
-    schedulers: Sequence[Any], preset: str | None, seeds: int, overrides: Sequence[str]
+    schedulers: Sequence[Any], experiment: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
     """Results of every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, PositiveInt)
-    if preset is not None:
-        require_experiment(preset)
+    if experiment is not None:
+        require_experiment(experiment)
     with hydra_initialized():
-        config = _compose_config(preset, overrides)
+        config = _compose_config(experiment, overrides)
         named = [_labelled_scheduler(one) for one in schedulers]
     labels = [label for label, _ in named]
     if not labels or len(set(labels)) < len(labels):
@@ -113,7 +122,7 @@ def _run_all(
 
 
 def evaluate(
-    scheduler: Any, preset: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
+    scheduler: Any, experiment: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Measure a scheduler on the workloads of `ringyard compare`, which no training draws.
 
@@ -121,7 +130,7 @@ def evaluate(
         scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
             with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
             it sees `Observability.SIZES` and only starts jobs.
-        preset: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
+        experiment: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
         seeds: how many workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
 
@@ -134,12 +143,12 @@ def evaluate(
         ConfigurationError: an argument that is none of these.
         SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
     """
-    return runs_frame(_run_all([scheduler], preset, seeds, overrides))
+    return runs_frame(_run_all([scheduler], experiment, seeds, overrides))
 
 
 def compare(
     schedulers: Sequence[Any],
-    preset: str | None = None,
+    experiment: str | None = None,
     seeds: int = 40,
     overrides: Sequence[str] = (),
     reference: str | None = None,
@@ -148,7 +157,7 @@ def compare(
 
     Args:
         schedulers: each as `evaluate` takes it, of different names.
-        preset: as in `evaluate`.
+        experiment: as in `evaluate`.
         seeds: how many workloads.
         overrides: as in `evaluate`.
         reference: name of the scheduler that ratios are to; None: the best published one that only starts
@@ -165,7 +174,7 @@ def compare(
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
         such = schedulers if isinstance(schedulers, str) else "fifo"
         raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
-    runs = runs_frame(_run_all(schedulers, preset, seeds, overrides))
+    runs = runs_frame(_run_all(schedulers, experiment, seeds, overrides))
     labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:
         raise ConfigurationError(

@@ -126,7 +126,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, Tune
         return []
     return [
         f"not tuned here: {', '.join(labels)}: rule and options as named, else the usual ones; `ringyard"
-        " tune` finds better ones, and best=FILE takes them"
+        " tune` finds better ones, and tuning=FILE takes them"
     ]
 
 
@@ -186,7 +186,7 @@ def _run_comparisons(
         for note in comparison.notes:
             print_line(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
-        where = f"on preset {name}, " if name else "on "
+        where = f"on environment {name}, " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not found:
             continue

@@ -17,7 +17,7 @@ from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.errors import SchedulerError
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
@@ -127,7 +127,7 @@ def make_simulator(
         performance,
         restart,
         round_seconds,
-        seed=own_seed(seed, workload),
+        seed=derive_seed(seed, workload),
         failures=failures,
         rounds_only=rounds_only,
         segment_rows=segment_rows,

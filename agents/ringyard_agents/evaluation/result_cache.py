@@ -23,7 +23,7 @@ from ringyard.bounds import LowerBounds
 from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
-from ringyard_agents.shipped_agents import agent_place, zoo_folders
+from ringyard_agents.shipped_agents import agent_path, zoo_folders
 from ringyard_baselines.scheduler import Capabilities
 
 _PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
@@ -210,7 +210,7 @@ def _strings(config: Any) -> Iterator[tuple[str, str]]:
 def _input_files(config: Any) -> Iterator[Path]:
     """Files that the config names."""
     for key, text in _strings(config):
-        text = str(agent_place(text)) if key == "checkpoint" else text
+        text = str(agent_path(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
         if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
             folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)

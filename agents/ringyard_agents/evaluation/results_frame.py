@@ -7,7 +7,7 @@ from typing import Self
 
 import pandas as pd
 
-from ringyard.sim.metrics import LOSSES, JobTimes
+from ringyard.sim.metrics import LOSS_NAMES, JobTimes
 from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
@@ -116,7 +116,7 @@ def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
         times: of the jobs that count.
     """
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
-    columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSSES}
+    columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
     return pd.DataFrame(
         {
             "scheduler": label,

@@ -14,12 +14,12 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
 from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
-from ringyard.state.random_numbers import own_seed
+from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
-from ringyard_agents.shipped_agents import agents_judged_in
+from ringyard_agents.shipped_agents import agents_evaluated_in
 
 _MAX_LABEL_LENGTH = 60  # characters
 
@@ -71,7 +71,7 @@ def _as_list(schedulers: Any) -> list[Any]:
 def pretrained_agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
     name = tuned_name_for(world)
-    agents = [] if name is None else agents_judged_in(name)
+    agents = [] if name is None else agents_evaluated_in(name)
     if importlib.util.find_spec("torch") is None:
         return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
@@ -83,8 +83,8 @@ class ComparisonRequest:
 
     schedulers: Sequence[Any]
     world: Mapping[str, Any]
-    presets: Sequence[str] | None
-    best: str | None
+    experiments: Sequence[str] | None
+    tuning: str | None
     reference: str | None
     seed: int
     seeds: int
@@ -107,34 +107,34 @@ class ComparisonRequest:
     def best_name(self, world: Mapping[str, Any]) -> str | None:
         """A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
 
-        By default, for all schedulers and on presets, it is what ships for the environment of these configs.
+        By default, for all schedulers and on experiments, it is what ships for this configuration.
         """
-        if self.best is None and (self.wants_all or self.presets):
+        if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(world)
-        return self.best
+        return self.tuning
 
     def worlds(self) -> dict[str, Mapping[str, Any]]:
-        """{name: configs of an environment}: the configured one, called "", or those of `presets`.
+        """{name: configs of an environment}: the configured one, called "", or those of `experiments`.
 
-        Without `presets`, they are all of them if all schedulers run and no part was chosen.
+        Without `experiments`, they are all of them if all schedulers run and no part was chosen.
 
         Raises:
-            ConfigurationError: an unknown preset, or a part that presets would not use was chosen.
+            ConfigurationError: an unknown experiment, or a part that experiments would not use was chosen.
         """
         usual = _environment_of(hydra.compose("compare"))
         chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
         known = benchmark_experiments()
         usually = known if self.wants_all and not chosen else []
-        names = usually if self.presets is None else self.presets
+        names = usually if self.experiments is None else self.experiments
         if not names:
             return {"": self.world}
         for name in names:
             if name not in known:
-                raise ConfigurationError(f"presets has {name!r}; expected some of {', '.join(known)}")
+                raise ConfigurationError(f"experiments has {name!r}; expected some of {', '.join(known)}")
         if chosen:
             raise ConfigurationError(
-                f"{chosen[0]} is not the usual one, but presets bring their own; leave it out, or set"
-                " presets=[] for a table of what you have chosen"
+                f"{chosen[0]} is not the usual one, but experiments bring their own; leave it out, or set"
+                " experiments=[] for a table of what you have chosen"
             )
         return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
@@ -154,7 +154,7 @@ def workload_environment(world: Mapping[str, Any], seed: int, workload: int) -> 
     cluster = world["cluster"]
     if "seed" not in cluster:
         return world
-    return {**world, "cluster": {**cluster, "seed": own_seed(cluster["seed"], seed, workload)}}
+    return {**world, "cluster": {**cluster, "seed": derive_seed(cluster["seed"], seed, workload)}}
 
 
 def supported_schedulers(

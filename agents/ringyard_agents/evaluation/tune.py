@@ -54,12 +54,12 @@ class TuningRequest:
     rules_for_sharing: Sequence[str]
     rules_for_types: Sequence[str]
     options: Mapping[str, Mapping[str, Sequence[Any]]]
-    first_seeds: int
-    kept: int
-    close: float
+    screening_seeds: int
+    finalists: int
+    tolerance: float
     seeds: int
-    quick: Sequence[str]
-    quick_seeds: int
+    fast_schedulers: Sequence[str]
+    fast_seeds: int
     measured_jobs: Sequence[float]
     metric: str
     output: str | None
@@ -69,12 +69,12 @@ class TuningRequest:
         """Unpack the config of the command; a ConfigurationError says what is unknown or makes no sense."""
         values = to_plain(config)
         own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
-        if config.first_seeds > config.seeds:
+        if config.screening_seeds > config.seeds:
             raise ConfigurationError(
-                f"first_seeds is {config.first_seeds}; expected at most seeds, {config.seeds}"
+                f"screening_seeds is {config.screening_seeds}; expected at most seeds, {config.seeds}"
             )
         known = scheduler_names()
-        for setting in ("options", "quick"):
+        for setting in ("options", "fast_schedulers"):
             for name in own[setting]:
                 if name not in known:
                     raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
@@ -87,11 +87,11 @@ class TuningRequest:
 
     def first(self, name: str) -> int:
         """Number of workloads on which everything is tried of a scheduler."""
-        return self.quick_seeds if name in self.quick else self.first_seeds
+        return self.fast_seeds if name in self.fast_schedulers else self.screening_seeds
 
 
 def tune(config: DictConfig) -> None:
-    """Try rules, then options; write best.yaml and tables of all that was tried.
+    """Try rules, then options; write tuned.yaml and tables of all that was tried.
 
     Everything runs on the first workloads, the best few of each scheduler on more; quick schedulers try
     everything on many. Each run is kept as it ends; the same command in the same folder does not run it
@@ -106,7 +106,7 @@ def tune(config: DictConfig) -> None:
     with folder.claim(config):
         if config.rerun:
             folder.cache.unlink(missing_ok=True)
-        for name in ("best.yaml", "table.csv", "table.md") if config.overwrite else ():
+        for name in ("tuned.yaml", "table.csv", "table.md") if config.overwrite else ():
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         for note in search.notes:
@@ -130,7 +130,7 @@ def _report(
     title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
     command = f"ringyard tune {' '.join(sys.argv[1:])}"
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
-    for file in (folder / "best.yaml", *([Path(request.output).expanduser()] if request.output else [])):
+    for file in (folder / "tuned.yaml", *([Path(request.output).expanduser()] if request.output else [])):
         write_tuned(file, needed, request.world, command, title)
         print_line(console, f"best: {file}")
     tried = pd.DataFrame(
@@ -212,11 +212,15 @@ class _Search:
         request, tried = self._request, self._first_round()
         self._measure(runs, tried, "rules")
         for name, entries in tried.items():
-            leaders = self._ranked(entries)[: None if name in request.quick else 1]
+            leaders = self._ranked(entries)[: None if name in request.fast_schedulers else 1]
             entries += [more for leader in leaders for more in self._with_options(leader)]
         self._measure(runs, tried, "options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
-        last = {name: self._leading(entries) for name, entries in ranked.items() if name not in request.quick}
+        last = {
+            name: self._leading(entries)
+            for name, entries in ranked.items()
+            if name not in request.fast_schedulers
+        }
         self._measure(runs, last, "the best of each", request.seeds)
         finished = {name: self._ranked(entries) for name, entries in ranked.items()}
         return {name: self._best(entries) for name, entries in finished.items() if entries}
@@ -309,8 +313,8 @@ class _Search:
         """The best few entries, and all that are close to the best; equal results count once."""
         found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
-            limit = self._mean(ranked[0]) * (1.0 + self._request.close)
-            if len(found) < self._request.kept or self._mean(entry) <= limit:
+            limit = self._mean(ranked[0]) * (1.0 + self._request.tolerance)
+            if len(found) < self._request.finalists or self._mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 

@@ -120,7 +120,7 @@ def environment_mismatch_notes(given: str, world: Mapping[str, Any]) -> list[str
     found = _read_file(given)[0]
     if found is None or found.world == _environment_digest(world):
         return []
-    return [f"best={given} was found in another setting ({found.command})"]
+    return [f"tuning={given} was found in another configuration ({found.command})"]
 
 
 def tuned_name_for(world: Mapping[str, Any]) -> str | None:

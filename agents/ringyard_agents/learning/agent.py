@@ -1,4 +1,4 @@
-"""A trained policy to act with in an environment, or to be measured as a scheduler on any cluster."""
+"""Trained policies, to act with in an environment or to run as a scheduler on any cluster."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from ringyard.mdp.workload_cache import QUEUE_ORDER_OBSERVABILITY, queue_priorit
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state, waiting_rows
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
@@ -30,12 +30,12 @@ from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
-#: maximum number of jobs to score, in order of arrival: attention among more takes 0.2 s a decision
-_MOST_SCORED = 4096
+#: maximum number of jobs to score, in order of arrival: attention among more takes 0.2 s per decision
+_MAX_SCORED_JOBS = 4096
 
 
 def agent_capabilities(actions: ActionKind) -> Capabilities:
-    """Capabilities of an agent with these actions; with scores, those of the allocator."""
+    """Return the capabilities of an agent with these actions. With `Scores`, those of the allocator."""
     if isinstance(actions, Scores):
         return allocating.allocator_capabilities(actions.allocator)
     assert isinstance(actions, Actions)
@@ -51,27 +51,33 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
     return capabilities
 
 
-def act(policy: Policy, observation: Any, mask: Any) -> Any:
-    """A policy's action in an environment, or [clusters, ...] actions; see `AgentScheduler.act`."""
+def choose_action(policy: Policy, observation: Any, mask: Any) -> Any:
+    """Return a policy's action in an environment, or [clusters, ...] actions. See `AgentScheduler.act`."""
     masks = np.asarray(mask, np.bool_)
     if masks.ndim == 2:
         return policy.act(observation, masks)
     if isinstance(observation, dict):
-        many: Any = {name: block[None] for name, block in observation.items()}
+        batch: Any = {name: block[None] for name, block in observation.items()}
     else:
-        many = np.asarray(observation)[None]
-    return policy.act(many, masks[None])[0]
+        batch = np.asarray(observation)[None]
+    return policy.act(batch, masks[None])[0]
 
 
 class AgentScheduler(Scheduler):
-    """A scheduler that takes a trained policy's preferred actions.
+    """Scheduler that takes the preferred actions of a trained policy.
 
     Args:
-        policy: chooses actions.
-        observation: read by the policy.
-        actions: of the policy; a masked action waits. A network that scores any number of jobs scores all
-            live ones, up to 4,096, however many were visible in training.
-        name: shown in tables.
+        policy: chooses the actions.
+        observation: observation that the policy reads.
+        actions: actions of the policy. An invalid action counts as waiting. A network that scores any number
+            of jobs scores all unfinished ones that have arrived, up to 4,096, however many were visible in
+            training.
+        name: name in tables.
+
+    Attributes:
+        policy: as given.
+        observation, actions: as given, in the form that the policy reads and without errors for invalid
+            actions.
     """
 
     published = False
@@ -88,34 +94,35 @@ class AgentScheduler(Scheduler):
         self.observation = replace(observation, flat=policy.flat)
         self.actions = actions.with_raise_on_invalid(False)
         self.round_seconds = actions.round_seconds
-        self._played = self.actions
+        self._episode_actions = self.actions
         self._cluster = Cluster((1,))
         self._utilities: JobUtilities | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Start an episode on a cluster; see `Scheduler.reset`."""
+        """Start an episode on a cluster. See `Scheduler.reset`."""
         if isinstance(self.actions, Scores) and isinstance(self.policy, ScorePolicy):
-            self._played = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MOST_SCORED))
+            self._episode_actions = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MAX_SCORED_JOBS))
         self._cluster = cluster
         self._utilities = None
 
     def act(self, observation: Any, mask: Any) -> Any:
-        """Choose an action in an environment with the spaces of the training (`load` can check them).
+        """Choose an action in an environment with the spaces of the training, which `load` can check.
 
         Args:
-            observation: of one cluster, or of many with a leading axis of clusters.
+            observation: observation of one cluster, or of many with a leading axis of clusters.
             mask: `info["action_mask"]`: [actions], or [clusters, actions].
 
         Returns:
-            An action for `step`: a number, or [(1 + T) N] scores (`Scores`); an array for many clusters.
+            An action for `step`: a number, or [(1 + T) N] scores with `Scores`. With a leading axis of
+            clusters for many.
 
         Raises:
-            CheckpointError: observations or masks of other shapes.
+            CheckpointError: observations or masks have other shapes than in training.
         """
-        return act(self.policy, observation, mask)
+        return choose_action(self.policy, observation, mask)
 
     def run_compiled(self, sim: Simulator) -> None:
-        """Simulate until every job has finished."""
+        """Simulate until every job has ended. See `CompiledScheduler.run_compiled`."""
         records = sim.state.jobs[0, : len(sim.jobs)]
         sim.prioritise(queue_priority(self.actions.queue_order, records))
         batch = self._attach(sim.state, sim.performance)
@@ -123,8 +130,8 @@ class AgentScheduler(Scheduler):
             batch.step(self._choose(batch))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """The policy's allocations until it waits or time passes, found on a copy of the simulation."""
-        now, _, _, performance = live(view)
+        """Return allocations until the policy waits or time passes, found on a copy of the simulation."""
+        now, _, _, performance = unrestricted(view)
         state = copy_state(now)
         rows = view.waiting
         priority = queue_priority(self.actions.queue_order, state.jobs[0, :-1])
@@ -135,22 +142,22 @@ class AgentScheduler(Scheduler):
         batch = self._attach(state, performance)
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
-            given = batch.allocations(0, action[0])
-            if not given:
+            chosen = batch.allocations(0, action[0])
+            if not chosen:
                 break
-            allocations += given
+            allocations += chosen
             batch.step(action)
         return allocations
 
     def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
-        setting = EnvConfig(
+        config = EnvConfig(
             cluster=self._cluster,
             performance=performance,
             observation=self.observation,
-            actions=self._played,
+            actions=self._episode_actions,
             num_workloads=1,
         )
-        batch = ClusterBatch(setting, 1, state=state)
+        batch = ClusterBatch(config, 1, state=state)
         self._utilities = self._utilities or batch.workload_cache.utilities_of(
             state.jobs[0, : state.clusters["num_jobs"][0]]
         )
@@ -163,16 +170,16 @@ class AgentScheduler(Scheduler):
         return action
 
 
-def _priced(actions: ActionKind, preemption_price: float, name: str) -> ActionKind:
-    """The actions with another `preemption_price` of their allocator."""
+def _with_preemption_price(actions: ActionKind, preemption_price: float, name: str) -> ActionKind:
+    """Return the actions with another `preemption_price` of their allocator. `name` is used in errors."""
     if not isinstance(actions, Scores):
         raise ConfigurationError(
-            f"{name} has preemption_price: {preemption_price}, and chooses one of several actions; expected"
+            f"{name} has preemption_price: {preemption_price}, and its actions are discrete; expected"
             " preemption_price: null, or an agent that scores jobs (action=scores)"
         )
     if actions.allocator.start_only is not None:
         raise ConfigurationError(
-            f"{name} has preemption_price: {preemption_price}, and stops no job (action=scores_start);"
+            f"{name} has preemption_price: {preemption_price}, and never preempts (action=scores_start);"
             " expected preemption_price: null"
         )
     return replace(actions, allocator=replace(actions.allocator, preemption_price=preemption_price))
@@ -185,22 +192,23 @@ def load_agent(
     trust: Trust = (),
     preemption_price: NonNegative | None = None,
 ) -> AgentScheduler:
-    """The agent of a checkpoint.
+    """Load a trained agent as a scheduler. conf/scheduler/learned/agent.yaml configures it.
 
     Args:
-        checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
-        name: shown in tables.
-        trust: full names of your own classes that the agent may name; True trusts any.
-        preemption_price: of its allocator (`ringyard.allocator.Allocator`); None: that of its training.
+        checkpoint: an agent.safetensors, its run folder or zoo:NAME. None: the newest agent under runs/.
+        name: name in tables.
+        trust: full names of your own classes that the agent may name. True trusts any class.
+        preemption_price: option of its allocator, see `ringyard.allocator.Allocator`. None: as in training.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it names classes that are neither Ringyard's nor
-            trusted.
-        ConfigurationError: an argument of another kind, or `preemption_price` without preemption.
+        CheckpointError: there is no such agent, it cannot be read, or it names classes that are neither
+            Ringyard's nor trusted.
+        ConfigurationError: an argument has another type, or `preemption_price` is given for an agent that
+            never preempts.
     """
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
     if preemption_price is not None:
-        actions = _priced(actions, preemption_price, name)
+        actions = _with_preemption_price(actions, preemption_price, name)
     return AgentScheduler(policy, observation, actions, name)
 
 
@@ -209,64 +217,65 @@ def load(
     env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | EnvConfig | None = None,
     trust: Trust = (),
 ) -> AgentScheduler:
-    """A trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
+    """Load a trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
 
     Args:
-        checkpoint: an agent.safetensors, its run folder, zoo:NAME, or None for the newest under runs/.
-        env: environment to act in, wrapped or not, single or vector, or its `EnvConfig`; None: not checked.
-        trust: full names of your own classes that the agent may name; True trusts any.
+        checkpoint: an agent.safetensors, its run folder or zoo:NAME. None: the newest agent under runs/.
+        env: environment to act in, wrapped or not, single or vector, or its `EnvConfig`. The agent's
+            observation and actions must be equal to those of it. None: no check.
+        trust: full names of your own classes that the agent may name. True trusts any class.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, it is not trusted, or its observation or actions
-            differ from those of `env`.
-        ConfigurationError: an argument of another kind.
+        CheckpointError: there is no such agent, it cannot be read, it names a class that is not trusted, or
+            its observation or actions differ from those of `env`.
+        ConfigurationError: an argument has another type.
     """
     name = "agent" if checkpoint is None else str(checkpoint)
     agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
     if env is not None:
-        setting = getattr(getattr(env, "unwrapped", None), "config", env)
-        if not isinstance(setting, EnvConfig):
+        config = getattr(getattr(env, "unwrapped", None), "config", env)
+        if not isinstance(config, EnvConfig):
             raise ConfigurationError(
                 f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
             )
-        own, here = (_interface(one.observation, one.actions) for one in (agent, setting))
-        found = [
-            f"its {what}: {own[what]}; the environment's: {here[what]}"
-            for what in own
-            if what in here and own[what] != here[what]
+        own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
+        differences = [
+            f"its {part}: {own[part]}; the environment's: {theirs[part]}"
+            for part in own
+            if part in theirs and own[part] != theirs[part]
         ]
-        spaces = setting.observation.space(setting.cluster, setting.actions), setting.actions.space
-        for what, space in zip(("observation_space", "action_space"), spaces, strict=True):
-            learnt = getattr(getattr(agent.policy, "network", None), what, None)
-            if found or learnt is None or not agent.observation.flat:  # other networks fit any cluster
+        spaces = config.observation.space(config.cluster, config.actions), config.actions.space
+        for part, space in zip(("observation_space", "action_space"), spaces, strict=True):
+            trained = getattr(getattr(agent.policy, "network", None), part, None)
+            if differences or trained is None or not agent.observation.flat:  # other networks fit any cluster
                 continue
-            if learnt.shape != space.shape or getattr(learnt, "n", None) != getattr(space, "n", None):
-                found.append(
-                    f"its {what} is {learnt}, the environment's {space}: it was trained on another cluster,"
+            if trained.shape != space.shape or getattr(trained, "n", None) != getattr(space, "n", None):
+                differences.append(
+                    f"its {part} is {trained}, the environment's {space}: it was trained on another cluster,"
                     " or with other numbers of visible jobs"
                 )
-        if found:
-            raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(found)}")
+        if differences:
+            raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(differences)}")
     return agent
 
 
-def _interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
-    """{part of observation or actions: its description}."""
-    found = {"observation": "one row of numbers (flat=True)" if observation.flat else "blocks (flat=False)"}
-    found["blocks"] = ", ".join(block.name for block in observation.blocks)
+def _describe_interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
+    """Return {part of observation or actions: its description}."""
+    parts = {"observation": "one row of numbers (flat=True)" if observation.flat else "blocks (flat=False)"}
+    parts["blocks"] = ", ".join(block.name for block in observation.blocks)
     for block in observation.blocks:
-        found[f"block {block.name}"] = ", ".join(feature.name for feature in block.features)
+        parts[f"block {block.name}"] = ", ".join(feature.name for feature in block.features)
     if isinstance(actions, Scores):
-        found["actions"] = "scores of jobs (action=scores)"
-        found["scored GPU types"] = ", ".join(actions.type_scores) or "none"
+        parts["actions"] = "scores of jobs (action=scores)"
+        parts["scored GPU types"] = ", ".join(actions.type_scores) or "none"
     elif isinstance(actions, Actions):
-        found["actions"] = "one of several (Discrete)"
-        changes = ["stop"] if actions.preemptive else []
+        parts["actions"] = "discrete"
+        changes = ["preempt"] if actions.preemptive else []
         for one in actions.adjustments:
             place = "stays" if one.placement is None else one.placement.name
             cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
             factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
             changes.append(f"{place} {factors}{cap}")
-        found["starts"] = ", ".join(one.name for one in actions.starts) or "none"
-        found["changes"] = ", ".join(changes) or "none"
-    return found
+        parts["starts"] = ", ".join(one.name for one in actions.starts) or "none"
+        parts["changes"] = ", ".join(changes) or "none"
+    return parts

@@ -1,4 +1,4 @@
-"""Trained agents on disk: weights, and configs of their learner, observation and actions."""
+"""Files of trained agents: weights, and the configs of their learner, observation and actions."""
 
 from pathlib import Path
 from typing import Any
@@ -15,79 +15,95 @@ from ringyard_agents.config.safe_load import Trust, check_classes
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import Policy
 from ringyard_agents.learning.stored_names import update_names
-from ringyard_agents.shipped_agents import agent_place
+from ringyard_agents.shipped_agents import agent_path
 
-AGENT = "agent.safetensors"  # best on the evaluation workloads
-LAST = "last.safetensors"  # newest, to go on from
+#: file in a run folder: the agent that was best on the evaluation workloads
+AGENT_FILE = "agent.safetensors"
 
-#: {config of an agent: groups of conf/ whose classes it may name}
-PARTS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
+#: file in a run folder: the newest state, to resume from
+LAST_FILE = "last.safetensors"
+
+#: {config group that an agent is made of: groups of conf/ whose classes it may name}
+AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
 
 
-def parts_of(config: DictConfig) -> dict[str, Any]:
-    """{group of conf/: plain config} of the agent of a training run."""
-    return {part: to_plain(config[part]) for part in PARTS}
+def agent_parts(config: DictConfig) -> dict[str, Any]:
+    """Return {group of `AGENT_GROUPS`: plain config} of a training run's config."""
+    return {group: to_plain(config[group]) for group in AGENT_GROUPS}
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
-    """Write an agent for `load_policy`: weights of its learner, and its `parts_of`."""
-    Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.facts)}).write(file)
+    """Write an agent for `load_policy`.
+
+    Args:
+        weights: returned by its learner's `weights`.
+        parts: returned by `agent_parts`.
+        file: where to write.
+    """
+    Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.metadata)}).write(file)
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """The file of an agent: that of a file, a run folder or `zoo:NAME`; None: the newest under `runs`.
+    """Return the file of an agent.
+
+    Args:
+        checkpoint: a file, a run folder or `zoo:NAME`. None: the newest agent under `runs`.
+        runs: folder of run folders.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is no such agent.
     """
     if checkpoint is None:
-        found = sorted(runs.glob(f"**/{AGENT}"), key=lambda file: file.stat().st_mtime)
+        found = sorted(runs.glob(f"**/{AGENT_FILE}"), key=lambda file: file.stat().st_mtime)
         if not found:
             raise CheckpointError(
                 f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
             )
         return found[-1]
-    file = agent_place(checkpoint)
+    file = agent_path(checkpoint)
     if file.is_dir():
-        file = file / AGENT
+        file = file / AGENT_FILE
     if not file.is_file():
-        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT} or its run folder")
+        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT_FILE} or its run folder")
     return file
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """(policy, observation, actions) of a checkpoint, which may run only Ringyard's and trusted classes.
+    """Load a trained agent. It may use only classes of Ringyard and trusted ones.
 
     Args:
-        file: of `find_checkpoint`.
-        trust: full names of your own classes that it may name; True trusts any.
+        file: returned by `find_checkpoint`.
+        trust: full names of your own classes that the file may name. True trusts any class.
+
+    Returns:
+        (policy, the observation it reads, its actions).
 
     Raises:
-        CheckpointError: damaged, not an agent, or not trusted.
+        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
     """
     try:
         parts, weights = read_agent(file, trust)
-        learner, observation, actions = (instantiate(parts[part], _convert_="all") for part in PARTS)
+        learner, observation, actions = (instantiate(parts[group], _convert_="all") for group in AGENT_GROUPS)
         if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
-            raise CheckpointError(f"{file} names an observation or actions that are none")
+            raise CheckpointError(f"the `observation` or `action` of {file} has another type")
         policy = learner.load(weights)
     except RingyardError as error:
         if str(file) in str(error):
             raise
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
-    except Exception as error:  # a damaged or hostile file ends in anything
-        if missing := _missing(error):
+    except Exception as error:  # a damaged or hostile file can raise anything
+        if missing := _missing_library(error):
             raise CheckpointError(
                 f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
             ) from error
         cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
-        said = str(cause) or type(cause).__name__
-        raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+        reason = str(cause) or type(cause).__name__
+        raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error
     return policy, observation, actions
 
 
-def _missing(error: BaseException | None) -> str | None:
-    """The library of `ringyard[agents]` that is not installed and caused an error, if any."""
+def _missing_library(error: BaseException | None) -> str | None:
+    """Return the library of `ringyard[agents]` whose absence caused an error, or None."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:
@@ -97,39 +113,45 @@ def _missing(error: BaseException | None) -> str | None:
 
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
-    """({group of conf/: plain config} of an agent, its weights).
+    """Read the configs and the weights of an agent, without making its policy.
 
     Args:
-        file: of `save_agent`.
-        trust: full names of your own classes that it may name; True trusts any.
+        file: written by `save_agent`.
+        trust: full names of your own classes that the file may name. True trusts any class.
+
+    Returns:
+        ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`).
 
     Raises:
-        CheckpointError: damaged, no agent, or not trusted.
+        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
     """
     saved = Checkpoint.read(file)
-    parts, weights = saved.facts.get("parts"), saved.facts.get("weights")
+    parts, weights = saved.metadata.get("parts"), saved.metadata.get("weights")
     if not (
         isinstance(parts, dict)
-        and all(isinstance(parts.get(part), dict) for part in PARTS)
+        and all(isinstance(parts.get(group), dict) for group in AGENT_GROUPS)
         and isinstance(weights, dict)
     ):
-        raise CheckpointError(f"{file} is no agent; give an {AGENT} or its run folder")
-    return checked_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
+        raise CheckpointError(f"{file} is not a trained agent; give an {AGENT_FILE} or its run folder")
+    return validate_agent_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
 
 
-def checked_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """The parts of a config that make an agent, after a check of the classes that they name.
+def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
+    """Check the classes that an agent's configs name, before anything is imported.
 
     Args:
-        parts: {group of conf/: plain config}, among others.
-        trust: full names of your own classes that they may name; True trusts any.
-        file: they are from.
+        parts: {group: plain config}. Groups beside `AGENT_GROUPS` are ignored.
+        trust: full names of your own classes that the configs may name. True trusts any class.
+        file: where the configs are from, for errors.
+
+    Returns:
+        {group of `AGENT_GROUPS`: plain config}.
 
     Raises:
-        CheckpointError: not trusted, or they choose further configs.
+        CheckpointError: a class is not trusted, or a config would add further configs.
     """
-    for part, groups in PARTS.items():
-        if "defaults" in parts[part]:  # Hydra's word for configs that are chosen besides
-            raise CheckpointError(f"{file} would choose other configs by its {part}; expected none")
-        check_classes(parts[part], groups, trust, str(file))
-    return {part: parts[part] for part in PARTS}
+    for group, allowed in AGENT_GROUPS.items():
+        if "defaults" in parts[group]:  # Hydra would add the configs that it lists
+            raise CheckpointError(f"{file} has `defaults` in its config of {group}; expected none")
+        check_classes(parts[group], allowed, trust, str(file))
+    return {group: parts[group] for group in AGENT_GROUPS}

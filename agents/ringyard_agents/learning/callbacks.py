@@ -1,4 +1,4 @@
-"""Hooks into training: one protocol for all learners, ours and those of Stable-Baselines3."""
+"""Callbacks of a training run. They work with every learner, those of Stable-Baselines3 included."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,24 +13,27 @@ from ringyard_agents.learning.training_run import TrainingRun
 
 
 class TrainingCallback:
-    """Base class of callbacks, whose methods do nothing until a subclass overrides them.
+    """Base class of callbacks. Its methods do nothing until a subclass overrides them.
 
-    Callbacks are made anew when a run is resumed. With several processes, only the first calls them.
+    Order of calls: `on_training_start` once, then `on_evaluation` and `on_checkpoint` between rounds of
+    learning, then `on_training_end` once. A resumed run makes new callbacks, without the state of earlier
+    ones. With several processes, only the first process makes and calls them.
     """
 
     def on_training_start(self, run: TrainingRun) -> None:
-        """Before the first round, also of a run that goes on.
+        """Handle the start of a run, new or resumed. Called before the first round.
 
         Args:
             run: has the attributes `folder`, `learner`, which has been set up, and `evaluation`, with the
-                metric's name, the baselines, and the best and latest value.
+                name of the metric, the baselines, and the best and the latest value.
         """
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
-        """After every evaluation.
+        """Handle the result of an evaluation. Called after every evaluation.
 
         Args:
-            metrics: as TensorBoard shows them, such as `eval/mean_jct`, and `decisions`.
+            metrics: {TensorBoard tag: value}, such as `eval/mean_jct`, and `decisions`, the number of
+                environment steps learnt from.
 
         Returns:
             True to stop the training.
@@ -38,53 +41,62 @@ class TrainingCallback:
         return False
 
     def on_checkpoint(self, path: Path) -> None:
-        """After `agent.safetensors` (the best so far) or `last.safetensors` (to resume from) is written."""
+        """Handle a written checkpoint. Called after every write.
+
+        Args:
+            path: `agent.safetensors`, the best agent so far, or `last.safetensors`, to resume from.
+        """
 
     def on_training_end(self) -> None:
-        """After the training has ended, was stopped or has failed, and everything is saved."""
+        """Handle the end of training. Called once it has ended, was stopped or failed, and is saved."""
 
 
 _METHODS = ("on_training_start", "on_evaluation", "on_checkpoint", "on_training_end")
 
 
-def callbacks_of(config: Mapping[str, Any]) -> list[TrainingCallback]:
-    """The callbacks of a run.
+def build_callbacks(config: Mapping[str, Any]) -> list[TrainingCallback]:
+    """Instantiate the callbacks of a run.
 
     Args:
         config: {name: config with a `_target_`}.
 
+    Returns:
+        The callbacks, in the order of the config.
+
     Raises:
-        ConfigurationError: an object that lacks a method of `TrainingCallback`.
+        ConfigurationError: an object lacks a method of `TrainingCallback`.
     """
     callbacks: list[TrainingCallback] = []
-    for name, given in config.items():
-        one = instantiate(given, _convert_="all")
-        missing = [method for method in _METHODS if isinstance(one, type) or not hasattr(one, method)]
+    for name, settings in config.items():
+        callback = instantiate(settings, _convert_="all")
+        is_class = isinstance(callback, type)
+        missing = [method for method in _METHODS if is_class or not hasattr(callback, method)]
         if missing:
             raise ConfigurationError(
-                f"callbacks.{name} is {one!r}, which lacks {', '.join(missing)}; expected an object with the"
-                " methods of ringyard_agents.learning.callbacks.TrainingCallback, which it may inherit"
+                f"callbacks.{name} is {callback!r}, which lacks {', '.join(missing)}; expected an object with"
+                " the methods of ringyard_agents.learning.callbacks.TrainingCallback, which it may inherit"
             )
-        callbacks.append(one)
+        callbacks.append(callback)
     return callbacks
 
 
 @checked("callbacks")
 @dataclass
 class StopAtTarget(TrainingCallback):
-    """Stops as soon as an evaluation reaches a target.
+    """Stops training as soon as an evaluation reaches a target.
 
     Attributes:
-        target: of the metric of the run's reward on the evaluation workloads, less is better.
+        target: largest value of the metric on the evaluation workloads that stops the training, in the unit
+            of the metric. The run's reward names the metric: mean JCT in seconds for `reward=jct`.
     """
 
     target: Positive
-    _curve: str = field(default="", init=False)
+    _tag: str = field(default="", init=False)
 
     def on_training_start(self, run: TrainingRun) -> None:
-        """Store the curve of the metric."""
-        self._curve = f"eval/{run.evaluation.metric}"
+        """Store the TensorBoard tag of the metric."""
+        self._tag = f"eval/{run.evaluation.metric}"
 
     def on_evaluation(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the target is reached."""
-        return metrics[self._curve] <= self.target
+        """Return True once the target is reached."""
+        return metrics[self._tag] <= self.target

@@ -1,4 +1,4 @@
-"""State on disk: arrays and plain data in one file. Reading it runs nothing."""
+"""A file format for arrays and JSON data: safetensors with a checksum. Reading a file runs no code."""
 
 import hashlib
 import json
@@ -14,43 +14,43 @@ from safetensors.numpy import save
 from ringyard.errors import CheckpointError
 from ringyard_agents.runs.atomic_write import atomic_write
 
-_KEY = "ringyard"  # of the JSON in the header; one key, because the order of several is not fixed
+_KEY = "ringyard"  # the only key of the header, because the order of several would not be fixed
 _FORMAT = 1
 
 
 class Checkpoint(NamedTuple):
-    """Arrays and plain data, without anything that could run.
+    """Arrays and JSON data of a learner, an agent or a training run.
 
     Attributes:
         arrays: {name: array of numbers, of any shape}.
-        facts: JSON data.
+        metadata: JSON data.
     """
 
     arrays: Mapping[str, NDArray[Any]]
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
-    def joined(self, other: "Checkpoint") -> "Checkpoint":
-        """The contents of both."""
-        return Checkpoint({**self.arrays, **other.arrays}, {**self.facts, **other.facts})
+    def merge(self, other: "Checkpoint") -> "Checkpoint":
+        """Return a checkpoint with the contents of both. Entries of `other` win."""
+        return Checkpoint({**self.arrays, **other.arrays}, {**self.metadata, **other.metadata})
 
     def to_bytes(self) -> bytes:
-        """Bytes of a file, equal for equal contents."""
+        """Return the bytes of the file. They are equal for equal contents."""
         arrays = {name: np.asarray(array, order="C") for name, array in self.arrays.items()}
-        facts = json.dumps(self.facts, sort_keys=True)
-        header = json.dumps({"facts": facts, "format": _FORMAT, "sha256": _digest(arrays, facts)})
+        metadata = json.dumps(self.metadata, sort_keys=True)
+        header = json.dumps({"facts": metadata, "format": _FORMAT, "sha256": _digest(arrays, metadata)})
         return save(arrays, {_KEY: header})
 
     def write(self, file: Path) -> None:
-        """Write a file; an interruption leaves the old file or the new one."""
+        """Write the file. An interruption leaves the old file or the new one, never a part."""
         with atomic_write(file) as partial:
             partial.write_bytes(self.to_bytes())
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read a file of `write`.
+        """Read a file that `write` wrote.
 
         Raises:
-            CheckpointError: it is missing, damaged, of a later version or something else.
+            CheckpointError: the file is missing, damaged, of a later version or of another format.
         """
         if not file.is_file():
             raise CheckpointError(f"there is no checkpoint {file}")
@@ -59,26 +59,25 @@ class Checkpoint(NamedTuple):
                 header = json.loads((stream.metadata() or {})[_KEY])
                 arrays = {name: stream.get_tensor(name) for name in stream.keys()}
             version, text, digest = header["format"], header["facts"], header["sha256"]
-            facts = json.loads(text)
+            metadata = json.loads(text)
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError, MemoryError) as error:
-            said = str(error) or type(error).__name__
-            raise CheckpointError(f"{file} is not a usable checkpoint: {said}") from error
+            reason = str(error) or type(error).__name__
+            raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error
         if version != _FORMAT:
             raise CheckpointError(
-                f"{file} has format {version}, this Ringyard reads {_FORMAT}; install another"
+                f"{file} has format {version}, and this version of Ringyard reads format {_FORMAT}; install"
+                " the version that wrote it"
             )
-        if _digest(arrays, text) != digest or not isinstance(facts, dict):
-            raise CheckpointError(
-                f"{file} is damaged: it is not what was written; copy it again, or train again"
-            )
-        return cls(arrays, facts)
+        if _digest(arrays, text) != digest or not isinstance(metadata, dict):
+            raise CheckpointError(f"{file} is damaged: its checksum differs; copy it again, or train again")
+        return cls(arrays, metadata)
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
-    """Checksum of all contents of a file."""
-    found = hashlib.sha256(facts.encode())
+def _digest(arrays: Mapping[str, NDArray[Any]], metadata: str) -> str:
+    """Return the SHA-256 checksum of all contents, in hexadecimal digits."""
+    checksum = hashlib.sha256(metadata.encode())
     for name in sorted(arrays):
         array = arrays[name]
-        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        found.update(array.tobytes())
-    return found.hexdigest()
+        checksum.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        checksum.update(array.tobytes())
+    return checksum.hexdigest()

@@ -1,4 +1,4 @@
-"""Behaviour cloning: start from the best heuristic that the agent can imitate with its own actions."""
+"""Behaviour cloning: fit a network to the decisions of a heuristic before learning starts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from stable_baselines3.common.utils import obs_as_tensor
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import ActionKind, Actions
-from ringyard_agents.learning.episodes import stacked, take
+from ringyard_agents.learning.episodes import concatenate_rows, select_rows
 from ringyard_agents.learning.learner import Policy
 
 
 class QueueTeacher:
-    """A policy that starts the first visible job that its template can place, and otherwise waits.
+    """A policy that starts the first visible job that fits, and waits if none does.
 
     With `Actions.queue_order` "duration" this is shortest job first, with "work" smallest work first.
 
     Args:
-        actions: of the environment.
-        templates: names of placement rules, of which the first that the environment has is used.
+        actions: actions of the environment.
+        templates: names of action templates. The first that the environment has places all jobs.
 
     Raises:
         ConfigurationError: the environment has none of them.
@@ -34,17 +34,22 @@ class QueueTeacher:
 
     def __init__(self, actions: Actions, templates: Sequence[str]) -> None:
         names = [template.name for template in actions.starts]
-        known = [name for name in templates if name in names]
-        if not known:
+        available = [name for name in templates if name in names]
+        if not available:
             raise ConfigurationError(
                 f"the teacher's templates are {', '.join(templates)}; the environment has"
-                f" {', '.join(names)} (agent.teacher.teacher.templates=[...])"
+                f" {', '.join(names)} (agent.teacher.policy.templates=[...])"
             )
         self.actions = actions
-        self.template = names.index(known[0])
+        self.template = names.index(available[0])
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[clusters] actions, which depend on the masks [clusters, actions] alone."""
+        """Return [clusters] actions.
+
+        Args:
+            observations: not read.
+            masks: [clusters, actions] True where an action is valid.
+        """
         wait, num_templates = self.actions.wait, len(self.actions.starts)
         starts = masks[:, self.template : self.actions.num_starts : num_templates]
         chosen = starts.argmax(axis=1) * num_templates + self.template
@@ -52,84 +57,92 @@ class QueueTeacher:
         return np.where(starts.any(axis=1), chosen, waits)
 
 
-class Watched:
-    """A player that records a policy's choices among several valid actions, see `World.go_on`."""
+class DemonstrationRecorder:
+    """Acts by a policy, and records its decisions among several valid actions.
+
+    Args:
+        policy: chooses the actions.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._kept: list[tuple[Any, NDArray[np.bool_], NDArray[np.int64]]] = []
+        self._records: list[tuple[Any, NDArray[np.bool_], NDArray[np.int64]]] = []
 
     def __call__(self, observations: Any, masks: NDArray[np.bool_], clusters: Any = None) -> Any:
-        """[clusters] actions."""
+        """Return [clusters] actions, see `EpisodeRunner.continue_episodes`."""
         actions = self._policy.act(observations, masks)
         rows = np.flatnonzero(masks.sum(axis=1) > 1)
-        self._kept.append((take(observations, rows), masks[rows], actions[rows]))
+        self._records.append((select_rows(observations, rows), masks[rows], actions[rows]))
         return actions
 
-    def decisions(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
-        """(observations, masks, actions), each [decisions, ...]."""
-        observations, masks, actions = (stacked(column) for column in zip(*self._kept, strict=True))
+    def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
+        """Return (observations, masks, actions) of all recorded decisions, each [decisions, ...]."""
+        observations, masks, actions = (
+            concatenate_rows(column) for column in zip(*self._records, strict=True)
+        )
         return observations, masks, actions
 
 
 @checked("agent.teacher")
 @dataclass(frozen=True)
 class CloneTeacher:
-    """Fits a network to the choices of a teacher that plays for some steps (behaviour cloning).
+    """Fits a network to the decisions of a teacher policy by maximum likelihood (behaviour cloning).
 
     Attributes:
-        teacher: returns the policy to imitate, given the environment's actions.
-        steps: environment steps to watch (times num_envs decisions).
-        batches: gradient steps.
+        policy: function of the environment's actions that makes the teacher policy.
+        demonstration_steps: steps of the teacher in each cluster.
+        gradient_steps: gradient steps of the fit.
         batch_size: decisions per gradient step.
-        learning_rate: of the fit.
+        learning_rate: learning rate of Adam.
     """
 
-    teacher: Callable[[Actions], Policy]
-    steps: PositiveInt = 300
-    batches: PositiveInt = 300
+    policy: Callable[[Actions], Policy]
+    demonstration_steps: PositiveInt = 300
+    gradient_steps: PositiveInt = 300
     batch_size: PositiveInt = 512
     learning_rate: Positive = 1e-3
 
-    def watched(self, actions: ActionKind) -> Watched:
-        """The teacher, for an environment with these actions."""
-        assert isinstance(actions, Actions)  # `world_of` sees to it
-        return Watched(self.teacher(actions))
+    def recorder(self, actions: ActionKind) -> DemonstrationRecorder:
+        """Return a recorder of the teacher, for an environment with these actions."""
+        assert isinstance(actions, Actions)  # `adapt_env_config` has checked it
+        return DemonstrationRecorder(self.policy(actions))
 
-    def fit(self, network: MaskableActorCriticPolicy, watched: Watched, seed: int) -> dict[str, float]:
+    def fit(
+        self, network: MaskableActorCriticPolicy, recorder: DemonstrationRecorder, seed: int
+    ) -> dict[str, float]:
         """Fit the network.
 
         Args:
-            network: learns.
-            watched: the teacher, after it has played.
-            seed: of the minibatches.
+            network: the network to fit.
+            recorder: recorder of the teacher's decisions.
+            seed: seed of the minibatches.
 
         Returns:
-            Curves: clone/accuracy, the share of the teacher's choices that the network makes, and
-            clone/decisions, the number of choices watched.
+            {TensorBoard tag: value}: `imitation/accuracy`, the fraction of the teacher's decisions for which
+            the network prefers the same action, and `imitation/decisions`, the number recorded.
         """
-        decisions = watched.decisions()
+        decisions = recorder.demonstrations()
         network.set_training_mode(True)
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         rng = np.random.default_rng(seed)
         count = len(decisions[2])
-        for _ in range(self.batches):
+        for _ in range(self.gradient_steps):
             rows = rng.integers(count, size=self.batch_size)
             loss = -_log_prob(network, decisions, rows)[0].mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         with torch.no_grad():
-            _, right = _log_prob(network, decisions, rng.integers(count, size=4096))
-        return {"clone/accuracy": float(right.float().mean()), "clone/decisions": float(count)}
+            _, correct = _log_prob(network, decisions, rng.integers(count, size=4096))
+        return {"imitation/accuracy": float(correct.float().mean()), "imitation/decisions": float(count)}
 
 
 def _log_prob(
     network: MaskableActorCriticPolicy, decisions: tuple[Any, Any, Any], rows: NDArray[np.int64]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """([choices] log probability of the teacher's choices, [choices] whether they are the most likely)."""
+    """Return ([rows] log probability of the teacher's action, [rows] True if it is the most likely one)."""
     observations, masks, actions = decisions
-    tensor = obs_as_tensor(take(observations, rows), network.device)
-    chosen = torch.as_tensor(actions[rows], device=network.device)
-    distribution = network.get_distribution(tensor, action_masks=masks[rows])
-    return distribution.log_prob(chosen), distribution.mode() == chosen
+    tensors = obs_as_tensor(select_rows(observations, rows), network.device)
+    teacher_actions = torch.as_tensor(actions[rows], device=network.device)
+    distribution = network.get_distribution(tensors, action_masks=masks[rows])
+    return distribution.log_prob(teacher_actions), distribution.mode() == teacher_actions

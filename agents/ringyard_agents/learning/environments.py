@@ -1,4 +1,4 @@
-"""The environments that a training run learns in: its own, and others of experiments or overrides."""
+"""The environments that an agent is trained in: that of the run's own settings, and others."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,88 +15,97 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.learning.learner import Learner, world_of
+from ringyard_agents.learning.learner import Learner, adapt_env_config
 
-#: label of the environment of the run's own settings
+#: label of the environment that the run's own settings describe
 OWN = "own"
 
-#: groups that are the run's in every environment, because the agent is made for them
+#: groups that are the same in all environments of a run, because the agent is made for them
 _SHARED = ("observation", "action", "reward")
 
-#: groups and settings that overrides of other environments may change
-_OF_WORLDS = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
+#: groups and settings that the overrides of another environment may change
+_CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
 
 
-def environments_of(
+def compose_environments(
     own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
 ) -> dict[str, DictConfig]:
-    """{label: config} of the run's own environment `own` and of others; Hydra must be initialised.
-
-    Observation, action and reward are those of the run everywhere.
+    """Compose the configs of all environments of a run. Hydra must be initialised.
 
     Args:
-        own: plain config of the run.
-        others: entries of `worlds`: names of experiments, or {label: [override, ...]} with the words of a
-            command line.
-        check: raises an error for a config that is not allowed.
+        own: plain config of the run, which describes its own environment.
+        others: entries of the setting `environments`: a name of an experiment, or {label: [override, ...]}
+            with words of the command line.
+        check: called with each composed config, to raise an error if it is not allowed. None: no check.
+
+    Returns:
+        {label: config}. Observation, action and reward are those of the run in every environment.
 
     Raises:
-        ConfigurationError: an entry that is neither, two with one label, or overrides that do not fit or
+        ConfigurationError: an entry has another form, a label is used twice, or overrides do not exist or
             change observation, action or reward.
     """
-    parts = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
-    environments = {OWN: parts}
-    for given in others:
-        label, overrides = _read(given)
-        if label in environments:
+    simulated = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
+    configs = {OWN: simulated}
+    for entry in others:
+        label, overrides = _parse_entry(entry)
+        if label in configs:
             raise ConfigurationError(
-                f"worlds has {label!r} twice; expected labels that differ, {{label: [experiment=..., ...]}}"
+                f"environments has {label!r} twice; expected a label of its own for each environment:"
+                " {label: [experiment=..., ...]}"
             )
-        environments[label] = {**parts, **_composed(label, overrides)}
+        configs[label] = {**simulated, **_compose_overrides(label, overrides)}
         if check is not None:
-            check(environments[label])
-    return {label: OmegaConf.create(one) for label, one in environments.items()}
+            check(configs[label])
+    return {label: OmegaConf.create(config) for label, config in configs.items()}
 
 
-def settings_of(
+def build_env_configs(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
 ) -> dict[str, EnvConfig]:
-    """{label: environment} as a learner reads them, with so many workloads of a seed."""
+    """Build the environments of a run as a learner needs them.
+
+    Args:
+        learner: reads the observations and acts.
+        environments: {label: config} of `compose_environments`.
+        num_workloads: number of job tables in each environment.
+        seed: of the job tables.
+
+    Returns:
+        {label: environment}.
+    """
     return {
-        label: world_of(learner, build_env_config(one, num_workloads, seed))
-        for label, one in environments.items()
+        label: adapt_env_config(learner, build_env_config(config, num_workloads, seed))
+        for label, config in environments.items()
     }
 
 
-def _read(given: Any) -> tuple[str, list[str]]:
-    """(label, overrides) of an entry of `worlds`."""
-    if isinstance(given, str):
-        given = {given: [f"experiment={given}"]}
+def _parse_entry(entry: Any) -> tuple[str, list[str]]:
+    """Return (label, overrides) of an entry of the setting `environments`."""
+    given = {entry: [f"experiment={entry}"]} if isinstance(entry, str) else entry
     if isinstance(given, Mapping) and len(given) == 1:
         [(label, overrides)] = given.items()
-        words = isinstance(overrides, list) and all(isinstance(one, str) for one in overrides)
+        words = isinstance(overrides, list) and all(isinstance(word, str) for word in overrides)
         if words and isinstance(label, str) and label and label.isprintable() and "/" not in label:
             return label, overrides
     raise ConfigurationError(
-        f"worlds has {shown(given)}; expected the name of an experiment, or {{label: [override, ...]}} such"
-        " as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
+        f"environments has {shown(entry)}; expected the name of an experiment, or {{label: [override, ...]}},"
+        " such as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
     )
 
 
-def _composed(label: str, overrides: list[str]) -> dict[str, Any]:
-    """The simulated parts of another environment."""
+def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
+    """Compose `ENVIRONMENT_GROUPS` and `limit_seconds` of another environment."""
     try:
         for word in overrides:
             override = OverridesParser.create().parse_override(word)
-            if re.split("[./]", override.package or override.key_or_group)[0] not in _OF_WORLDS:
+            if re.split("[./]", override.package or override.key_or_group)[0] not in _CHANGEABLE:
                 raise ConfigurationError(
-                    f"worlds: {label}: {word} is about no part of a world; expected {', '.join(_OF_WORLDS)}:"
-                    " the rest is the run's own everywhere"
+                    f"environments: {label}: {word} does not change what is simulated; expected a setting of"
+                    f" {', '.join(_CHANGEABLE)}: all other settings are the same in every environment"
                 )
         other = hydra.compose("train", overrides)
-        return {
-            "limit_seconds": other.limit_seconds,
-            **{name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS},
-        }
+        groups = {name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS}
+        return {"limit_seconds": other.limit_seconds, **groups}
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigurationError(f"worlds: {label}: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"environments: {label}: {' '.join(str(error).split())}") from error

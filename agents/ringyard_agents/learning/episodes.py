@@ -1,4 +1,4 @@
-"""Whole episodes of many clusters at once, and a constraint that adds a price to their rewards."""
+"""Whole episodes of many clusters at once, and a constraint that penalises their rewards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,48 +10,55 @@ from numpy.typing import NDArray
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyInput, as_action, look
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    Masks,
+    PolicyInput,
+    read_observations,
+    scores_to_action,
+)
 
-#: assumed share of a bound that an episode uses which served no job and so has no metric
-_UNSERVED = 2.0
+#: assumed ratio of metric to bound of an episode that served no job and so has no metric
+_RATIO_WITHOUT_JOBS = 2.0
 
 
-def take(observations: Any, rows: Ids) -> Any:
-    """Some rows, by number, of [clusters, size] or of {block: [clusters, ...]}."""
+def select_rows(observations: Any, rows: Ids) -> Any:
+    """Return rows [n, ...], by index, of an array [clusters, ...] or of {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
     return observations.take(rows, axis=0)
 
 
-def stacked(parts: Sequence[Any]) -> Any:
-    """All rows of several observations, masks or actions in one."""
+def concatenate_rows(parts: Sequence[Any]) -> Any:
+    """Concatenate the rows of observations, masks or actions; dicts of blocks are concatenated by block."""
     if isinstance(parts[0], dict):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return np.concatenate(parts)
 
 
-class ScorePlayer(Protocol):
+class ScoreFunction(Protocol):
     """Scores the jobs of some clusters."""
 
-    def __call__(self, seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
-        """[clusters, slots, 1 + GPU types scored] scores, which are clipped to [-1, 1].
+    def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
+        """Return [clusters, slots, 1 + scored GPU types] scores, which the caller clips to [-1, 1].
 
         Args:
-            seen: of the clusters.
-            clusters: their indices, ascending.
-            rows: [clusters, slots] each job's row in its job table; any row where there is no job.
+            inputs: features of the clusters and of their jobs.
+            clusters: [clusters] indices of the clusters in the batch, ascending.
+            rows: [clusters, slots] row of each job in its job table. Arbitrary in slots without a job.
         """
         ...
 
 
-class Episodes(NamedTuple):
+class EpisodeBatch(NamedTuple):
     """Rewards and times of one episode in each cluster.
 
     Attributes:
-        rewards: [steps, clusters] after each decision.
+        rewards: [steps, clusters] reward after each decision.
         times: [steps, clusters] simulated seconds at each decision.
-        valid: [steps, clusters] True until the episode's end.
-        ends: [clusters] simulated seconds at which each was over.
+        valid: [steps, clusters] True until the end of the episode.
+        ends: [clusters] simulated seconds at the end of each episode.
     """
 
     rewards: Floats
@@ -64,9 +71,9 @@ class Episodes(NamedTuple):
         """[clusters] undiscounted sums of rewards."""
         return np.asarray((self.rewards * self.valid).sum(axis=0, dtype=np.float64))
 
-    def then(self, later: "Episodes") -> "Episodes":
-        """These steps and those of the same clusters afterwards."""
-        return Episodes(
+    def append(self, later: "EpisodeBatch") -> "EpisodeBatch":
+        """Return these steps followed by later steps of the same episodes."""
+        return EpisodeBatch(
             np.concatenate((self.rewards, later.rewards)),
             np.concatenate((self.times, later.times)),
             np.concatenate((self.valid, later.valid)),
@@ -74,132 +81,154 @@ class Episodes(NamedTuple):
         )
 
 
-class World:
-    """Clusters of one environment, which play their episodes together.
+class EpisodeRunner:
+    """Runs one episode in each of many clusters of an environment.
 
     Args:
-        setting: configuration of the environment.
-        num_clusters: clusters played at once.
+        config: configuration of the environment.
+        num_clusters: number of clusters simulated at once.
+
+    Attributes:
+        config: as given.
+        batch: the simulated clusters.
     """
 
-    def __init__(self, setting: EnvConfig, num_clusters: int) -> None:
-        self.config = setting
-        self.batch = ClusterBatch(setting, num_clusters)
-        self._space: Any = setting.actions.space
+    def __init__(self, config: EnvConfig, num_clusters: int) -> None:
+        self.config = config
+        self.batch = ClusterBatch(config, num_clusters)
+        self._space: Any = config.actions.space
 
-    def play(self, entries: Ids, player: Any) -> Episodes:
-        """Play one episode of job table `entries[b]` in each cluster b, see `go_on`."""
-        self.reset(entries)
-        return self.go_on(player)
-
-    def reset(self, entries: Ids) -> None:
-        """Begin job table `entries[b]` in each of the first clusters b."""
-        self.batch.reset(np.arange(len(entries)), entries)
-
-    def go_on(
-        self, player: Any, arrivals: NDArray[np.float64] | None = None, events: float = np.inf
-    ) -> Episodes:
-        """Play on until all episodes are over, or earlier.
+    def run_episodes(self, workloads: Ids, act: Any) -> EpisodeBatch:
+        """Run a whole episode in each cluster.
 
         Args:
-            player: (observations, masks, clusters) -> [clusters, ...] actions, where clusters are indices; a
-                `ScorePlayer` for a `ScoreWorld`.
-            arrivals: [clusters] plays only the first clusters, each until so many of its jobs have arrived.
-            events: maximum number of decisions.
+            workloads: [clusters] index of the job table of each cluster.
+            act: chooses actions, see `continue_episodes`.
+        """
+        self.reset(workloads)
+        return self.continue_episodes(act)
+
+    def reset(self, workloads: Ids) -> None:
+        """Begin an episode with job table `workloads[b]` in each of the first clusters b."""
+        self.batch.reset(np.arange(len(workloads)), workloads)
+
+    def continue_episodes(
+        self, act: Any, arrivals: NDArray[np.float64] | None = None, max_decisions: float = np.inf
+    ) -> EpisodeBatch:
+        """Continue all episodes to their end, or for a part.
+
+        Args:
+            act: function of (observations, masks, indices of clusters) that returns [clusters, ...] actions.
+                A `ScoreFunction` for a `ScoreEpisodeRunner`.
+            arrivals: [n] continues only the first n clusters, each until this number of its jobs has arrived.
+                None: all clusters, to the end.
+            max_decisions: maximum number of decisions in each cluster.
+
+        Returns:
+            The decisions made by this call.
         """
         batch = self.batch
-        until = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
+        stop_after = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
         if arrivals is not None:
-            until[: len(arrivals)] = arrivals
+            stop_after[: len(arrivals)] = arrivals
         rewards: list[Floats] = []
         times: list[NDArray[np.float64]] = []
         valid: list[Masks] = []
-        while len(times) < events:
-            playing = (batch.state.clusters["next_arrival"] < until) & ~(batch.done | batch.truncated)
-            clusters = np.flatnonzero(playing)
+        while len(times) < max_decisions:
+            active = (batch.state.clusters["next_arrival"] < stop_after) & ~(batch.done | batch.truncated)
+            clusters = np.flatnonzero(active)
             if not len(clusters):
                 break
             times.append(batch.state.clusters["now"].copy())
-            valid.append(playing)
-            actions = np.zeros((len(playing), *self._space.shape), self._space.dtype)
-            seen = take(batch.split(batch.observations), clusters)
-            actions[clusters] = self._choose(player, seen, batch.masks[clusters], clusters)
+            valid.append(active)
+            actions = np.zeros((len(active), *self._space.shape), self._space.dtype)
+            observations = select_rows(batch.split(batch.observations), clusters)
+            actions[clusters] = self._choose_actions(act, observations, batch.masks[clusters], clusters)
             batch.replace_invalid(actions, clusters)
             batch.step(actions, clusters)
             rewards.append(batch.rewards.astype(np.float32))
         shape = (len(times), batch.num_clusters)
-        return Episodes(
+        return EpisodeBatch(
             np.array(rewards, np.float32).reshape(shape),
             np.array(times).reshape(shape),
             np.array(valid, np.bool_).reshape(shape),
             batch.state.clusters["now"].copy(),
         )
 
-    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
-        return player(observations, masks, clusters)
+    def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
+        return act(observations, masks, clusters)
 
 
-class ScoreWorld(World):
-    """Clusters of an environment with the actions `Scores`, played by a `ScorePlayer`."""
+class ScoreEpisodeRunner(EpisodeRunner):
+    """Runs episodes of an environment with the actions `Scores`, which a `ScoreFunction` chooses."""
 
     def fork(self, sources: Ids, arrivals: int) -> None:
-        """Make each cluster b a copy of cluster `sources[b]`, to which at most `arrivals` jobs still come."""
+        """Copy clusters within the batch, and limit the jobs that still arrive.
+
+        Args:
+            sources: [clusters] cluster b becomes a copy of cluster `sources[b]`.
+            arrivals: maximum number of jobs that still arrive in each cluster.
+        """
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
 
-    def _choose(self, player: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
-        seen = look(observations, masks)
-        rows = self.batch.episode.live[clusters, : seen.present.shape[1]]
-        return as_action(player(seen, clusters, rows), seen, masks.shape[1])
+    def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
+        inputs = read_observations(observations, masks)
+        rows = self.batch.episode.live[clusters, : inputs.present.shape[1]]
+        return scores_to_action(act(inputs, clusters, rows), inputs, masks.shape[1])
 
 
 @dataclass
 class Constraint:
-    """An upper bound on the mean of a metric, enforced by a Lagrangian price that rises while it is broken.
+    """An upper bound on the mean of a metric, enforced by a Lagrange multiplier.
 
-    The share of the bound that an episode uses is its metric over the bound, or 2 if no job was served.
+    Training maximises return - multiplier x scale x (metric / bound), where the scale is the mean absolute
+    return of a round. Each evaluation moves the multiplier by gradient ascent (Lagrangian relaxation of a
+    constrained MDP, Altman 1999). `metric / bound` of an episode that served no job is taken as 2.
 
     Attributes:
         metric: field of `Metrics`, less is better.
-        most: {label of an environment: bound}.
-        step: change of the price at each evaluation, times (share used - 1).
-        price: of using the bound once, 0 or more, in mean absolute returns of a round.
+        bounds: {label of an environment: upper bound on the mean, in the unit of the metric}.
+        learning_rate: change of the multiplier at an evaluation, per unit of (metric / bound - 1).
+        multiplier: the Lagrange multiplier, at least 0.
     """
 
     metric: str
-    most: Mapping[str, float]
-    step: float
-    price: float = 0.0
+    bounds: Mapping[str, float]
+    learning_rate: float
+    multiplier: float = 0.0
 
-    def adjust(self, used: float) -> None:
-        """Set the price by the share of the bound that an evaluation used."""
-        self.price = max(0.0, self.price + self.step * (used - 1.0))
+    def update_multiplier(self, ratio: float) -> None:
+        """Update the multiplier after an evaluation with this ratio of metric to bound."""
+        self.multiplier = max(0.0, self.multiplier + self.learning_rate * (ratio - 1.0))
 
-    def used(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
-        """[episodes] share of an environment's bound that each used.
+    def ratios_to_bound(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
+        """Return [episodes] ratios of the metric to an environment's bound.
 
         Args:
-            label: of the environment.
-            metrics: [episodes] of episodes that have ended.
+            label: label of the environment.
+            metrics: [episodes] metrics of finished episodes.
         """
-        shares = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.most[label]
-        return np.where(np.isnan(shares), _UNSERVED, shares)
+        ratios = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.bounds[label]
+        return np.where(np.isnan(ratios), _RATIO_WITHOUT_JOBS, ratios)
 
-    def charge(self, label: str, played: Episodes, metrics: Sequence[Metrics], usual: float) -> Episodes:
-        """Subtract the price of the bound that episodes used from their last rewards.
+    def penalize(
+        self, label: str, episodes: EpisodeBatch, metrics: Sequence[Metrics], scale: float
+    ) -> EpisodeBatch:
+        """Subtract the penalty of each episode from its last reward.
 
         Args:
-            label: of the environment.
-            played: episodes in it.
-            metrics: [clusters] of the episodes.
-            usual: mean absolute return of the round in that environment.
+            label: label of the environment.
+            episodes: episodes of the environment.
+            metrics: [clusters] metrics of the episodes.
+            scale: mean absolute return of the round in the environment.
 
         Returns:
-            The episodes with other rewards.
+            The episodes with penalised rewards.
         """
-        used = self.used(label, metrics)
-        rewards = played.rewards.copy()
-        last = len(rewards) - 1 - np.argmax(played.valid[::-1], axis=0)
-        rewards[last, np.arange(len(used))] -= self.price * usual * used
-        return played._replace(rewards=rewards)
+        ratios = self.ratios_to_bound(label, metrics)
+        rewards = episodes.rewards.copy()
+        last = len(rewards) - 1 - np.argmax(episodes.valid[::-1], axis=0)
+        rewards[last, np.arange(len(ratios))] -= self.multiplier * scale * ratios
+        return episodes._replace(rewards=rewards)

@@ -1,4 +1,4 @@
-"""Evaluation during training: an agent's metric on unseen workloads, compared with baselines."""
+"""Evaluation during training: the metric of an agent on unseen workloads, and that of baselines."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,230 +19,273 @@ from ringyard_agents.learning.learner import Learner, Policy
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
-    """[clusters] metrics of whole episodes under a policy; cluster b plays workload b."""
-    everyone = np.arange(batch.num_clusters)
-    batch.reset(everyone, everyone)
+    """Run a whole episode in each cluster b of a batch, with workload b.
+
+    Args:
+        policy: chooses the actions.
+        batch: clusters, which are reset.
+
+    Returns:
+        [clusters] metrics.
+    """
+    clusters = np.arange(batch.num_clusters)
+    batch.reset(clusters, clusters)
     while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
         actions = policy.act(batch.split(batch.observations), batch.masks)
         batch.replace_invalid(actions, active)
         batch.step(actions, active)
-    return [batch.metrics(b) for b in everyone.tolist()]
+    return [batch.metrics(b) for b in clusters.tolist()]
 
 
 def ratio(value: float, baseline: float) -> float:
-    """The value over the baseline, NaN if the baseline is 0."""
+    """Return value / baseline, or NaN if the baseline is 0."""
     return value / baseline if baseline else float("nan")
 
 
-def _over_worlds(values: Iterable[float]) -> float:
-    """Geometric mean, so that environments with longer jobs count no more than others."""
-    every = list(values)
-    return every[0] if len(every) == 1 else float(np.prod(np.power(every, 1 / len(every))))
+def _geometric_mean(values: Iterable[float]) -> float:
+    """Average over environments, so that those with longer jobs do not count more."""
+    terms = list(values)
+    return terms[0] if len(terms) == 1 else float(np.prod(np.power(terms, 1 / len(terms))))
 
 
 def _mean(episodes: Iterable[Metrics], metric: str) -> float:
     return float(np.mean([getattr(episode, metric) for episode in episodes]))
 
 
-def rank(used: float | None, value: float) -> tuple[float, float]:
-    """Sort key of agents, less is better: first by how far they exceed a constraint's bound, then by metric.
+def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, float]:
+    """Sort key of agents, the best first: by how far they exceed a constraint's bound, then by metric.
 
     Args:
-        used: share of the bound that the agent uses; NaN or None without a constraint.
-        value: of the metric.
+        bound_ratio: ratio of the constrained metric to its bound. NaN or None without a constraint.
+        value: value of the metric, less is better.
     """
-    if used is None or np.isnan(used):
+    if bound_ratio is None or np.isnan(bound_ratio):
         return 1.0, value
-    return max(used, 1.0), value
+    return max(bound_ratio, 1.0), value
 
 
-#: attributes of an `Evaluation` that are saved
-_STATE = ("best", "latest", "in_vain", "evaluated", "next", "best_used", "used")
+#: {key in a saved run: attribute of `Evaluation`}
+_STATE = {
+    "best": "best",
+    "latest": "latest",
+    "in_vain": "evaluations_since_best",
+    "evaluated": "last_evaluation",
+    "next": "next_evaluation",
+    "best_used": "best_bound_ratio",
+    "used": "bound_ratio",
+}
 
 
 class Evaluation:
-    """Evaluations of a learner: the reward's metric on unseen workloads, and its ratio to baselines.
+    """Evaluates a learner: the metric of its reward on unseen workloads, and the ratio to baselines.
 
     Episodes ignore `limit_seconds` and end when every job has ended, as those of the baselines do. Otherwise
-    each scheduler would be measured on other jobs. With several environments, the metric and the share used
-    of a constraint's bound are geometric means of the environments' means. `rank` orders agents.
+    each scheduler would be measured on other jobs. With several environments, the metric and the ratio to a
+    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best.
 
     Args:
-        learner: is evaluated.
-        worlds: {label: environment with the evaluation workloads}; their reward names the metric.
-        every: decisions between evaluations.
-        constraint: its price is set by each evaluation; None: there is none.
+        learner: the learner to evaluate.
+        environments: {label: environment with the evaluation workloads}. Their reward names the metric.
+        eval_freq: decisions between evaluations.
+        constraint: each evaluation updates its multiplier. None: there is no constraint.
 
     Attributes:
-        metric: its name.
-        baselines: {name: metric on the same workloads}, to be set.
-        best: best metric so far; infinity before the first evaluation.
-        latest: metric at the last evaluation; NaN before the first.
-        best_used: share of the constraint's bound that the best agent uses; infinity before the first
-            evaluation, NaN without a constraint.
-        used: the same at the last evaluation; NaN before the first, or without a constraint.
-        in_vain: evaluations since the best.
-        evaluated, next: decisions at the last evaluation, -1 before the first, and at the next.
-        worlds: {label: environment} as it is played.
+        metric: name of the metric, a field of `Metrics`. Less is better.
+        baselines: {name: metric on the same workloads}, to be set by the caller.
+        best: best metric so far. Infinity before the first evaluation.
+        latest: metric at the last evaluation. NaN before the first.
+        best_bound_ratio: ratio of the constrained metric to its bound for the best agent. Infinity before the
+            first evaluation, NaN without a constraint.
+        bound_ratio: the same at the last evaluation. NaN before the first, and without a constraint.
+        evaluations_since_best: number of evaluations after the best.
+        last_evaluation: decisions at the last evaluation. -1 before the first.
+        next_evaluation: decisions from which the next evaluation is due.
+        environments: {label: environment} as evaluated, without a time limit.
     """
 
     def __init__(
         self,
         learner: Learner,
-        worlds: Mapping[str, EnvConfig],
-        every: int,
+        environments: Mapping[str, EnvConfig],
+        eval_freq: int,
         constraint: Constraint | None = None,
     ) -> None:
         self.learner = learner
-        self.metric = next(iter(worlds.values())).reward.metric
+        self.metric = next(iter(environments.values())).reward.metric
         self.constraint = constraint
         self.baselines: Mapping[str, float] = {}
-        self.every = every
-        self.best, self.best_used = float("inf"), float("inf")
-        self.latest, self.used = float("nan"), float("nan")
-        self.in_vain = 0
+        self.eval_freq = eval_freq
+        self.best, self.best_bound_ratio = float("inf"), float("inf")
+        self.latest, self.bound_ratio = float("nan"), float("nan")
+        self.evaluations_since_best = 0
         self._means: dict[str, float] = {}
-        self.worlds = {label: replace(one, limit_seconds=None) for label, one in worlds.items()}
-        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in self.worlds.items()}
-        self.evaluated = -1
-        self.next = learner.decisions
+        self.environments = {label: replace(one, limit_seconds=None) for label, one in environments.items()}
+        self._batches = {
+            label: ClusterBatch(config, config.num_workloads) for label, config in self.environments.items()
+        }
+        self.last_evaluation = -1
+        self.next_evaluation = learner.decisions
 
     def evaluate(self) -> bool:
-        """Evaluate the current agent and set the constraint's price; True if it is the best so far."""
-        self.evaluated = self.learner.decisions
-        self.next = self.evaluated + self.every
+        """Evaluate the current policy and update the multiplier. Returns True if it is the best so far."""
+        self.last_evaluation = self.learner.decisions
+        self.next_evaluation = self.last_evaluation + self.eval_freq
         episodes = {
             label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
         }
-        self._means = {label: _mean(of_world, self.metric) for label, of_world in episodes.items()}
-        self.latest = _over_worlds(self._means.values())
+        self._means = {label: _mean(metrics, self.metric) for label, metrics in episodes.items()}
+        self.latest = _geometric_mean(self._means.values())
         if self.constraint is not None:
-            used = self.constraint.used
-            self.used = _over_worlds(float(used(label, one).mean()) for label, one in episodes.items())
-            self.constraint.adjust(self.used)
-        better = rank(self.used, self.latest) < rank(self.best_used, self.best)
+            ratios = self.constraint.ratios_to_bound
+            self.bound_ratio = _geometric_mean(float(ratios(*one).mean()) for one in episodes.items())
+            self.constraint.update_multiplier(self.bound_ratio)
+        best_key = agent_sort_key(self.best_bound_ratio, self.best)
+        better = agent_sort_key(self.bound_ratio, self.latest) < best_key
         if better:
-            self.best, self.best_used = self.latest, self.used
-        self.in_vain = 0 if better else self.in_vain + 1
+            self.best, self.best_bound_ratio = self.latest, self.bound_ratio
+        self.evaluations_since_best = 0 if better else self.evaluations_since_best + 1
         return better
 
     @property
-    def curves(self) -> dict[str, float]:
-        """{curve: value} of the last evaluation."""
-        found = {f"eval/{self.metric}": self.latest}
-        found |= {f"baselines/{name}": value for name, value in self.baselines.items()}
+    def scalars(self) -> dict[str, float]:
+        """{TensorBoard tag: value} of the last evaluation."""
+        scalars = {f"eval/{self.metric}": self.latest}
+        scalars |= {f"baselines/{name}": value for name, value in self.baselines.items()}
         for name, value in self.baselines.items():
-            found[f"eval/{self.metric}_ratio_to_{name}"] = ratio(self.latest, value)
+            scalars[f"eval/{self.metric}_ratio_to_{name}"] = ratio(self.latest, value)
         if len(self._means) > 1:
-            found |= {f"eval/{label}/{self.metric}": mean for label, mean in self._means.items()}
+            scalars |= {f"eval/{label}/{self.metric}": mean for label, mean in self._means.items()}
         if self.constraint is not None:
-            found[f"eval/{self.constraint.metric}_over_bound"] = self.used
-            found["eval/price"] = self.constraint.price
-        return found
+            scalars[f"eval/{self.constraint.metric}_ratio_to_bound"] = self.bound_ratio
+            scalars["eval/lagrange_multiplier"] = self.constraint.multiplier
+        return scalars
 
     def state(self) -> dict[str, Any]:
-        """Plain data for `restore`."""
-        price = 0.0 if self.constraint is None else self.constraint.price
-        return {name: getattr(self, name) for name in _STATE} | {"price": price}
+        """Return plain data for `restore`."""
+        multiplier = 0.0 if self.constraint is None else self.constraint.multiplier
+        return {key: getattr(self, name) for key, name in _STATE.items()} | {"price": multiplier}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the evaluations of an interrupted run; `state` may lack entries of later versions."""
-        for name in set(_STATE) & set(state):
-            setattr(self, name, state[name])
+        """Continue the evaluations of an interrupted run.
+
+        Args:
+            state: returned by `state`. Entries that an earlier version did not have may be missing.
+        """
+        for key in set(_STATE) & set(state):
+            setattr(self, _STATE[key], state[key])
         if self.constraint is not None:
-            self.constraint.price = float(state["price"])
+            self.constraint.multiplier = float(state["price"])
 
 
-class Unseen(NamedTuple):
-    """The evaluation workloads of a run, on which schedulers are measured.
+class EvaluationWorkloads(NamedTuple):
+    """The evaluation workloads of a run, on which baselines are measured.
 
     Attributes:
         environments: {label: config} of the run.
-        workloads: job tables in each.
-        seed: of these.
-        trust: full names of your own classes that agents may name; True trusts any.
+        num_workloads: number of job tables in each environment.
+        seed: seed of the job tables.
+        trust: full names of your own classes that agents may name. True trusts any class.
     """
 
     environments: Mapping[str, DictConfig]
-    workloads: int
+    num_workloads: int
     seed: int
     trust: Trust
 
-    def means(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
-        """{label of an environment: mean of a metric} of a scheduler.
+    def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
+        """Return {label of an environment: mean of a metric} of a scheduler.
+
+        Args:
+            entry: the scheduler.
+            metric: field of `Metrics`.
 
         Raises:
-            RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
+            RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
         """
         scheduler = to_plain(scheduler_config(entry, self.trust))
         means = {}
         for label, environment in self.environments.items():
             parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
             tasks = [
-                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.workloads)
+                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.num_workloads)
             ]
-            check_tasks(tasks[:1])  # the scheduler
+            check_tasks(tasks[:1])  # raises an error early if the scheduler does not support the jobs
             means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means
 
 
-def baselines_of(schedulers: Sequence[Any], unseen: Unseen, metric: str) -> dict[str, float]:
-    """{label of a scheduler: metric, as a geometric mean over environments}.
+def measure_baselines(
+    schedulers: Sequence[Any], workloads: EvaluationWorkloads, metric: str
+) -> dict[str, float]:
+    """Measure baselines on the evaluation workloads.
 
     Args:
-        schedulers: entries of `evaluate.schedulers`.
-        unseen: workloads to measure them on.
+        schedulers: entries of the setting `evaluate.schedulers`.
+        workloads: the evaluation workloads.
         metric: field of `Metrics`.
 
+    Returns:
+        {label of a scheduler: geometric mean over environments of the mean metric}.
+
     Raises:
-        RingyardError: no such scheduler, or it cannot serve the jobs of an environment.
+        RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
     """
     entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
-    return {entry.label: _over_worlds(unseen.means(entry, metric).values()) for entry in entries}
+    return {entry.label: _geometric_mean(workloads.mean_metrics(entry, metric).values()) for entry in entries}
 
 
-def constraint_of(
-    learner: object, metric: str | None, most: Any, step: float, unseen: Unseen
+def build_constraint(
+    learner: object,
+    metric: str | None,
+    bound: Any,
+    multiplier_learning_rate: float,
+    workloads: EvaluationWorkloads,
 ) -> Constraint | None:
-    """The constraint of a run, or None.
+    """Build the constraint of a run from the settings `constraint.*`.
 
     Args:
-        learner: supports a constraint if it has the attribute.
-        metric: field of `Metrics`.
-        most: a number, or the entry of a scheduler whose own metric is the bound.
-        step: see `Constraint`.
-        unseen: workloads to measure a scheduler on.
+        learner: supports a constraint if it has the attribute `constraint`.
+        metric: field of `Metrics`. None: no constraint.
+        bound: a number, or the entry of a scheduler whose own metric is the bound. None: no constraint.
+        multiplier_learning_rate: see `Constraint.learning_rate`.
+        workloads: evaluation workloads, to measure a scheduler on.
+
+    Returns:
+        The constraint, or None if both `metric` and `bound` are None.
 
     Raises:
-        ConfigurationError: a learner without support, only one of `metric` and `most`, a scheduler with a
-            metric of 0, or episodes that are cut off, whose unfinished jobs would use nothing of the bound.
+        ConfigurationError: the learner does not support constraints, only one of `metric` and `bound` is
+            given, the metric of the scheduler is 0, or an environment has a time limit: the jobs that it cuts
+            off would not count.
     """
-    if metric is None and most is None:
+    if metric is None and bound is None:
         return None
     if not hasattr(learner, "constraint"):
         raise ConfigurationError(
-            "constraint: this agent can keep none; expected one that scores jobs (agent=evolution, with"
-            " action=scores observation=live_jobs), or no constraint.metric and constraint.most"
+            "constraint: this agent does not support constraints; expected one that scores jobs"
+            " (agent=evolution, with action=scores observation=live_jobs), or no constraint.metric and"
+            " constraint.bound"
         )
-    if metric is None or most is None:
+    if metric is None or bound is None:
         raise ConfigurationError(
-            f"constraint.metric is {metric} and constraint.most is {most}; expected both, such as"
-            " constraint.metric=worst_fairness constraint.most=themis, or neither"
+            f"constraint.metric is {metric} and constraint.bound is {bound}; expected both, such as"
+            " constraint.metric=worst_fairness constraint.bound=themis, or neither"
         )
-    for label, environment in unseen.environments.items():
+    for label, environment in workloads.environments.items():
         if environment.limit_seconds is not None:
             raise ConfigurationError(
-                f"constraint: limit_seconds is {environment.limit_seconds} (world {label}), and jobs that it"
-                " cuts off use nothing of a bound; expected limit_seconds=null beside a constraint"
+                f"constraint: limit_seconds is {environment.limit_seconds} (environment {label}), and jobs"
+                " that it cuts off do not count towards the bound; expected limit_seconds=null"
             )
-    if isinstance(most, int | float):
-        return Constraint(metric, dict.fromkeys(unseen.environments, float(most)), step)
-    entry = SchedulerEntry.read(most, "constraint.most")
-    bounds = unseen.means(entry, metric)
-    for label, bound in bounds.items():
-        if not bound > 0:
+    if isinstance(bound, int | float):
+        bounds = dict.fromkeys(workloads.environments, float(bound))
+        return Constraint(metric, bounds, multiplier_learning_rate)
+    entry = SchedulerEntry.read(bound, "constraint.bound")
+    bounds = workloads.mean_metrics(entry, metric)
+    for label, value in bounds.items():
+        if not value > 0:
             raise ConfigurationError(
-                f"constraint.most is {entry.label}, whose {metric} is {bound:g} (world {label});"
-                " expected a scheduler that has more than 0, or a number"
+                f"constraint.bound is {entry.label}, whose {metric} is {value:g} (environment {label});"
+                " expected a scheduler with more than 0, or a number"
             )
-    return Constraint(metric, bounds, step)
+    return Constraint(metric, bounds, multiplier_learning_rate)

@@ -1,4 +1,4 @@
-"""Imitation of allocators: networks that begin with the options tuned for each environment."""
+"""Imitation of allocators: fit a network to allocators with options tuned for each environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,20 +14,27 @@ from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
-from ringyard_agents.learning.episodes import ScoreWorld
-from ringyard_agents.learning.process_group import on
-from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork, filled, scores_of
+from ringyard_agents.learning.episodes import ScoreEpisodeRunner
+from ringyard_agents.learning.process_group import to_device
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    PolicyInput,
+    ScoreNetwork,
+    pad_decisions,
+    score_tensor,
+)
 
-#: (jobs [jobs, F], cluster [C], scores [jobs] to give) of a decision
+#: features of the jobs [jobs, F], features of the cluster [C] and target scores [jobs] of a decision
 _Decision = tuple[Floats, Floats, Floats]
 
-#: clusters that play at once
+#: clusters simulated at once
 _CLUSTERS = 16
 
-#: options of an allocator that weigh jobs
+#: options of an allocator that change the priorities of jobs
 _OPTIONS = ("gamma", "running_factor", "unknown_seconds")
 
-#: estimates with an option `unknown_seconds`
+#: estimates of remaining time that have the option `unknown_seconds`
 _ESTIMATES = {"predicted": predicted, "attained": attained}
 
 
@@ -36,65 +43,67 @@ _ESTIMATES = {"predicted": predicted, "attained": attained}
 class ImitateAllocator:
     """Fits a network to scores that turn the environment's allocator into one with other options.
 
-    Each environment has its own options, such as `ringyard tune` finds, so that one network starts from the
-    best known allocator of each. A score is the difference of the logarithms of a job's two weights. GPU
-    types are not scored. Where GPUs are shared, the imitation is not exact, because scores there also weigh
-    a job's speed beside others.
+    Each environment has its own options, for instance from `ringyard tune`, so that one network starts from
+    the best known allocator of each. The target score of a job is the difference of the logarithms of its two
+    weights, over the allocator's score scale and centred over jobs. GPU types are not scored. Where jobs
+    share GPUs the imitation is not exact, because scores there also act on a job's speed next to others.
 
     Attributes:
         options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
-            of `ringyard.allocator.Allocator` and its estimates. `own` is the run's environment. Missing
-            options are those of `action`.
-        episodes: watched in each environment, rounded up to a multiple of 16.
-        share: of their decisions that are kept.
-        batches: gradient steps.
+            of `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the
+            run's settings. Missing options are those of `action.allocator`.
+        episodes: episodes of the teacher in each environment, rounded up to a multiple of 16.
+        sample_fraction: fraction of their decisions to fit to.
+        gradient_steps: gradient steps of the fit.
         batch_size: decisions of each environment in a gradient step.
-        learning_rate: of Adam, decays linearly to 0.
+        learning_rate: initial learning rate of Adam. It decays linearly to 0.
     """
 
     options: Mapping[str, Mapping[str, float]] | None = None
     episodes: PositiveInt = 48
-    share: Annotated[float, "(0, 1]"] = 0.15
-    batches: PositiveInt = 4000
+    sample_fraction: Annotated[float, "(0, 1]"] = 0.15
+    gradient_steps: PositiveInt = 4000
     batch_size: PositiveInt = 24
     learning_rate: Positive = 3e-3
 
-    def check(self, worlds: Mapping[str, EnvConfig]) -> None:
-        """Raise a ConfigurationError unless the options fit the allocators of these environments."""
-        unknown = [label for label in self.options or {} if label not in worlds]
+    def check(self, environments: Mapping[str, EnvConfig]) -> None:
+        """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""
+        unknown = [label for label in self.options or {} if label not in environments]
         if unknown:
             raise ConfigurationError(
-                f"agent.teacher.options has {shown(unknown)}; expected worlds of the run: {', '.join(worlds)}"
+                f"agent.teacher.options has {shown(unknown)}; expected environments of the run:"
+                f" {', '.join(environments)}"
             )
-        for label, setting in worlds.items():
+        for label, config in environments.items():
             try:
-                self._teacher(label, setting)
+                self._teacher(label, config)
             except ConfigurationError as error:
-                raise ConfigurationError(f"agent.teacher.options, world {label}: {error}") from None
-            actions = setting.actions
+                raise ConfigurationError(f"agent.teacher.options, environment {label}: {error}") from None
+            actions = config.actions
             if isinstance(actions, Scores) and actions.allocator.start_only is not None:
                 raise ConfigurationError(
-                    f"agent.teacher is to be imitated in the world {label}, where jobs are only started"
-                    " (action=scores_start) and low scores make them wait; expected action=scores or"
-                    " scores_attained, or agent=evolution"
+                    f"agent.teacher cannot be imitated in the environment {label}, where the allocator only"
+                    " starts jobs (action=scores_start) and low scores make them wait; expected"
+                    " action=scores or scores_attained, or agent=evolution"
                 )
 
-    def _teacher(self, label: str, setting: EnvConfig) -> Allocator:
-        """The allocator to imitate in an environment."""
-        assert isinstance(setting.actions, Scores)  # `ScoreLearner.setup` sees to it
+    def _teacher(self, label: str, config: EnvConfig) -> Allocator:
+        """Return the allocator to imitate in an environment."""
+        assert isinstance(config.actions, Scores)  # `ScoreLearner.setup` has checked it
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
                 f"agent.teacher.options.{label} is {shown(options)}; expected"
                 " {gamma: NUMBER, running_factor: NUMBER, unknown_seconds: NUMBER}"
             )
-        own = setting.actions.allocator
+        own = config.actions.allocator
         estimate = own.estimate
         if "unknown_seconds" in options:
             if estimate.name not in _ESTIMATES:
                 raise ConfigurationError(
-                    f"agent.teacher.options.{label} has unknown_seconds; action.allocator.estimate is"
-                    f" {estimate.name}, which has none, expected one of {', '.join(_ESTIMATES)}"
+                    f"agent.teacher.options.{label} has unknown_seconds, which action.allocator.estimate"
+                    f" {estimate.name} does not have; expected one of the estimates"
+                    f" {', '.join(_ESTIMATES)}"
                 )
             estimate = _ESTIMATES[estimate.name](options["unknown_seconds"])
         return replace(
@@ -104,73 +113,75 @@ class ImitateAllocator:
             estimate=estimate,
         )
 
-    def fit(self, network: ScoreNetwork, worlds: Mapping[str, EnvConfig], seed: int) -> dict[str, float]:
-        """Fit the network.
+    def fit(
+        self, network: ScoreNetwork, environments: Mapping[str, EnvConfig], seed: int
+    ) -> dict[str, float]:
+        """Fit the network by least squares.
 
         Args:
-            network: learns.
-            worlds: {label: environment} in which the teachers play.
-            seed: of the decisions that are kept, and of the minibatches.
+            network: the network to fit.
+            environments: {label: environment} in which the teachers make decisions.
+            seed: seed of the sample of decisions and of the minibatches.
 
         Returns:
-            Curves: clone/decisions, the number kept, and clone/error, the root mean squared error of the
-            network's scores in the last tenth of the gradient steps.
+            {TensorBoard tag: value}: `imitation/decisions`, the number of sampled decisions, and
+            `imitation/rmse`, the root mean squared error of the scores in the last tenth of the gradient
+            steps.
         """
         device = next(network.parameters()).device
         rng = np.random.default_rng(seed)
-        everything = [self._watch(label, setting, rng) for label, setting in worlds.items()]
-        watched = [kept for kept in everything if kept]
-        if not watched:
-            return {"clone/decisions": 0.0, "clone/error": float("nan")}
+        sampled = [self._sample_decisions(label, config, rng) for label, config in environments.items()]
+        demonstrations = [decisions for decisions in sampled if decisions]
+        if not demonstrations:
+            return {"imitation/decisions": 0.0, "imitation/rmse": float("nan")}
         optimizer = torch.optim.Adam(network.parameters(), self.learning_rate)
         errors = []
-        for step in range(self.batches):
+        for step in range(self.gradient_steps):
             for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate * (1.0 - step / self.batches)
-            rows = [rng.integers(len(kept), size=self.batch_size) for kept in watched]
-            chosen = [kept[i] for kept, some in zip(watched, rows, strict=True) for i in some]
-            jobs, cluster, scores = zip(*chosen, strict=True)
+                group["lr"] = self.learning_rate * (1.0 - step / self.gradient_steps)
+            rows = [rng.integers(len(one), size=self.batch_size) for one in demonstrations]
+            batch = [one[i] for one, some in zip(demonstrations, rows, strict=True) for i in some]
+            jobs, cluster, scores = zip(*batch, strict=True)
             counts = np.array([len(one) for one in scores])
-            filled_jobs, there = filled(np.concatenate(jobs), counts)
-            wanted, _ = filled(np.concatenate(scores), counts)
-            seen = PolicyInput(filled_jobs, there, np.stack(cluster))
-            present = on(device, there).float()
-            off = (scores_of(network, seen)[..., 0] - on(device, wanted)) * present
-            loss = ((off**2).sum(1) / present.sum(1)).mean()
+            padded_jobs, mask = pad_decisions(np.concatenate(jobs), counts)
+            targets, _ = pad_decisions(np.concatenate(scores), counts)
+            inputs = PolicyInput(padded_jobs, mask, np.stack(cluster))
+            present = to_device(device, mask).float()
+            residuals = (score_tensor(network, inputs)[..., 0] - to_device(device, targets)) * present
+            loss = ((residuals**2).sum(1) / present.sum(1)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             errors.append(float(loss.detach()))
-        last = errors[-max(1, self.batches // 10) :]
-        kept_decisions = float(sum(map(len, watched)))
-        return {"clone/decisions": kept_decisions, "clone/error": float(np.sqrt(np.mean(last)))}
+        last = errors[-max(1, self.gradient_steps // 10) :]
+        num_decisions = float(sum(map(len, demonstrations)))
+        return {"imitation/decisions": num_decisions, "imitation/rmse": float(np.sqrt(np.mean(last)))}
 
-    def _watch(self, label: str, setting: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
-        """Decisions of an environment's teacher, as scores for the environment's own allocator."""
-        world, actions = ScoreWorld(setting, min(_CLUSTERS, self.episodes)), setting.actions
-        assert isinstance(actions, Scores)  # `ScoreLearner.setup` sees to it
-        state, plan = world.batch.state, world.batch.episode.plan
-        teacher, kept = self._teacher(label, setting), list[_Decision]()
+    def _sample_decisions(self, label: str, config: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
+        """Run the teacher of an environment and sample its decisions, as scores for the own allocator."""
+        runner, actions = ScoreEpisodeRunner(config, min(_CLUSTERS, self.episodes)), config.actions
+        assert isinstance(actions, Scores)  # `ScoreLearner.setup` has checked it
+        state, plan = runner.batch.state, runner.batch.episode.plan
+        teacher, sampled = self._teacher(label, config), list[_Decision]()
 
-        def player(seen: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Any:
-            given = np.zeros((*seen.present.shape, 1 + len(actions.type_scores)), np.float32)
-            scores = given[..., 0]
+        def teacher_scores(inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Any:
+            all_scores = np.zeros((*inputs.present.shape, 1 + len(actions.type_scores)), np.float32)
+            scores = all_scores[..., 0]
             for i, b in enumerate(clusters.tolist()):
-                count = int(seen.present[i].sum())
+                count = int(inputs.present[i].sum())
                 plan.score[b] = 0.0
                 logarithms = []
                 for allocator in (actions.allocator, teacher):
                     set_weights(state, b, plan, allocator.config)
                     logarithms.append(np.log(plan.weight[b, rows[i, :count]]))
-                wanted = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
-                scores[i, :count] = np.clip(wanted - wanted.mean(), -1.0, 1.0)
-                if count > 1 and rng.random() < self.share:
-                    kept.append(
-                        (seen.jobs[i, :count].copy(), seen.cluster[i].copy(), scores[i, :count].copy())
-                    )
-            return given
+                targets = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
+                scores[i, :count] = np.clip(targets - targets.mean(), -1.0, 1.0)
+                if count > 1 and rng.random() < self.sample_fraction:
+                    jobs, cluster = inputs.jobs[i, :count].copy(), inputs.cluster[i].copy()
+                    sampled.append((jobs, cluster, scores[i, :count].copy()))
+            return all_scores
 
-        for first in range(0, self.episodes, world.batch.num_clusters):
-            entries = np.arange(first, first + world.batch.num_clusters)
-            world.play(entries % setting.num_workloads, player)
-        return kept
+        for first in range(0, self.episodes, runner.batch.num_clusters):
+            workloads = np.arange(first, first + runner.batch.num_clusters)
+            runner.run_episodes(workloads % config.num_workloads, teacher_scores)
+        return sampled

@@ -1,4 +1,4 @@
-"""Learners and policies, the types that training, evaluation and comparison know, and their saved state."""
+"""Protocols of learners and policies, and functions that save and restore their state."""
 
 import random
 from collections import OrderedDict
@@ -17,35 +17,43 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
-#: called between rounds of learning with {curve: value} measured since the last call
+#: called between two rounds of learning with {TensorBoard tag: value} measured since the last call
 Callback = Callable[[Mapping[str, float]], None]
 
 
 class Policy(Protocol):
-    """Chooses an action for every cluster.
+    """Chooses an action for each of several clusters.
 
     Attributes:
-        flat: whether it reads one row of numbers a cluster, or the observation's blocks by name.
+        flat: True if it reads one row of numbers per cluster, False if it reads blocks by name.
     """
 
     flat: bool
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
-        """[clusters] the preferred actions, in a new array; [clusters, N] float32 for `Scores`.
+        """Choose the preferred action of each cluster, without exploration.
 
         Args:
             observations: [clusters, size] if flat, else {block: [clusters, length]}.
-            masks: [clusters, actions] True where an action is valid; [clusters, N] where a score has a job.
+            masks: [clusters, actions] True where an action is valid. With the actions `Scores`: [clusters, N]
+                True where there is a job to score.
+
+        Returns:
+            A new array: [clusters] actions, or [clusters, (1 + T) N] float32 scores with `Scores`.
         """
         ...
 
 
 class Learner(Protocol):
-    """Learns a policy; a leaf of conf/agent.
+    """A learning algorithm, which conf/agent configures.
+
+    Order of calls: `setup`, then `load_weights` if the run begins with a trained agent, then `learn`. During
+    `learn`, its callback reads `decisions`, `policy`, `state` and `weights`. `load` needs no `setup`: it
+    makes the policy of a saved agent. `tests/toy_learner.py` is a minimal example.
 
     Attributes:
-        flat: whether its policy reads one row of numbers a cluster, or the observation's blocks by name.
-        masked: whether its policy chooses valid actions only; otherwise a masked action waits.
+        flat: True if its policy reads one row of numbers per cluster, False if it reads blocks by name.
+        masked: True if its policy chooses valid actions only. Otherwise an invalid action counts as waiting.
     """
 
     flat: bool
@@ -53,27 +61,32 @@ class Learner(Protocol):
 
     @property
     def decisions(self) -> int:
-        """Environment decisions learnt from so far."""
+        """Environment steps learnt from so far, summed over clusters and over resumed runs."""
         ...
 
     @property
     def policy(self) -> Policy:
-        """The policy learnt so far."""
+        """The current policy."""
         ...
 
-    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Prepare to learn in one environment or several.
+    def setup(
+        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
+    ) -> None:
+        """Prepare to learn in one or several environments.
 
         Args:
-            worlds: {label: environment}, each from `world_of`, with the same actions and the same form of
-                observation.
-            seed: of every random draw.
-            saved: the `state` to go on from; None starts anew.
+            environments: {label: environment}, each from `adapt_env_config`. All have the same actions and
+                the same form of observation.
+            seed: seed of every random draw.
+            saved: the `state` of an earlier run to continue. None: start a new run.
         """
         ...
 
     def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with the `weights` of a trained agent; called after `setup` and before `learn`.
+        """Start from the `weights` of a trained agent. Called after `setup` and before `learn`.
+
+        Args:
+            weights: returned by `weights` of a learner with the same network.
 
         Raises:
             CheckpointError: the weights do not fit the network.
@@ -81,102 +94,109 @@ class Learner(Protocol):
         ...
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Learn until `decisions` reaches `total_decisions`.
+        """Learn until `decisions` reaches `total_decisions`. The last round is played to its end.
 
         Args:
-            total_decisions: decisions since the first `setup`.
-            callback: called before the first round and after every round; `state` is read only then.
+            total_decisions: decisions since the first `setup`, those of resumed runs included.
+            callback: called before the first round and after every round, with {TensorBoard tag: value}. It
+                may read `state` and `weights`, and may raise an error to end learning.
         """
         ...
 
     def state(self) -> Checkpoint:
-        """Copies of weights, counters and random states, from which `setup` goes on bit for bit."""
+        """Copy everything that `setup` needs to continue bit for bit: weights, counters, random states."""
         ...
 
     def weights(self) -> Checkpoint:
-        """Copies of the arrays and facts that `load` needs."""
+        """Copy the arrays and the metadata that `load` needs to make the current policy."""
         ...
 
     def load(self, saved: Checkpoint) -> Policy:
-        """The policy of some `weights`, without `setup`."""
+        """Make the policy of saved `weights`.
+
+        Args:
+            saved: returned by `weights` of a learner with the same settings.
+        """
         ...
 
 
-def only_world(worlds: Mapping[str, EnvConfig]) -> EnvConfig:
-    """The environment of a learner that supports one.
+def single_environment(environments: Mapping[str, EnvConfig]) -> EnvConfig:
+    """Return the only environment, for learners that support just one.
+
+    Args:
+        environments: {label: environment}.
 
     Raises:
         ConfigurationError: there are several.
     """
-    if len(worlds) > 1:
+    if len(environments) > 1:
         raise ConfigurationError(
-            f"this agent learns in one world; got {', '.join(worlds)}; leave out worlds=, or take an agent"
-            " that learns in several (agent=evolution, agent=group_noise)"
+            f"this agent learns in one environment; got {', '.join(environments)}; leave out environments=,"
+            " or choose an agent that learns in several (agent=evolution, agent=group_noise)"
         )
-    return next(iter(worlds.values()))
+    return next(iter(environments.values()))
 
 
-def world_of(learner: Learner, setting: EnvConfig) -> EnvConfig:
-    """A configuration with the learner's form of observations and its treatment of masked actions.
+def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
+    """Return a configuration with the observations and the treatment of invalid actions a learner needs.
 
     Args:
-        learner: reads the observations and acts.
-        setting: the configuration.
+        learner: its attributes `flat` and `masked` are read.
+        config: configuration of the environment.
 
     Raises:
         ConfigurationError: the learner needs discrete actions, and these are scores.
     """
-    if learner.masked and not isinstance(setting.actions.space, spaces.Discrete):
+    if learner.masked and not isinstance(config.actions.space, spaces.Discrete):
         raise ConfigurationError(
-            f"the agent chooses one of several actions, and action={type(setting.actions).__name__} is"
-            f" {setting.actions.space}; expected an agent that answers with numbers (agent=ppo_mlp), or other"
-            " actions (action=start_stop)"
+            f"the agent chooses one of several actions, and action={type(config.actions).__name__} has the"
+            f" space {config.actions.space}; expected an agent with continuous actions (agent=ppo_mlp), or"
+            " discrete actions (action=start_stop)"
         )
     return replace(
-        setting,
-        observation=replace(setting.observation, flat=learner.flat),
-        actions=setting.actions.with_raise_on_invalid(learner.masked),
+        config,
+        observation=replace(config.observation, flat=learner.flat),
+        actions=config.actions.with_raise_on_invalid(learner.masked),
     )
 
 
-_WEIGHTS, _OPTIMISER = "network.", "optimizer."
+_WEIGHTS, _OPTIMIZER = "network.", "optimizer."
 
 
-def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+def _to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
-def _below(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _with_prefix(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
     for name, array in arrays.items():
         if name.startswith(prefix):
             yield name.removeprefix(prefix), torch.from_numpy(array.copy())
 
 
-def weights_of(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
-    """Arrays of a network's `state_dict`, under the names of a checkpoint."""
-    return _arrays({_WEIGHTS + name: tensor for name, tensor in weights.items()})
+def weight_arrays(weights: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
+    """Copy the tensors of a network's `state_dict` to arrays, under the names of a checkpoint."""
+    return _to_arrays({_WEIGHTS + name: tensor for name, tensor in weights.items()})
 
 
 def weights_with_spaces(network: Any) -> Checkpoint:
-    """Weights and spaces of a network of Stable-Baselines3."""
-    seen, actions = network.observation_space, network.action_space
-    facts: dict[str, Any] = {
-        "actions": int(actions.n) if isinstance(actions, spaces.Discrete) else _box(actions)
-    }
-    if isinstance(seen, spaces.Dict):  # a list: networks may read blocks in their order
-        facts["blocks"] = [[name, _box(box)] for name, box in seen.spaces.items()]
+    """Copy the weights and the spaces of a network of Stable-Baselines3."""
+    observation_space, action_space = network.observation_space, network.action_space
+    discrete = isinstance(action_space, spaces.Discrete)
+    described: dict[str, Any] = {"actions": int(action_space.n) if discrete else _describe_box(action_space)}
+    if isinstance(observation_space, spaces.Dict):  # a list, because networks may read blocks in their order
+        described["blocks"] = [[name, _describe_box(box)] for name, box in observation_space.spaces.items()]
     else:
-        facts["row"] = _box(seen)
-    return Checkpoint(weights_of(network.state_dict()), {"spaces": facts})
+        described["row"] = _describe_box(observation_space)
+    return Checkpoint(weight_arrays(network.state_dict()), {"spaces": described})
 
 
 def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
-    """Weights of a network, and moments and settings of its optimiser."""
+    """Copy the weights of a network, and the moments and settings of its optimizer."""
     state = optimizer.state_dict()
     moments: dict[str, torch.Tensor] = {}
     for parameter, tensors in state["state"].items():
-        moments |= {f"{_OPTIMISER}{parameter}.{name}": tensor for name, tensor in tensors.items()}
-    arrays = weights_of(network.state_dict()) | _arrays(moments)
+        moments |= {f"{_OPTIMIZER}{parameter}.{name}": tensor for name, tensor in tensors.items()}
+    arrays = weight_arrays(network.state_dict()) | _to_arrays(moments)
     return Checkpoint(arrays, {"optimizer": state["param_groups"]})
 
 
@@ -185,32 +205,32 @@ def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer 
 
     Args:
         network: has weights of the same names, shapes and types.
-        saved: of `network_state` or `weights_of`.
-        optimizer: gets the saved moments and settings, if there are any.
+        saved: of `network_state`, or with the arrays of `weight_arrays`.
+        optimizer: gets the saved moments and settings, if `saved` has any.
 
     Raises:
-        CheckpointError: the weights are of another network, incomplete or not finite.
+        CheckpointError: the weights belong to another network, are incomplete or are not finite.
     """
     try:
-        weights = dict(_below(saved.arrays, _WEIGHTS))
+        weights = dict(_with_prefix(saved.arrays, _WEIGHTS))
         network.load_state_dict(weights)
-        for name, own in network.state_dict().items():
-            if own.dtype != weights[name].dtype:
-                raise TypeError(f"{name} is {weights[name].dtype}, expected {own.dtype}")
-            if not torch.isfinite(own).all():
+        for name, loaded in network.state_dict().items():
+            if loaded.dtype != weights[name].dtype:
+                raise TypeError(f"{name} is {weights[name].dtype}, expected {loaded.dtype}")
+            if not torch.isfinite(loaded).all():
                 raise ValueError(f"{name} has values that are infinite or not a number")
-        if optimizer is not None and "optimizer" in saved.facts:
+        if optimizer is not None and "optimizer" in saved.metadata:
             moments: dict[int, dict[str, torch.Tensor]] = {}
-            for name, tensor in _below(saved.arrays, _OPTIMISER):
+            for name, tensor in _with_prefix(saved.arrays, _OPTIMIZER):
                 parameter, _, moment = name.partition(".")
                 moments.setdefault(int(parameter), {})[moment] = tensor
-            optimizer.load_state_dict({"state": moments, "param_groups": saved.facts["optimizer"]})
+            optimizer.load_state_dict({"state": moments, "param_groups": saved.metadata["optimizer"]})
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"these weights are not of this network: {error}") from error
 
 
 def random_state() -> Checkpoint:
-    """State of the global random generators of torch, NumPy and Python."""
+    """Copy the states of the global random generators of torch, NumPy and Python."""
     _, keys, position, has_gauss, gauss = np.random.get_state()
     version, numbers, next_gauss = random.getstate()
     arrays = {
@@ -221,28 +241,28 @@ def random_state() -> Checkpoint:
     return Checkpoint(arrays, {"numpy": [position, has_gauss, gauss], "python": [version, next_gauss]})
 
 
-def restore_random(saved: Checkpoint) -> None:
-    """Set the global random generators to a state that `random_state` saved."""
-    arrays, (version, next_gauss) = saved.arrays, saved.facts["python"]
+def restore_random_state(saved: Checkpoint) -> None:
+    """Set the global random generators of torch, NumPy and Python to the result of `random_state`."""
+    arrays, (version, next_gauss) = saved.arrays, saved.metadata["python"]
     torch.set_rng_state(torch.from_numpy(arrays["random.torch"].copy()))
-    np.random.set_state(("MT19937", arrays["random.numpy"], *saved.facts["numpy"]))
+    np.random.set_state(("MT19937", arrays["random.numpy"], *saved.metadata["numpy"]))
     random.setstate((version, tuple(arrays["random.python"].tolist()), next_gauss))
 
 
-def _box(space: spaces.Space[Any]) -> dict[str, Any]:
+def _describe_box(space: spaces.Space[Any]) -> dict[str, Any]:
     assert isinstance(space, spaces.Box)
     return {"low": float(space.low.min()), "high": float(space.high.max()), "shape": list(space.shape)}
 
 
-def restore_spaces(facts: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """(observation space, action space) of `weights_with_spaces`."""
+def restore_spaces(described: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """Return (observation space, action space) from the metadata of `weights_with_spaces`."""
 
-    def box(facts: Mapping[str, Any]) -> spaces.Box:
-        return spaces.Box(facts["low"], facts["high"], tuple(facts["shape"]), np.float32)
+    def box(described: Mapping[str, Any]) -> spaces.Box:
+        return spaces.Box(described["low"], described["high"], tuple(described["shape"]), np.float32)
 
-    chosen = facts["actions"]
-    actions = box(chosen) if isinstance(chosen, Mapping) else spaces.Discrete(chosen)
-    if "row" in facts:
-        return box(facts["row"]), actions
-    blocks = [(name, box(one)) for name, one in facts["blocks"]]
-    return spaces.Dict(OrderedDict(blocks)), actions
+    actions = described["actions"]
+    action_space = box(actions) if isinstance(actions, Mapping) else spaces.Discrete(actions)
+    if "row" in described:
+        return box(described["row"]), action_space
+    blocks = [(name, box(block)) for name, block in described["blocks"]]
+    return spaces.Dict(OrderedDict(blocks)), action_space

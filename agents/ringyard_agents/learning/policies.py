@@ -1,4 +1,4 @@
-"""Policies around networks of Stable-Baselines3: a pointer network, a bfloat16 MLP, greedy play."""
+"""Networks for Stable-Baselines3: a pointer network and a bfloat16 MLP. The policy that uses a network."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -23,30 +23,30 @@ from ringyard_agents.learning.learner import restore_network, restore_spaces, we
 _BLOCKS = queue_cluster_and_resources().blocks
 _MASKS = [block.name for block in _BLOCKS if block.is_mask]
 _FEATURES = {block.name: len(block.features) for block in _BLOCKS}
-#: {first block: blocks} that describe each kind of item; an observation may lack all but the first
+#: {first block of a kind of item: all blocks that describe it}. Only the first is required.
 _ITEMS: dict[str, list[str]] = {}
 for _each in dict.fromkeys(block.axis for block in _BLOCKS):
     _names = [block.name for block in _BLOCKS if block.axis == _each and not block.is_mask]
     _ITEMS[_names[0]] = _names
-_NEEDED = [*_ITEMS, *_MASKS]
-_KNOWN = [*itertools.chain(*_ITEMS.values()), *_MASKS]
+_REQUIRED = [*_ITEMS, *_MASKS]
+_SUPPORTED = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
-class _Blocks(BaseFeaturesExtractor):
-    """Passes the observation's blocks to the network as they are."""
+class _IdentityExtractor(BaseFeaturesExtractor):
+    """Features extractor that passes the blocks of an observation on unchanged."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
-        if not isinstance(observation_space, spaces.Dict) or set(_NEEDED) - set(observation_space.spaces):
+        if not isinstance(observation_space, spaces.Dict) or set(_REQUIRED) - set(observation_space.spaces):
             raise ConfigurationError(
-                f"the pointer policy needs a Dict observation with {', '.join(_NEEDED)}; got"
-                f" {observation_space} (an agent that reads flat rows needs another policy)"
+                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}; got"
+                f" {observation_space} (with flat=true, use another policy)"
             )
         for name in observation_space.spaces:
-            if name not in _KNOWN:
+            if name not in _SUPPORTED:
                 raise ConfigurationError(
-                    f"the pointer policy does not know the observation's block {name!r}; it reads"
-                    f" {', '.join(_KNOWN)}; choose an observation of these, or say in"
-                    " ringyard_agents/learning/policies.py which items the block describes"
+                    f"the pointer policy does not support the observation's block {name!r}; it reads"
+                    f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
+                    " block to ringyard_agents/learning/policies.py"
                 )
         super().__init__(observation_space, features_dim=1)
 
@@ -55,20 +55,20 @@ class _Blocks(BaseFeaturesExtractor):
 
 
 def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """The blocks [B, ...] of a kind of item as [B, *shape, features]."""
+    """Concatenate the blocks [B, ...] of a kind of item to [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
-class _Present(NamedTuple):
-    """The items of a kind that are present, behind each other.
+class _PresentItems(NamedTuple):
+    """The items of one kind that are present in a batch of B observations, without empty slots.
 
     Attributes:
-        values: [items, features].
-        places: [items] of each among all slots of all rows.
-        rows: [items] of the batch.
-        shares: [B, 1] one over the number of items of each row.
+        values: [items, features] features.
+        places: [items] index of the slot among all slots of the batch.
+        rows: [items] index of the observation.
+        shares: [B, 1] 1 / number of items of each observation.
     """
 
     values: Tensor
@@ -77,8 +77,8 @@ class _Present(NamedTuple):
     shares: Tensor
 
     @classmethod
-    def of(cls, blocks: dict[str, Tensor], name: str) -> "_Present":
-        """The present items of a kind that has a mask."""
+    def of(cls, blocks: dict[str, Tensor], name: str) -> "_PresentItems":
+        """Return the present items of a kind that has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
         values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
@@ -87,21 +87,24 @@ class _Present(NamedTuple):
         )
 
     def mean(self, values: Tensor) -> Tensor:
-        """[B, width] means of values [items, width] over each row's items, 0 for rows without items."""
+        """Return [B, width] means of values [items, width] in each observation, 0 without items."""
         total = values.new_zeros(len(self.shares), values.shape[1]).index_add(0, self.rows, values)
         return total * self.shares
 
 
 class PointerNetwork(nn.Module):
-    """A network with one logit per (job, template), per (running job, adjustment), and to wait.
+    """Network with a logit per (waiting job, template), per (running job, adjustment), and for waiting.
 
-    Permuting waiting jobs permutes their logits. Servers and running jobs enter as means. No weight depends
-    on the numbers of jobs and servers, so that trained weights fit any cluster. Empty slots cost nothing.
+    A permutation of waiting jobs permutes their logits. Servers and running jobs enter as means. No weight
+    depends on the numbers of jobs and servers, so that trained weights fit any cluster. Empty slots are not
+    computed.
+
+    Source: the idea of a pointer network (Vinyals et al. 2015), with feed-forward layers.
 
     Args:
-        space: Dict of the blocks of `ringyard.mdp.observations.queue_and_cluster`, or of
+        space: Dict with the blocks of `ringyard.mdp.observations.queue_and_cluster` or of
             `ringyard.mdp.observations.queue_cluster_and_resources`.
-        num_actions: size of the action space; beyond jobs x templates + 1 are adjustments of running jobs.
+        num_actions: size of the action space: jobs x templates + 1, then adjustments of running jobs.
         width: hidden units.
     """
 
@@ -147,43 +150,50 @@ class PointerNetwork(nn.Module):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def _encode(self, blocks: dict[str, Tensor]) -> tuple[_Present, Tensor, _Present, Tensor, Tensor]:
-        """(waiting jobs, [jobs, width] encoded, running jobs, [jobs, width] encoded, context [B, width])."""
-        waiting, running = _Present.of(blocks, "waiting"), _Present.of(blocks, "running")
-        jobs, runs = self.job(waiting.values), self.running(running.values)
+    def _encode(
+        self, blocks: dict[str, Tensor]
+    ) -> tuple[_PresentItems, Tensor, _PresentItems, Tensor, Tensor]:
+        """Encode a batch of observations.
+
+        Returns:
+            (waiting jobs, their [jobs, width] encodings, running jobs, their [jobs, width] encodings,
+            [B, width] encodings of the whole observations).
+        """
+        waiting, running = _PresentItems.of(blocks, "waiting"), _PresentItems.of(blocks, "running")
+        jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
         pooled = (
             waiting.mean(torch.relu(jobs)),
-            running.mean(runs),
+            running.mean(running_jobs),
             self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers,
             _joined(blocks, "cluster"),
         )
-        return waiting, jobs, running, runs, self.context(torch.cat(pooled, 1))
+        return waiting, jobs, running, running_jobs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(logits [B, actions], 0 in empty slots, context [B, width])."""
-        waiting, jobs, running, runs, context = self._encode(blocks)
-        around = self.context_to_job(context).index_select(0, waiting.rows)
-        per_job = self.job_to_rule(torch.relu(jobs + around))
+        """Return ([B, actions] logits, 0 in empty slots, and [B, width] input of the value head)."""
+        waiting, jobs, running, running_jobs, context = self._encode(blocks)
+        job_context = self.context_to_job(context).index_select(0, waiting.rows)
+        per_job = self.job_to_rule(torch.relu(jobs + job_context))
         slots, rules = blocks["waiting_mask"].shape[1], len(self.rule)
         placements = _joined(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
-        each = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
+        hidden = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
         starts = context.new_zeros(len(context) * slots, rules)
-        starts = starts.index_copy(0, waiting.places, self.start(each).squeeze(-1))
+        starts = starts.index_copy(0, waiting.places, self.start(hidden).squeeze(-1))
         logits = [starts.view(len(context), -1)]
         if self.adjustments:
             changes = context.new_zeros(blocks["running_mask"].numel(), self.adjustments)
-            found = self.stop(torch.cat((runs, context.index_select(0, running.rows)), 1))
-            logits.append(changes.index_copy(0, running.places, found).view(len(context), -1))
+            values = self.stop(torch.cat((running_jobs, context.index_select(0, running.rows)), 1))
+            logits.append(changes.index_copy(0, running.places, values).view(len(context), -1))
         logits.append(self.wait(context))
         return torch.cat(logits, 1), context
 
     def forward_actor(self, blocks: dict[str, Tensor]) -> Tensor:
-        """Logits [B, actions]."""
+        """Return [B, actions] logits."""
         return self.forward(blocks)[0]
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
-        """Context [B, width]."""
+        """Return [B, width] input of the value head."""
         return self._encode(blocks)[-1]
 
 
@@ -191,12 +201,12 @@ class PointerPolicy(MaskableActorCriticPolicy):
     """A policy around `PointerNetwork`, for MaskablePPO and plain PPO.
 
     Args:
-        observation_space: the environment's Dict.
-        action_space: the environment's Discrete.
-        lr_schedule: learning rate by progress.
-        use_sde: must be False, as plain PPO passes it.
+        observation_space: Dict space of the environment.
+        action_space: Discrete space of the environment.
+        lr_schedule: learning rate as a function of the remaining progress, from 1 to 0.
+        use_sde: must be False. PPO of Stable-Baselines3 passes it.
         width: hidden units.
-        optimizer_kwargs: of Adam.
+        optimizer_kwargs: arguments of Adam.
     """
 
     def __init__(
@@ -209,7 +219,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
         optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
         if use_sde:
-            raise ConfigurationError("use_sde is True; actions are discrete, expected False")
+            raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
         self.width = width
         super().__init__(
@@ -217,12 +227,12 @@ class PointerPolicy(MaskableActorCriticPolicy):
             action_space,
             lr_schedule,
             ortho_init=False,
-            features_extractor_class=_Blocks,
+            features_extractor_class=_IdentityExtractor,
             optimizer_kwargs=optimizer_kwargs,
         )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """The blocks as float32."""
+        """Return the blocks as float32."""
         return {name: block.float() for name, block in obs.items()}
 
     def _build_mlp_extractor(self) -> None:
@@ -240,12 +250,12 @@ class PointerPolicy(MaskableActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()
-        kept = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
-        return {**kept, "lr_schedule": self._dummy_schedule, "width": self.width}
+        known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
+        return {**known, "lr_schedule": self._dummy_schedule, "width": self.width}
 
 
 class _Bfloat16(nn.Module):
-    """An `MlpExtractor` with bfloat16 layers and float32 outputs."""
+    """An `MlpExtractor` that computes in bfloat16 and returns float32."""
 
     def __init__(self, extractor: MlpExtractor) -> None:
         super().__init__()
@@ -266,7 +276,7 @@ class _Bfloat16(nn.Module):
 
 
 class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
-    """sb3-contrib's maskable MLP policy with bfloat16 hidden layers, and float32 heads and optimiser."""
+    """The maskable MLP policy of sb3-contrib with bfloat16 hidden layers, float32 heads and optimizer."""
 
     def _build_mlp_extractor(self) -> None:
         super()._build_mlp_extractor()
@@ -275,48 +285,56 @@ class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
 
 
 class NetworkLearner(ABC):
-    """Base class of learners with a policy network of Stable-Baselines3."""
+    """Base class of learners with a policy network of Stable-Baselines3.
+
+    Subclasses implement `_trained_network` and `_build_network`.
+    """
 
     flat: bool
     masked: bool
 
     @abstractmethod
-    def _trained(self) -> BasePolicy:
-        """The network being trained."""
+    def _trained_network(self) -> BasePolicy:
+        """Return the network being trained."""
 
     @abstractmethod
-    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
-        """A new network."""
+    def _build_network(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> BasePolicy:
+        """Return a new network for these spaces."""
 
     @property
     def policy(self) -> "GreedyPolicy":
-        """The policy learnt so far."""
-        return GreedyPolicy(self._trained(), self.flat, self.masked)
+        """The current policy."""
+        return GreedyPolicy(self._trained_network(), self.flat, self.masked)
 
     def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights."""
-        restore_network(self._trained(), weights)
+        """Start from these weights. See `Learner.load_weights`."""
+        restore_network(self._trained_network(), weights)
 
     def weights(self) -> Checkpoint:
-        """Weights of the network, and its spaces."""
-        return weights_with_spaces(self._trained())
+        """Copy the weights of the network, and its spaces."""
+        return weights_with_spaces(self._trained_network())
 
     def load(self, saved: Checkpoint) -> "GreedyPolicy":
-        """The policy of saved weights."""
-        network = self._build(*restore_spaces(saved.facts["spaces"]))
+        """Make the policy of saved `weights`."""
+        network = self._build_network(*restore_spaces(saved.metadata["spaces"]))
         restore_network(network, saved)
         return GreedyPolicy(network, self.flat, self.masked)
 
 
 class GreedyPolicy:
-    """Plays a network's most likely actions.
+    """Policy that takes the most likely action of a network.
 
-    A pointer policy runs on any cluster, a policy on flat rows only where these are as long as in training.
+    A pointer network runs on any cluster. A network on flat rows needs rows as long as in training.
 
     Args:
-        network: of Stable-Baselines3 or sb3-contrib.
-        flat: whether it reads one row of numbers a cluster, or blocks.
-        masked: whether it chooses among valid actions only, which needs a maskable network.
+        network: a policy network of Stable-Baselines3 or sb3-contrib.
+        flat: True if it reads one row of numbers per cluster, False if it reads blocks.
+        masked: True if it chooses among valid actions only, which needs a maskable network.
+
+    Attributes:
+        network, flat, masked: as given.
     """
 
     def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
@@ -327,37 +345,38 @@ class GreedyPolicy:
         self.masked = masked
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
-        """[clusters] actions, or [clusters, scores].
+        """Return [clusters] actions, or [clusters, (1 + T) N] scores.
 
         Args:
             observations: [clusters, size] if flat, else {block: [clusters, length]}.
-            masks: [clusters, actions], or [clusters, jobs] for scores.
+            masks: [clusters, actions] True where an action is valid. For scores: [clusters, N] True where
+                there is a job.
 
         Raises:
-            CheckpointError: rows or actions of other lengths than in training, or a network whose output is
-                not finite.
+            CheckpointError: rows or actions have other lengths than in training, or an output of the network
+                is not finite.
         """
         if self.flat and observations.shape[1:] != self.network.observation_space.shape:
             raise CheckpointError(
                 f"the agent reads rows of {spaces.flatdim(self.network.observation_space)} numbers and got"
-                f" {observations.shape[1]}; play it on a cluster of as many servers and the same actions"
-                " as in training, or train an agent with a pointer policy"
+                f" {observations.shape[1]}; use it on a cluster with as many servers and with the same"
+                " actions as in training, or train an agent with a pointer policy"
             )
         space = self.network.action_space
         slots = masks.shape[1]
         fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
-        if not fits:  # there may be several scores of each job
+        if not fits:
             raise CheckpointError(
-                f"the agent answers with {space} and there are {slots} actions or scores; its"
+                f"the agent's action space is {space} and there are {slots} actions or jobs to score; its"
                 " weights and its actions are not of the same training"
             )
-        seen = obs_as_tensor(observations, self.network.device)
+        tensors = obs_as_tensor(observations, self.network.device)
         network: Any = self.network
         with torch.no_grad():
             options = {"action_masks": masks} if self.masked else {}
             try:
-                chosen = network.get_distribution(seen, **options).mode()
+                actions = network.get_distribution(tensors, **options).mode()
             except (RuntimeError, ValueError) as error:  # other blocks than in training, or huge weights
                 raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
-        answer = chosen.cpu().numpy().astype(space.dtype)
-        return np.clip(answer, space.low, space.high) if isinstance(space, spaces.Box) else answer
+        array = actions.cpu().numpy().astype(space.dtype)
+        return np.clip(array, space.low, space.high) if isinstance(space, spaces.Box) else array

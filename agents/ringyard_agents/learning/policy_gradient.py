@@ -25,82 +25,90 @@ def group_advantages(
     group_size: int,
     credit: Credit,
 ) -> NDArray[np.float32]:
-    """Advantages of decisions relative to the other episodes of their group.
+    """Return the advantages of decisions relative to the other episodes of their group.
 
-    Returns differ more between workloads than between policies; a group's episodes share a workload.
-    `"episode"` gives every decision the return of its episode, normalised within the group (GRPO, Shao et al.
-    2024). `"time_aligned"` gives a decision at time t its reward to go minus the group's mean reward to go at
-    t (the input-driven baseline of Mao et al. 2019). Episodes last until all jobs have ended.
+    Returns differ more between workloads than between policies, so the episodes of a group share a workload.
+
+    * "episode": a decision in episode i of group G has the advantage (R_i - mean R_G) / std R_G, where R are
+      undiscounted returns (GRPO with outcome supervision: Shao et al. 2024, section 4.1.2).
+    * "time_aligned": a decision at time t has the advantage (Q_i(t) - mean_G Q(t)) / std, where Q(t) is the
+      reward to go from t on, linear between the decisions of an episode, and std is over all decisions of the
+      group. The mean is an input-dependent baseline (Mao et al. 2019).
+
+    Episodes must last until all jobs have ended.
 
     Args:
-        rewards: [steps, envs] after each decision.
+        rewards: [steps, envs] reward after each decision.
         times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the episode's end.
-        ends: [envs] simulated seconds at which each episode was over.
-        group_size: neighbouring columns that share a workload.
+        valid: [steps, envs] True until the end of the episode.
+        ends: [envs] simulated seconds at the end of each episode.
+        group_size: number of neighbouring columns that share a workload.
         credit: "episode" or "time_aligned".
 
     Returns:
-        [steps, envs] advantages, of unit spread within each group; 0 where not valid.
+        [steps, envs] advantages, with standard deviation 1 within each group. 0 where not valid.
     """
     to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
     advantages = np.zeros_like(to_go)
     for first in range(0, rewards.shape[1], group_size):
         group = slice(first, first + group_size)
-        own, at, known = to_go[:, group], times[:, group], valid[:, group]
+        own, at, in_episode = to_go[:, group], times[:, group], valid[:, group]
         if credit == "episode":
-            compared = np.broadcast_to(own[0] - own[0].mean(), own.shape)
-            spread = compared[0].std()
+            centered = np.broadcast_to(own[0] - own[0].mean(), own.shape)
+            std = centered[0].std()
         else:
-            lines = [
+            interpolated = [
                 np.interp(at, np.append(at[mask, b], ends[first + b]), np.append(own[mask, b], 0.0))
-                for b, mask in enumerate(known.T)  # linear between an episode's decisions
+                for b, mask in enumerate(in_episode.T)
             ]
-            compared = own - np.mean(lines, axis=0)
-            spread = compared[known].std()
-        rounding = 1e-6 * np.abs(own).max()  # of float32: what is less is no difference
-        advantages[:, group] = compared / (spread + rounding + 1e-12)
+            centered = own - np.mean(interpolated, axis=0)
+            std = centered[in_episode].std()
+        rounding = 1e-6 * np.abs(own).max()  # rewards are float32: smaller differences are rounding errors
+        advantages[:, group] = centered / (std + rounding + 1e-12)
     return (advantages * valid).astype(np.float32)
 
 
 def add_gradients(
     network: nn.Module, loss_of: Callable[[PART], tuple[Tensor, Any]], parts: Sequence[PART]
 ) -> NDArray[np.float64]:
-    """Add the gradients of the losses of some parts to a network's gradient, in their order.
+    """Add the gradients of several losses to the gradient of a network.
 
-    Threads share the work; the sums are the same bits for any number of threads.
+    On a CPU, threads share the work. Sums have the same bits for any number of threads.
 
     Args:
-        network: its parameters learn.
-        loss_of: returns (loss, measurements) of a part. It runs in threads and must not change shared state.
-        parts: of a minibatch, at least one.
+        network: its parameters get the gradients.
+        loss_of: function of a part that returns (loss, measurements). It runs in threads and must not change
+            shared state.
+        parts: parts of a minibatch, at least one.
 
     Returns:
         Sums of the measurements over parts.
     """
     parameters = [one for one in network.parameters() if one.requires_grad]
 
-    def some(which: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
-        torch.set_num_threads(1)  # of this thread
-        losses = (loss_of(parts[i]) for i in which.tolist())
+    def gradients_of(indices: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
+        torch.set_num_threads(1)  # applies to the current thread
+        losses = (loss_of(parts[i]) for i in indices.tolist())
         return [(torch.autograd.grad(loss, parameters, allow_unused=True), found) for loss, found in losses]
 
     threads = get_num_threads() if parameters[0].device.type == "cpu" else 1
-    done = [one for part in run_in_parts(some, np.arange(len(parts)), threads, 1) for one in part]
-    for gradients, _ in done:
+    results = [one for some in run_in_parts(gradients_of, np.arange(len(parts)), threads, 1) for one in some]
+    for gradients, _ in results:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
-    return np.cumsum([found for _, found in done], axis=0)[-1]  # in their order, too
+    return np.cumsum([measured for _, measured in results], axis=0)[-1]  # a sum in the order of the parts
 
 
-def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tuple[Tensor, float, float]:
-    """PPO's clipped objective (Schulman et al. 2017) of some samples.
+def clipped_objective(
+    log_ratio: Tensor, advantages: Tensor, clip_range: float
+) -> tuple[Tensor, float, float]:
+    """Return PPO's clipped surrogate objective, summed over samples (Schulman et al. 2017, equation 7).
 
     Args:
         log_ratio: [samples] logarithm of the new probability over the old one.
-        advantages: [samples].
-        clip_range: of the ratio.
+        advantages: [samples] advantages.
+        clip_range: epsilon of the equation, the largest change of the ratio from 1.
 
     Returns:
         (objective, estimated Kullback-Leibler divergence of the new policy from the old, number of clipped
@@ -108,66 +116,70 @@ def clipped_gain(log_ratio: Tensor, advantages: Tensor, clip_range: float) -> tu
     """
     ratio = torch.exp(log_ratio)
     clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
-    gain = torch.min(advantages * ratio, advantages * clipped).sum()
+    objective = torch.min(advantages * ratio, advantages * clipped).sum()
     with torch.no_grad():
-        moved, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
-    return gain, moved.item(), outside.item()
+        divergence, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
+    return objective, divergence.item(), outside.item()
 
 
-def descend(network: nn.Module, optimizer: Optimizer, peers: ProcessGroup, max_grad_norm: float) -> None:
-    """Take an optimiser step down the sum of all processes' gradients.
+def clip_and_step(
+    network: nn.Module, optimizer: Optimizer, process_group: ProcessGroup, max_grad_norm: float
+) -> None:
+    """Sum the gradients of all processes, clip their norm and take an optimizer step.
 
     Args:
-        network: its parameters learn, and have this process's gradient.
-        optimizer: of these parameters.
-        peers: processes with the other parts of the gradient.
-        max_grad_norm: maximum norm of the gradient, which is scaled down to it.
+        network: its parameters have the gradient of this process.
+        optimizer: optimizer of these parameters.
+        process_group: processes with the other parts of the gradient.
+        max_grad_norm: a gradient with a larger norm is scaled down to it.
     """
     parameters = list(network.parameters())
-    peers.add_up(parameters)
+    process_group.sum_gradients(parameters)
     torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
     optimizer.step()
 
 
-class RoundOrder(NamedTuple):
+class DecisionOrder(NamedTuple):
     """The decisions of all processes, in an order that does not depend on the number of processes.
 
     Attributes:
-        counts: [decisions] jobs scored in each.
-        own: [decisions] index among this process's decisions, or -1 for those of other processes.
+        counts: [decisions] number of jobs scored in each.
+        local: [decisions] index among the decisions of this process, or -1 for other processes.
     """
 
     counts: NDArray[np.int64]
-    own: NDArray[np.int64]
+    local: NDArray[np.int64]
 
-    def among_own(self, decisions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Indices, among this process's decisions, of those of some decisions that it made."""
-        here = self.own[decisions]
-        return here[here >= 0]
+    def to_local_indices(self, decisions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Convert indices of decisions to indices among those of this process, without those of others."""
+        indices = self.local[decisions]
+        return indices[indices >= 0]
 
 
-def round_order(
-    peers: ProcessGroup, valid: Sequence[NDArray[np.bool_]], counts: NDArray[np.int64] | None = None
-) -> RoundOrder:
-    """Order decisions by environment, step and cluster.
+def order_decisions(
+    process_group: ProcessGroup,
+    valid: Sequence[NDArray[np.bool_]],
+    counts: NDArray[np.int64] | None = None,
+) -> DecisionOrder:
+    """Order the decisions of all processes by environment, step and cluster. All processes must call it.
 
     Args:
-        peers: all processes call this.
-        valid: one [steps, clusters] of each environment, True where this process made a decision.
-        counts: [decisions] jobs scored in each, in that order; None if each is one action.
+        process_group: the processes.
+        valid: one [steps, clusters] per environment, True where this process made a decision.
+        counts: [decisions] jobs scored in each decision of this process. None: 1 in each.
     """
     total = sum(int(one.sum()) for one in valid)
     counts = np.ones(total, np.int64) if counts is None else counts
-    if peers.size == 1:
-        return RoundOrder(counts, np.arange(total))
+    if process_group.size == 1:
+        return DecisionOrder(counts, np.arange(total))
     places = [
-        np.column_stack((np.full(len(step), world), step, cluster + peers.rank * one.shape[1]))
-        for world, one in enumerate(valid)
+        np.column_stack((np.full(len(step), environment), step, cluster + process_group.rank * one.shape[1]))
+        for environment, one in enumerate(valid)
         for step, cluster in [np.nonzero(one)]
     ]
-    rows = np.column_stack((np.concatenate(places), counts, np.full(total, peers.rank)))
-    every = peers.gathered(rows)
-    own = np.full(len(every), -1)
-    own[every[:, 4] == peers.rank] = np.arange(total)
-    order = np.lexsort((every[:, 2], every[:, 1], every[:, 0]))
-    return RoundOrder(every[order, 3], own[order])
+    rows = np.column_stack((np.concatenate(places), counts, np.full(total, process_group.rank)))
+    gathered = process_group.gather(rows)
+    local = np.full(len(gathered), -1)
+    local[gathered[:, 4] == process_group.rank] = np.arange(total)
+    order = np.lexsort((gathered[:, 2], gathered[:, 1], gathered[:, 0]))
+    return DecisionOrder(gathered[order, 3], local[order])

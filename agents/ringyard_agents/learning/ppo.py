@@ -1,4 +1,4 @@
-"""PPO without a critic, on rounds of whole episodes in groups that play the same workload."""
+"""PPO without a critic, with advantages within groups of episodes of the same workload (GRPO)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,32 +17,32 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.episodes import Episodes, World, stacked, take
+from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, select_rows
 from ringyard_agents.learning.learner import (
     Callback,
     network_state,
-    only_world,
     random_state,
     restore_network,
-    restore_random,
+    restore_random_state,
+    single_environment,
 )
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.policy_gradient import (
     Credit,
-    RoundOrder,
+    DecisionOrder,
     add_gradients,
-    clipped_gain,
-    descend,
+    clip_and_step,
+    clipped_objective,
     group_advantages,
-    round_order,
+    order_decisions,
 )
-from ringyard_agents.learning.process_group import Hardware, on
+from ringyard_agents.learning.process_group import Hardware, to_device
 
-#: decisions whose gradient a thread computes in one call: few enough for its caches
-_PART = 2048
+#: decisions whose gradient a thread computes in one call, few enough for its caches
+_DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
-CURVES = (
+TAGS = (
     "train/policy_gradient_loss",
     "train/entropy_loss",
     "train/loss",
@@ -51,15 +51,15 @@ CURVES = (
 )
 
 
-class Choices(NamedTuple):
-    """Decisions to learn from.
+class DecisionBatch(NamedTuple):
+    """Decisions of a round to learn from.
 
     Attributes:
-        observations: {block: [decisions, length]}.
+        observations: {block: [decisions, length]} observations.
         masks: [decisions, actions] True where an action was valid.
         actions: [decisions] chosen actions.
-        log_probs: [decisions] logarithms of their probabilities when they were chosen.
-        advantages: [decisions].
+        log_probs: [decisions] log probabilities of the actions when they were chosen.
+        advantages: [decisions] advantages.
     """
 
     observations: Any
@@ -68,96 +68,105 @@ class Choices(NamedTuple):
     log_probs: NDArray[np.float32]
     advantages: NDArray[np.float32]
 
-    def some(self, rows: NDArray[np.int64]) -> "Choices":
-        """The decisions of some rows."""
-        return Choices(*(take(column, rows) for column in self))
+    def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
+        """Return the decisions of some rows, by index."""
+        return DecisionBatch(*(select_rows(column, rows) for column in self))
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """[clusters, actions] log probabilities, -1e8 or less where an action is not valid.
+    """Return [clusters, actions] log probabilities, -1e8 or less where an action is not valid.
 
-    The network's own distribution is stateful, and threads may share a network.
+    The network's own distribution object is not used, because it has state and threads may share a network.
     """
     device = network.device
-    seen: Any = {name: on(device, block) for name, block in observations.items()}
-    features: Any = network.extract_features(seen, network.pi_features_extractor)
+    tensors: Any = {name: to_device(device, block) for name, block in observations.items()}
+    features: Any = network.extract_features(tensors, network.pi_features_extractor)
     logits = network.action_net(network.mlp_extractor.forward_actor(features))
-    return torch.log_softmax(logits.masked_fill(~on(device, masks), -1e8), 1)
+    return torch.log_softmax(logits.masked_fill(~to_device(device, masks), -1e8), 1)
 
 
-def choose(
+def sample_actions(
     log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Sample actions by the exponential race: the largest probability over noise wins.
+    """Sample actions by exponential races: the action with the largest probability / noise is chosen.
 
     Args:
-        log_probs: [clusters, actions].
+        log_probs: [clusters, actions] log probabilities.
         masks: [clusters, actions] True where an action is valid.
-        noise: [clusters, actions] drawn from the exponential distribution of rate 1.
+        noise: [clusters, actions] draws of the exponential distribution with rate 1.
 
     Returns:
         ([clusters] actions, [clusters] their log probabilities). Actions are valid even if the network
         returns NaN.
     """
-    known: NDArray[np.float32] = log_probs.cpu().numpy()
-    drawn = np.where(masks, np.nan_to_num(np.exp(known) / noise), -1.0)
-    actions = drawn.argmax(axis=1)
-    return actions, known[np.arange(len(known)), actions]
+    values: NDArray[np.float32] = log_probs.cpu().numpy()
+    races = np.where(masks, np.nan_to_num(np.exp(values) / noise), -1.0)
+    actions = races.argmax(axis=1)
+    return actions, values[np.arange(len(values)), actions]
 
 
 def add_ppo_gradient(
     network: MaskableActorCriticPolicy,
-    choices: Choices,
+    decisions: DecisionBatch,
     rows: NDArray[np.int64],
     total: int,
     clip_range: float,
     ent_coef: float,
 ) -> NDArray[np.float64]:
-    """Add the gradient of PPO's clipped loss with an entropy bonus to a network's gradient.
+    """Add the gradient of PPO's clipped loss with an entropy bonus to the gradient of a network.
 
     Args:
-        network: learns.
-        choices: of a round.
-        rows: this process's part of a minibatch, which may be empty.
-        total: decisions in the minibatch, in all processes.
-        clip_range: of the ratio of probabilities.
-        ent_coef: weight of the entropy.
+        network: its parameters get the gradient.
+        decisions: decisions of a round.
+        rows: indices of this process's part of a minibatch, which may be empty.
+        total: number of decisions in the minibatch, in all processes.
+        clip_range: largest change of the ratio of probabilities from 1.
+        ent_coef: weight of the entropy in the loss.
 
     Returns:
-        [5] this part's share of the minibatch's means of `CURVES`.
+        [5] this part's share of the minibatch's means, in the order of `TAGS`.
     """
     if not len(rows):
-        return np.zeros(len(CURVES))
+        return np.zeros(len(TAGS))
 
     def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
-        part, device = choices.some(rows), network.device
-        possible = _log_probs(network, part.observations, part.masks)
-        entropy = -(torch.softmax(possible, 1) * possible).sum()
-        now = possible.gather(1, on(device, part.actions)[:, None])[:, 0]
-        log_ratio = now - on(device, part.log_probs)
-        gain, moved, outside = clipped_gain(log_ratio, on(device, part.advantages), clip_range)
-        loss = -(gain + ent_coef * entropy) / total
-        found = (-gain.item(), -entropy.item(), loss.item() * total, moved, outside)
-        return loss, np.array(found) / total
+        part, device = decisions.select(rows), network.device
+        all_log_probs = _log_probs(network, part.observations, part.masks)
+        entropy = -(torch.softmax(all_log_probs, 1) * all_log_probs).sum()
+        log_probs = all_log_probs.gather(1, to_device(device, part.actions)[:, None])[:, 0]
+        log_ratio = log_probs - to_device(device, part.log_probs)
+        advantages = to_device(device, part.advantages)
+        objective, divergence, outside = clipped_objective(log_ratio, advantages, clip_range)
+        loss = -(objective + ent_coef * entropy) / total
+        measured = (-objective.item(), -entropy.item(), loss.item() * total, divergence, outside)
+        return loss, np.array(measured) / total
 
-    return add_gradients(network, loss_of, np.array_split(rows, max(1, round(len(rows) / _PART))))
+    num_parts = max(1, round(len(rows) / _DECISIONS_PER_PART))
+    return add_gradients(network, loss_of, np.array_split(rows, num_parts))
 
 
 @checked("agent")
 @dataclass
 class GroupRelative(NetworkLearner):
-    """PPO without a critic: every cluster plays one episode a round, groups of clusters the same workload.
+    """Learner of discrete actions by PPO without a critic (GRPO).
+
+    In each round, every cluster runs one episode, and the clusters of a group run the same workload.
+
+    Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
 
     Attributes:
-        network: (observation space, action space, learning rate by progress) -> a maskable policy network.
+        network: function of (observation space, action space, learning rate by progress) that makes a
+            maskable policy network.
         num_envs: clusters of all processes together, a multiple of `group_size`.
         group_size: episodes of each workload in a round, 2 or more.
-        credit: how decisions share their episode's return, see `group_advantages`.
-        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in
-            Stable-Baselines3's PPO.
-        teacher: imitated before learning.
+        credit: how decisions share the return of their episode, see `group_advantages`.
+        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in PPO of
+            Stable-Baselines3. `batch_size` counts decisions.
+        teacher: imitated before learning. None: the network starts at random.
         hardware: device and processes.
-        masked: True, its policy chooses valid actions only.
+        flat: False, the network reads blocks.
+        masked: True, the policy chooses valid actions only.
+        decisions: decisions learnt from so far.
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
@@ -176,156 +185,179 @@ class GroupRelative(NetworkLearner):
     flat: bool = field(default=False, init=False)
     masked: bool = field(default=True, init=False)
     decisions: int = field(default=0, init=False)
-    #: number of the next round, from 1 on; 0 before learning starts
+    #: number of the next round, from 1 on. 0 before learning starts
     _round: int = field(default=0, init=False, repr=False)
 
-    def _trained(self) -> MaskableActorCriticPolicy:
+    def _trained_network(self) -> MaskableActorCriticPolicy:
         return self._network
 
-    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Any:
+    def _build_network(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> MaskableActorCriticPolicy:
         return self.network(observation_space, action_space, lambda progress: self.learning_rate)
 
-    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and its only environment."""
-        setting = only_world(worlds)
+    def setup(
+        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
+    ) -> None:
+        """Make the network, new or as saved, and the clusters of the environment. See `Learner.setup`."""
+        config = single_environment(environments)
         torch.set_num_threads(1)
         set_random_seed(seed)
         self._seed, self._rng, self.decisions, self._round = seed, np.random.RandomState(seed), 0, 0
-        own, space = self._own, setting.observation.space(setting.cluster, setting.actions)
-        self._world = World(setting, own.stop - own.start)
-        self._network = self._build(space, setting.actions.space).to(self.hardware.device)
+        local, space = self._local_clusters, config.observation.space(config.cluster, config.actions)
+        self._runner = EpisodeRunner(config, local.stop - local.start)
+        self._network = self._build_network(space, config.actions.space).to(self.hardware.device)
         if saved is None:
             return
-        facts, arrays = saved.facts, saved.arrays
+        metadata, arrays = saved.metadata, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
-        self.decisions = facts["decisions"]
-        if facts["started"]:
+        self.decisions = metadata["decisions"]
+        if metadata["started"]:
             rounds = np.unique(arrays["episodes"])
             if len(rounds) != 1 or rounds[0] < 1:
-                raise CheckpointError("the saved episodes are not those of clusters that play in rounds")
+                raise CheckpointError("the saved counts of episodes differ between clusters")
             self._round = int(rounds[0])
-        self._rng.set_state(("MT19937", arrays["minibatches"], *facts["minibatches"]))
-        restore_random(saved)
+        self._rng.set_state(("MT19937", arrays["minibatches"], *metadata["minibatches"]))
+        restore_random_state(saved)
 
     @property
-    def _own(self) -> slice:
-        """The clusters of this process among all."""
+    def _local_clusters(self) -> slice:
+        """The clusters of this process among those of all processes."""
         if self.num_envs % self.group_size:
             raise ConfigurationError(
                 f"agent.num_envs is {self.num_envs}; expected a multiple of agent.group_size,"
                 f" {self.group_size}"
             )
         groups = self.num_envs // self.group_size
-        return self.hardware.peers.part("agent.num_envs / agent.group_size", groups, self.group_size)
+        return self.hardware.process_group.local_slice(
+            "agent.num_envs / agent.group_size", groups, self.group_size
+        )
 
     def state(self) -> Checkpoint:
-        """Weights, optimiser, counters and random states; no episode runs between rounds."""
+        """Copy the weights, the optimizer's state, counters and random states. No episode is under way."""
         _, keys, *drawn = self._rng.get_state()
         arrays = {"episodes": np.full(self.num_envs, self._round), "minibatches": np.array(keys)}
-        facts = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
+        metadata = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
         network = network_state(self._network, self._network.optimizer)
-        return network.joined(random_state()).joined(Checkpoint(arrays, facts))
+        return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Clone the teacher, if there is one and learning starts, then play and learn in rounds."""
-        measured: dict[str, float] = {}
+        """Imitate the teacher if learning just starts, then learn in rounds. See `Learner.learn`."""
+        scalars: dict[str, float] = {}
         if not self._round:
             self._round = 1
             if self.teacher is not None:
-                measured = self._imitate(self.teacher)
-        callback(measured)
+                scalars = self._imitate(self.teacher)
+        callback(scalars)
         while self.decisions < total_decisions:
-            choices, order, measured = self._play()
-            callback(measured | self._update(choices, order))
+            decisions, order, scalars = self._collect()
+            callback(scalars | self._update(decisions, order))
 
     def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
-        """Fit the network to the teacher, in the first process for all; returns {curve: value}."""
-        peers, measured = self.hardware.peers, {}
-        if peers.rank == 0:
-            watched, steps = teacher.watched(self._world.config.actions), teacher.steps
+        """Fit the network to the teacher, in process 0 for all. Returns {TensorBoard tag: value}."""
+        process_group, scalars = self.hardware.process_group, {}
+        if process_group.rank == 0:
+            recorder, steps = teacher.recorder(self._runner.config.actions), teacher.demonstration_steps
             while steps > 0:
                 self._begin_round()
-                steps -= len(self._world.go_on(watched, events=steps).times)
-            measured = teacher.fit(self._network, watched, self._seed)
-        known = self._network.state_dict(), random_state(), self._round, measured
-        weights, random, self._round, measured = peers.from_first(known)
-        if peers.rank > 0:
+                steps -= len(self._runner.continue_episodes(recorder, max_decisions=steps).times)
+            scalars = teacher.fit(self._network, recorder, self._seed)
+        result = self._network.state_dict(), random_state(), self._round, scalars
+        weights, random, self._round, scalars = process_group.broadcast(result)
+        if process_group.rank > 0:
             self._network.load_state_dict(weights)
-            restore_random(random)
-        return measured
+            restore_random_state(random)
+        return scalars
 
     def _begin_round(self) -> None:
-        self._world.reset(self._entries(self._round))
+        self._runner.reset(self._draw_workloads(self._round))
         self._round += 1
-        self._world.batch.workload_cache.prefetch(self._entries(self._round))
+        self._runner.batch.workload_cache.prefetch(self._draw_workloads(self._round))
 
-    def _entries(self, number: int) -> NDArray[np.int64]:
-        """[own clusters] job tables of a round; each group draws its own."""
-        own, most = self._own, self._world.config.num_workloads
-        groups = range(own.start // self.group_size, own.stop // self.group_size)
-        drawn = [np.random.default_rng((self._seed, g)).integers(most, size=number + 1)[-1] for g in groups]
+    def _draw_workloads(self, number: int) -> NDArray[np.int64]:
+        """Draw [local clusters] indices of job tables for round `number`. Each group has its own stream."""
+        local, num_workloads = self._local_clusters, self._runner.config.num_workloads
+        groups = range(local.start // self.group_size, local.stop // self.group_size)
+        streams = [np.random.default_rng((self._seed, group)) for group in groups]
+        drawn = [stream.integers(num_workloads, size=number + 1)[-1] for stream in streams]
         return np.repeat(drawn, self.group_size)
 
-    def _play(self) -> tuple[Choices, RoundOrder, dict[str, float]]:
-        """Play a round: (own decisions, order of all processes' decisions, {curve: value})."""
+    def _collect(self) -> tuple[DecisionBatch, DecisionOrder, dict[str, float]]:
+        """Run the episodes of a round.
+
+        Returns:
+            (decisions of this process, order of the decisions of all processes, {TensorBoard tag: value}).
+        """
         self._network.set_training_mode(False)
         self._begin_round()
-        decided: list[tuple[Any, ...]] = []
+        records: list[tuple[Any, ...]] = []
 
-        def player(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
-            actions, log_probs = self._decide(observations, masks, self._noise()[clusters])
-            decided.append((observations, masks, actions, log_probs))
+        def act(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
+            actions, log_probs = self._sample(observations, masks, self._noise()[clusters])
+            records.append((observations, masks, actions, log_probs))
             return actions
 
-        # a job starts once, and a wait ends at an arrival or a completion; longer episodes are cut off
-        played = self._world.go_on(player, events=4 * self._world.config.workload.num_jobs + 8)
-        advantages = group_advantages(*played, self.group_size, self.credit)[played.valid]
-        seen, masks, actions, log_probs = (stacked(column) for column in zip(*decided, strict=True))
-        order = round_order(self.hardware.peers, [played.valid])
-        return Choices(seen, masks, actions, log_probs, advantages), order, self._count(played)
+        # A job starts once, and waiting ends at an arrival or a completion. Longer episodes are cut off.
+        most = 4 * self._runner.config.workload.num_jobs + 8
+        episodes = self._runner.continue_episodes(act, max_decisions=most)
+        advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
+        observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
+        order = order_decisions(self.hardware.process_group, [episodes.valid])
+        decisions = DecisionBatch(observations, masks, actions, log_probs, advantages)
+        return decisions, order, self._count(episodes)
 
     @torch.inference_mode()
-    def _decide(
+    def _sample(
         self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Sampled actions and their log probabilities, see `choose`."""
-        return choose(_log_probs(self._network, observations, masks), masks, noise)
+        """Return sampled actions and their log probabilities, see `sample_actions`."""
+        return sample_actions(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self) -> NDArray[np.float32]:
-        """[own clusters, actions] noise for `choose`, drawn for all clusters so that processes stay alike."""
-        size = (self.num_envs, self._world.batch.masks.shape[1])
+        """Draw [local clusters, actions] noise for `sample_actions`.
+
+        Noise is drawn for all clusters, so that the random states of all processes stay equal.
+        """
+        size = (self.num_envs, self._runner.batch.masks.shape[1])
         drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
-        return drawn[self._own]
+        return drawn[self._local_clusters]
 
-    def _count(self, played: Episodes) -> dict[str, float]:
-        """Count a round's decisions, and draw noise as often as the longest process; {curve: value}."""
-        peers, clusters, steps = self.hardware.peers, self.num_envs, len(played.times)
-        for _ in range(int(peers.gathered(np.array([steps])).max()) - steps):
+    def _count(self, episodes: EpisodeBatch) -> dict[str, float]:
+        """Count the decisions of a round, and draw noise as often as the process with the most steps.
+
+        Returns:
+            {TensorBoard tag: mean return or length of episodes}.
+        """
+        process_group, steps = self.hardware.process_group, len(episodes.times)
+        for _ in range(int(process_group.gather(np.array([steps])).max()) - steps):
             self._noise()
-        sums = [(played.rewards * played.valid).sum(dtype=np.float64), played.valid.sum()]
-        returns, decisions = peers.sums(np.array(sums))
+        sums = [(episodes.rewards * episodes.valid).sum(dtype=np.float64), episodes.valid.sum()]
+        returns, decisions = process_group.sum_values(np.array(sums))
         self.decisions += int(decisions)
-        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
+        return {
+            "rollout/ep_rew_mean": returns / self.num_envs,
+            "rollout/ep_len_mean": decisions / self.num_envs,
+        }
 
-    def _update(self, choices: Choices, order: RoundOrder) -> dict[str, float]:
-        """Take gradient steps on a round for some epochs; returns means of `CURVES`."""
-        network, peers = self._network, self.hardware.peers
+    def _update(self, decisions: DecisionBatch, order: DecisionOrder) -> dict[str, float]:
+        """Take gradient steps on a round for `n_epochs` epochs. Returns the means of `TAGS`."""
+        network, process_group = self._network, self.hardware.process_group
         network.set_training_mode(True)
         measured: list[NDArray[np.float64]] = []
         count = len(order.counts)
         for _ in range(self.n_epochs):
-            every = self._rng.permutation(count)
+            shuffled = self._rng.permutation(count)
             for begin in range(0, count, self.batch_size):
-                batch = every[begin : begin + self.batch_size]
+                batch = shuffled[begin : begin + self.batch_size]
                 network.optimizer.zero_grad()
-                own = order.among_own(batch)
-                part = add_ppo_gradient(network, choices, own, len(batch), self.clip_range, self.ent_coef)
-                measured.append(peers.sums(part))
+                local = order.to_local_indices(batch)
+                part = add_ppo_gradient(network, decisions, local, len(batch), self.clip_range, self.ent_coef)
+                measured.append(process_group.sum_values(part))
                 if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
                     return _means(measured)
-                descend(network, network.optimizer, peers, self.max_grad_norm)
+                clip_and_step(network, network.optimizer, process_group, self.max_grad_norm)
         return _means(measured)
 
 
 def _means(measured: list[NDArray[np.float64]]) -> dict[str, float]:
-    return dict(zip(CURVES, np.mean(measured, axis=0).tolist(), strict=True))
+    return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Hardware of a learner: a device, and the processes that learn the same agent together."""
+"""Hardware of a learner: a torch device, and the processes that train the same agent together."""
 
 import atexit
 import importlib
@@ -14,127 +14,134 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 
-THING = TypeVar("THING")
+OBJECT = TypeVar("OBJECT")
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """The processes of a training, all of which call its methods (but `part`) in the same order.
+    """The processes that train one agent together, started by `torchrun`.
+
+    All processes must call its methods in the same order, except `local_slice`.
 
     Attributes:
-        rank: of this one; 0 writes the run.
+        rank: index of this process. Process 0 writes the run folder.
         size: number of processes.
     """
 
     rank: int = 0
     size: int = 1
 
-    def part(self, what: str, count: int, members: int = 1) -> slice:
-        """The items of this process.
+    def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
+        """Return the items of this process, as a slice of all items.
 
         Args:
-            what: name of the setting, for errors.
-            count: groups of items of all processes together.
-            members: items in each group.
+            setting: name of the setting that gives the number of groups, for errors.
+            num_groups: groups of items in all processes together.
+            group_size: items in each group.
 
         Raises:
-            ConfigurationError: the groups cannot be shared out evenly.
+            ConfigurationError: `num_groups` is not a multiple of the number of processes.
         """
-        if count % self.size:
+        if num_groups % self.size:
             raise ConfigurationError(
-                f"{what} is {count} and there are {self.size} processes; expected a multiple of them"
+                f"{setting} is {num_groups} and there are {self.size} processes; expected a multiple of"
+                " the number of processes"
             )
-        own = count // self.size * members
-        return slice(self.rank * own, (self.rank + 1) * own)
+        local = num_groups // self.size * group_size
+        return slice(self.rank * local, (self.rank + 1) * local)
 
-    def total(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum over processes, in place; the same bits in each."""
+    def sum_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Replace a tensor by its sum over processes, which has the same bits in each. Returns it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def gathered(self, array: NDArray[Any]) -> NDArray[Any]:
-        """[rows, ...] the concatenated arrays of all processes."""
+    def gather(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return [rows, ...], the concatenated arrays of all processes in order of rank."""
         if self.size == 1:
             return array
         parts: list[Any] = [None] * self.size
         dist.all_gather_object(parts, array)
         return np.concatenate(parts)
 
-    def from_first(self, thing: THING) -> THING:
-        """The argument of process 0."""
-        given: list[Any] = [thing]
+    def broadcast(self, value: OBJECT) -> OBJECT:
+        """Return the argument that process 0 passed. Arguments of other processes are ignored."""
+        values: list[Any] = [value]
         if self.size > 1:
-            dist.broadcast_object_list(given, src=0)
-        found: THING = given[0]
-        return found
+            dist.broadcast_object_list(values, src=0)
+        received: OBJECT = values[0]
+        return received
 
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n] sums over processes."""
-        return np.asarray(self.total(torch.as_tensor(values).clone()).numpy())
+    def sum_values(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return [n], the sums over processes of [n] values."""
+        return np.asarray(self.sum_tensor(torch.as_tensor(values).clone()).numpy())
 
-    def add_up(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Replace every parameter's gradient by its sum over processes; a missing one counts as 0."""
-        for one in parameters:
-            if one.grad is None:
-                one.grad = torch.zeros_like(one)
+    def sum_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Replace the gradient of each parameter by its sum over processes. A missing one counts as 0."""
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         if self.size == 1:
             return
-        every = torch.cat([one.grad.reshape(-1) for one in parameters if one.grad is not None])
-        parts = torch.split(self.total(every), [one.numel() for one in parameters])
-        for one, part in zip(parameters, parts, strict=True):
-            one.grad = part.reshape(one.shape)
+        gradients = torch.cat([one.grad.reshape(-1) for one in parameters if one.grad is not None])
+        parts = torch.split(self.sum_tensor(gradients), [one.numel() for one in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad = part.reshape(parameter.shape)
 
 
-#: a process that learns by itself
-ALONE = ProcessGroup()
+#: the group of a process that trains an agent without others
+SINGLE_PROCESS = ProcessGroup()
 
 
 def join_process_group() -> ProcessGroup:
-    """Join the processes that `torchrun` started; `ALONE` without it.
+    """Join the processes that `torchrun` started.
+
+    Returns:
+        Their group, or `SINGLE_PROCESS` without `torchrun`.
 
     Raises:
-        ConfigurationError: they do not find one another.
+        ConfigurationError: the processes cannot connect.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        return ALONE
+        return SINGLE_PROCESS
     if not dist.is_initialized():
-        # defaults of its functions are the group there is when it is imported, which they would keep, and its
-        # threads, past destroy_process_group: a process that ends with them now and then aborts
+        # Its functions bind the process group of the time of the import as a default argument. Imported
+        # later, they would keep the group and its threads alive after destroy_process_group, and the process
+        # would now and then abort at its end.
         importlib.import_module("torch.distributed.nn.functional")
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
             dist.init_process_group(backend)
         except (ValueError, RuntimeError) as error:
             raise ConfigurationError(
-                f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes do not find one another:"
-                f" {error}; start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes cannot connect: {error};"
+                " start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
-        atexit.register(dist.destroy_process_group)  # else its threads may abort the process as it ends
+        atexit.register(dist.destroy_process_group)  # otherwise its threads may abort the process at its end
     return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """Hardware of a learner.
+    """Device and processes of a learner.
 
     Attributes:
-        device: of networks and their updates; clusters are always stepped on the CPU.
-        peers: processes that learn the same agent.
+        device: device of networks and their updates. Clusters are always simulated on the CPU.
+        process_group: the processes that train the same agent.
     """
 
     device: torch.device = field(default_factory=partial(torch.device, "cpu"))
-    peers: ProcessGroup = ALONE
+    process_group: ProcessGroup = SINGLE_PROCESS
 
 
-def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of a name; each process of a machine gets its own GPU.
+def select_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """Return a torch device. Processes of one machine get its GPUs in turn.
 
     Args:
-        name: auto takes a GPU if there is one.
+        name: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Raises:
-        ConfigurationError: cuda without a GPU.
+        ConfigurationError: `name` is "cuda" and torch finds no GPU.
     """
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -148,8 +155,8 @@ def device_of(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device("cuda", local)
 
 
-def on(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:
-    """The array as a tensor on a device, sent to a GPU through pinned memory."""
+def to_device(device: torch.device, array: NDArray[np.generic]) -> torch.Tensor:
+    """Return an array as a tensor on a device. Copies to a GPU go through pinned memory."""
     tensor = torch.as_tensor(array)
     if device.type == "cpu":
         return tensor

@@ -1,4 +1,4 @@
-"""Base class of learners of scores: a network, an optimiser, rounds of episodes in several environments."""
+"""Base class of learners of job scores: a network, an optimizer, rounds of episodes in all environments."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,42 +15,48 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.episodes import Constraint, Episodes, ScoreWorld
+from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, ScoreEpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Callback, network_state, restore_network, weights_of
+from ringyard_agents.learning.learner import Callback, network_state, restore_network, weight_arrays
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
-#: spread of exploration; weights and scores are of the order of 1
-Spread = Annotated[float, "(0, 10]"]
+#: standard deviation of exploration noise; weights and scores are of the order of 1
+NoiseStd = Annotated[float, "(0, 10]"]
 
 _AVERAGE = "average."
 
 
 @dataclass(kw_only=True)
 class ScoreLearner(ABC):
-    """Learns in rounds: groups of clusters play workloads of every environment, then the network is updated.
+    """Base class of learners with the actions `Scores`.
 
-    Random draws of a round depend on the seed and its number only, so that no random state is saved.
+    It learns in rounds. In each round, groups of clusters run the same workload of every environment, then
+    the network is updated. Subclasses implement `_round`. The random draws of a round depend only on the seed
+    and on its number, so that no random state is saved.
 
     Attributes:
-        network: (F, C) -> a network for F features of a job and C of a cluster. With scores for GPU types it
-            is called as (F, C, type_scores=T).
-        learns_types: whether it also learns scores for GPU types.
-        workloads: played in each environment and round, by all processes together.
-        group_size: clusters that play each workload and are compared; even, for antithetic pairs.
-        learning_rate: of Adam, decays linearly to 0 at the last decision.
-        averaging: share of the old weights in the policy's weights after each round.
-        teacher: imitated before learning; None: all scores are 0 at first.
-        constraint: on another metric; None: there is none.
+        network: function of (F, C) that makes a network for F features of a job and C of the cluster. With
+            scores for T GPU types it is called as (F, C, type_scores=T).
+        learns_types: whether the learner also supports scores for GPU types.
+        workloads_per_round: workloads of each environment in a round, in all processes together.
+        group_size: clusters that run each workload and are compared. Even, for antithetic pairs.
+        learning_rate: initial learning rate of Adam. It decays linearly to 0 at the last decision.
+        ema_decay: decay of the exponential moving average of the weights over rounds. The policy uses the
+            average. 0: no averaging.
+        teacher: imitated before learning. None: all scores are 0 at first.
+        constraint: bound on another metric. None: there is none.
         hardware: device and processes.
+        flat: False, the network reads blocks.
+        masked: False, every score is valid.
+        decisions: decisions learnt from so far.
     """
 
     network: Callable[..., ScoreNetwork]
-    workloads: PositiveInt = 4
+    workloads_per_round: PositiveInt = 4
     group_size: Annotated[int, "[2, 4096]"] = 8
     learning_rate: Positive = 3e-3
-    averaging: Annotated[float, "[0, 1)"] = 0.0
+    ema_decay: Annotated[float, "[0, 1)"] = 0.0
     teacher: ImitateAllocator | None = None
     constraint: Constraint | None = field(default=None, init=False)
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
@@ -63,33 +69,38 @@ class ScoreLearner(ABC):
     def __post_init__(self) -> None:
         if self.group_size % 2:
             raise ConfigurationError(
-                f"agent.group_size is {self.group_size}; expected an even number, for mirrored pairs"
+                f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
             )
 
     @property
     def policy(self) -> ScorePolicy:
-        """The policy learnt so far."""
+        """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and its worlds."""
+    def setup(
+        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
+    ) -> None:
+        """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
         torch.set_num_threads(1)
-        own = self._own_clusters
-        sizes = {_size_in(label, setting) for label, setting in worlds.items()}
+        local = self._local_clusters
+        sizes = {_input_sizes(label, config) for label, config in environments.items()}
         if len(sizes) > 1:
             raise ConfigurationError(
-                "worlds differ in what they show of a job, of the cluster, or in action.type_scores:"
-                f" {', '.join(map(str, sorted(sizes)))}; expected the same in all"
+                "environments differ in (features of a job, features of the cluster, number of"
+                f" action.type_scores): {', '.join(map(str, sorted(sizes)))}; expected the same in all"
             )
         (size,) = sizes
         if size[2] and not self.learns_types:
             raise ConfigurationError(
-                f"action.type_scores names {size[2]} GPU types; this agent learns one score of each"
-                " job alone: expected none, or agent=evolution"
+                f"action.type_scores names {size[2]} GPU types, and this agent learns one score per job:"
+                " expected none, or agent=evolution"
             )
         if self.teacher is not None:
-            self.teacher.check(worlds)
-        self._worlds = {label: ScoreWorld(one, own.stop - own.start) for label, one in worlds.items()}
+            self.teacher.check(environments)
+        num_clusters = local.stop - local.start
+        self._runners = {
+            label: ScoreEpisodeRunner(config, num_clusters) for label, config in environments.items()
+        }
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
         self._network = self._new_network(*size).to(self.hardware.device)
@@ -101,109 +112,123 @@ class ScoreLearner(ABC):
         arrays = saved.arrays.items()
         average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
         restore_network(self._average, Checkpoint(average, {}))
-        self.decisions, self._rounds = saved.facts["decisions"], saved.facts["rounds"]
+        self.decisions, self._rounds = saved.metadata["decisions"], saved.metadata["rounds"]
 
     def state(self) -> Checkpoint:
-        """Weights, their average, optimiser and counters."""
-        average = {_AVERAGE + name: array for name, array in weights_of(self._average.state_dict()).items()}
+        """Copy the weights, their average, the optimizer's state and the counters."""
+        arrays = weight_arrays(self._average.state_dict())
+        average = {_AVERAGE + name: array for name, array in arrays.items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        return network_state(self._network, self._optimizer).joined(Checkpoint(average, counters))
+        return network_state(self._network, self._optimizer).merge(Checkpoint(average, counters))
 
-    def _new_network(self, job: int, cluster: int, type_scores: int) -> ScoreNetwork:
-        # networks without type scores need not have the argument
-        more = {"type_scores": type_scores} if type_scores else {}
-        return self.network(job, cluster, **more)
+    def _new_network(self, job_features: int, cluster_features: int, type_scores: int) -> ScoreNetwork:
+        # A network without scores for GPU types need not have the argument.
+        options = {"type_scores": type_scores} if type_scores else {}
+        return self.network(job_features, cluster_features, **options)
 
     def load_weights(self, weights: Checkpoint) -> None:
-        """Begin with these weights, and with them as their average."""
+        """Start from these weights, which also become their average. See `Learner.load_weights`."""
         restore_network(self._network, weights)
         restore_network(self._average, weights)
 
     def weights(self) -> Checkpoint:
-        """Weights of the policy's network, and its numbers of features."""
+        """Copy the weights of the policy's network, and its numbers of features."""
         network = self._average
         features = [network.job_features, network.cluster_features]
-        facts = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
-        return Checkpoint(weights_of(network.state_dict()), facts)
+        metadata = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
+        return Checkpoint(weight_arrays(network.state_dict()), metadata)
 
     def load(self, saved: Checkpoint) -> ScorePolicy:
-        """The policy of saved weights."""
-        job, cluster = saved.facts["features"]
-        network = self._new_network(job, cluster, saved.facts.get("type_scores", 0))  # older agents have none
+        """Make the policy of saved `weights`."""
+        job_features, cluster_features = saved.metadata["features"]
+        type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
+        network = self._new_network(job_features, cluster_features, type_scores)
         restore_network(network, saved)
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher, if there is one and nothing was learnt yet; then play and learn in rounds."""
-        measured: dict[str, float] = {}
+        """Imitate the teacher if nothing was learnt yet, then learn in rounds. See `Learner.learn`."""
+        scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
-            settings = {label: world.config for label, world in self._worlds.items()}
-            measured = self.teacher.fit(self._network, settings, self._seed)
+            configs = {label: runner.config for label, runner in self._runners.items()}
+            scalars = self.teacher.fit(self._network, configs, self._seed)
             self._average.load_state_dict(self._network.state_dict())
-        callback(measured)
+        callback(scalars)
         while self.decisions < total_decisions:
             for group in self._optimizer.param_groups:
                 group["lr"] = self.learning_rate * (1.0 - self.decisions / total_decisions)
-            measured = self._round()
+            scalars = self._round()
             self._rounds += 1
             for mean, newest in zip(self._average.parameters(), self._network.parameters(), strict=True):
-                mean.data.lerp_(newest.data, 1.0 - self.averaging)
-            callback(measured | {"train/learning_rate": group["lr"]})
+                mean.data.lerp_(newest.data, 1.0 - self.ema_decay)
+            callback(scalars | {"train/learning_rate": group["lr"]})
 
-    def _paid(self, label: str, played: Episodes) -> Episodes:
-        """Episodes just played in an environment, with the constraint's price taken off their rewards."""
+    def _penalized(self, label: str, episodes: EpisodeBatch) -> EpisodeBatch:
+        """Return finished episodes of an environment, with the penalty of the constraint, if there is one."""
         if self.constraint is None:
-            return played
-        batch = self._worlds[label].batch
+            return episodes
+        batch = self._runners[label].batch
         metrics = [batch.metrics(b) for b in range(batch.num_clusters)]
-        usual, count = self.hardware.peers.sums(np.array([np.abs(played.returns).sum(), len(metrics)]))
-        return self.constraint.charge(label, played, metrics, usual / count)
+        sums = np.array([np.abs(episodes.returns).sum(), len(metrics)])
+        total, count = self.hardware.process_group.sum_values(sums)
+        return self.constraint.penalize(label, episodes, metrics, total / count)
 
     @abstractmethod
     def _round(self) -> dict[str, float]:
-        """Play a round and learn from it; returns {curve: value}."""
+        """Run the episodes of a round and update the network. Returns {TensorBoard tag: value}."""
 
     def _rng(self, *stream: int) -> np.random.Generator:
-        """Generator of one of this round's streams of random numbers."""
+        """Return the generator of one of this round's streams of random numbers."""
         return np.random.default_rng((self._seed, self._rounds, *stream))
 
     @property
-    def _own_clusters(self) -> slice:
-        """The clusters of this process among all of a world."""
-        return self.hardware.peers.part("agent.workloads", self.workloads, self.group_size)
+    def _local_clusters(self) -> slice:
+        """The clusters of this process among those of all processes."""
+        return self.hardware.process_group.local_slice(
+            "agent.workloads_per_round", self.workloads_per_round, self.group_size
+        )
 
-    def _entries(self, world: int) -> NDArray[np.int64]:
-        """[own clusters] job tables of this round, the same for each cluster of a group."""
-        setting = list(self._worlds.values())[world].config
-        drawn = self._rng(world).integers(setting.num_workloads, size=self.workloads)
-        return np.repeat(drawn, self.group_size)[self._own_clusters]
+    def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
+        """Draw [local clusters] indices of job tables for this round, the same within a group.
 
-    def _count(self, played: Mapping[str, Episodes]) -> dict[str, float]:
-        """Count the decisions of a round; returns the means of its returns and lengths."""
-        peers = self.hardware.peers
-        sums = [(one.returns.sum(), one.valid.sum(), one.valid.shape[1]) for one in played.values()]
-        returns, decisions, clusters = peers.sums(np.array(sums, np.float64).T.reshape(-1)).reshape(3, -1)
+        Args:
+            environment: index of the environment.
+        """
+        config = list(self._runners.values())[environment].config
+        drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
+        return np.repeat(drawn, self.group_size)[self._local_clusters]
+
+    def _count(self, episodes: Mapping[str, EpisodeBatch]) -> dict[str, float]:
+        """Count the decisions of a round. Returns {TensorBoard tag: mean return or length of episodes}."""
+        sums = [(one.returns.sum(), one.valid.sum(), one.valid.shape[1]) for one in episodes.values()]
+        flat = self.hardware.process_group.sum_values(np.array(sums, np.float64).T.reshape(-1))
+        returns, decisions, clusters = flat.reshape(3, -1)
         self.decisions += int(decisions.sum())
-        measured = {
+        scalars = {
             "rollout/ep_rew_mean": float(np.mean(returns / clusters)),
             "rollout/ep_len_mean": float(np.mean(decisions / clusters)),
         }
-        if len(played) > 1:
-            means = zip(played, (returns / clusters).tolist(), strict=True)
-            measured |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}
-        return measured
+        if len(episodes) > 1:
+            means = zip(episodes, (returns / clusters).tolist(), strict=True)
+            scalars |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}
+        return scalars
 
 
-def _size_in(label: str, setting: EnvConfig) -> tuple[int, int, int]:
-    """(numbers seen of a job, numbers seen of the cluster, GPU types scored) in a world.
+def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
+    """Return (features of a job, features of the cluster, scored GPU types) in an environment.
+
+    Args:
+        label: label of the environment, for errors.
+        config: configuration of the environment.
 
     Raises:
-        ConfigurationError: its actions are no scores, or its observation does not show jobs by themselves.
+        ConfigurationError: its actions are not `Scores`, or its observation lacks the block of jobs or of the
+            cluster.
     """
-    actions, length = setting.actions, setting.observation.lengths(setting.cluster, setting.actions)
-    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(length):
+    actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
+    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):
         raise ConfigurationError(
             f"{label}: this agent scores jobs and needs action=scores and an observation with the blocks jobs"
-            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(length)}"
+            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(lengths)}"
         )
-    return (length["jobs"] // actions.num_jobs, length["cluster"], len(actions.type_scores))
+    return (lengths["jobs"] // actions.num_jobs, lengths["cluster"], len(actions.type_scores))

@@ -1,4 +1,4 @@
-"""Networks that score any number of jobs on any cluster, and the policy that plays their scores."""
+"""Networks that score any number of jobs on any cluster, and the policy that uses their scores."""
 
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -9,24 +9,26 @@ from torch import Tensor, nn
 
 from ringyard.checks import checked
 from ringyard.errors import CheckpointError
-from ringyard_agents.learning.process_group import on
+from ringyard_agents.learning.process_group import to_device
 
 
 @checked("agent.network")
 class ScoreNetwork(nn.Module):
-    """Scores each job by its features, those of the cluster and those of the other jobs.
+    """Score each job by its features, those of the cluster and those of the other jobs.
 
-    The first score is the job's importance. Its mean over jobs is 0: only differences matter to an allocator,
-    and a common drift would end in clipping. Further scores rate GPU types. Control flow does not depend on
-    values, so that `torch.func.vmap` can run it with other weights for every cluster.
+    The first score is the priority of the job for the allocator. Its mean over jobs is 0, because only
+    differences matter to an allocator and a common drift would end in clipping. Further scores rate GPU
+    types. Control flow does not depend on values, so that `torch.func.vmap` can evaluate it with other
+    weights in each cluster. The initial scores are 0.
 
     Args:
-        job_features: F, features of a job.
-        cluster_features: C, features of the cluster.
-        width: of the two hidden layers.
-        context: what a job's scores see of the other jobs: "none", the "mean" of their first hidden layers,
-            or their mean weighted by one head of "attention" (Vaswani et al. 2017). Order does not matter.
-        type_scores: GPU types that each job gets a score for, see `ringyard.mdp.actions.Scores`.
+        job_features: F, number of features of a job.
+        cluster_features: C, number of features of the cluster.
+        width: units of each of the two hidden layers.
+        context: what the scores of a job depend on beside its own features: "none" of the other jobs, the
+            "mean" of their first hidden layers, or their mean weighted by one head of "attention" (Vaswani et
+            al. 2017, section 3.2.1). The order of jobs does not matter.
+        type_scores: number of GPU types for which each job gets a score, see `ringyard.mdp.actions.Scores`.
     """
 
     def __init__(
@@ -45,34 +47,34 @@ class ScoreNetwork(nn.Module):
         self.type_scores = type_scores
         last = nn.Linear(width, 1 + type_scores, bias=False)
         nn.init.zeros_(last.weight)
-        both = width if context == "none" else 2 * width
-        self.score = nn.Sequential(nn.Linear(both, width), nn.Tanh(), last)
+        inputs = width if context == "none" else 2 * width
+        self.score = nn.Sequential(nn.Linear(inputs, width), nn.Tanh(), last)
 
     def forward(self, jobs: Tensor, present: Tensor, cluster: Tensor) -> Tensor:
-        """[..., jobs, 1 + type_scores] scores, arbitrary in slots without a job.
+        """Return [..., jobs, 1 + type_scores] scores, arbitrary in slots without a job.
 
         Args:
-            jobs: [..., jobs, F].
+            jobs: [..., jobs, F] features of the jobs.
             present: [..., jobs] 1 where there is a job, else 0.
-            cluster: [..., C].
+            cluster: [..., C] features of the cluster.
         """
-        around = cluster.unsqueeze(-2).expand(*jobs.shape[:-1], cluster.shape[-1])
-        hidden = self.job(torch.cat((jobs, around), -1))
+        repeated = cluster.unsqueeze(-2).expand(*jobs.shape[:-1], cluster.shape[-1])
+        hidden = self.job(torch.cat((jobs, repeated), -1))
         if self.others is not None:
             hidden = torch.cat((hidden, self.others(hidden, present)), -1)
         scores = self.score(hidden)
-        matters, kinds = scores[..., :1], scores[..., 1:]
-        mean = (matters * present.unsqueeze(-1)).sum(-2, keepdim=True) / _count(present).unsqueeze(-1)
-        return torch.cat((matters - mean, kinds), -1)
+        priority, types = scores[..., :1], scores[..., 1:]
+        mean = (priority * present.unsqueeze(-1)).sum(-2, keepdim=True) / _count(present).unsqueeze(-1)
+        return torch.cat((priority - mean, types), -1)
 
 
 def _count(present: Tensor) -> Tensor:
-    """[..., 1] jobs, at least 1."""
+    """Return [..., 1] numbers of jobs, at least 1."""
     return present.sum(-1, keepdim=True).clamp(min=1.0)
 
 
 class _Mean(nn.Module):
-    """[..., jobs, width] the mean of the present jobs, the same for each."""
+    """Return [..., jobs, width], the mean over the present jobs, the same for each job."""
 
     def forward(self, hidden: Tensor, present: Tensor) -> Tensor:
         total = (hidden * present.unsqueeze(-1)).sum(-2)
@@ -80,15 +82,16 @@ class _Mean(nn.Module):
 
 
 class _Attention(nn.Module):
-    """[..., jobs, width] mean of the present jobs, weighted by attention."""
+    """Return [..., jobs, width], the mean over the present jobs, weighted by scaled dot-product attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        # queries, keys and values; agents' files name the weights so
         self.asks, self.offers, self.says = (nn.Linear(width, width, bias=False) for _ in range(3))
 
     def forward(self, hidden: Tensor, present: Tensor) -> Tensor:
-        fits = self.asks(hidden) @ self.offers(hidden).transpose(-1, -2) / hidden.shape[-1] ** 0.5
-        weights = torch.softmax(fits - 1e9 * (1.0 - present.unsqueeze(-2)), -1)
+        logits = self.asks(hidden) @ self.offers(hidden).transpose(-1, -2) / hidden.shape[-1] ** 0.5
+        weights = torch.softmax(logits - 1e9 * (1.0 - present.unsqueeze(-2)), -1)
         attended: Tensor = weights @ self.says(hidden)
         return attended
 
@@ -99,12 +102,13 @@ Ids = NDArray[np.int64]
 
 
 class PolicyInput(NamedTuple):
-    """Features of some clusters and their jobs; the fullest cluster fills all slots.
+    """Input of a `ScoreNetwork`: features of some clusters and of their jobs.
 
     Attributes:
-        jobs: [clusters, slots, F].
-        present: [clusters, slots] True where there is a job: the first slots.
-        cluster: [clusters, C].
+        jobs: [clusters, slots, F] features of the jobs, which fill the first slots. The number of slots is
+            the largest number of jobs in a cluster.
+        present: [clusters, slots] True where there is a job.
+        cluster: [clusters, C] features of the cluster.
     """
 
     jobs: Floats
@@ -112,12 +116,15 @@ class PolicyInput(NamedTuple):
     cluster: Floats
 
 
-def filled(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
-    """([decisions, slots, ...] rows in the first slots, 0 behind them; [decisions, slots] where they are).
+def pad_decisions(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
+    """Arrange rows by decision, padded with 0 to the largest decision.
 
     Args:
-        rows: [samples, ...] decision after decision.
-        counts: [decisions] rows of each.
+        rows: [samples, ...] rows of all decisions, one decision after the other.
+        counts: [decisions] number of rows of each decision.
+
+    Returns:
+        ([decisions, slots, ...] rows in the first slots, [decisions, slots] True where there is a row).
     """
     present = np.arange(counts.max()) < counts[:, None]
     slots = np.zeros((*present.shape, *rows.shape[1:]), np.float32)
@@ -125,19 +132,19 @@ def filled(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
     return slots, present
 
 
-def look(observations: Any, masks: Masks) -> PolicyInput:
-    """Features in observations with the blocks `jobs` and `cluster`.
+def read_observations(observations: Any, masks: Masks) -> PolicyInput:
+    """Make the input of a network from observations with the blocks `jobs` and `cluster`.
 
     Args:
         observations: {block: [clusters, ...]}.
-        masks: [clusters, jobs shown] True where there is a job.
+        masks: [clusters, visible jobs] True where there is a job.
 
     Raises:
-        CheckpointError: the blocks are missing.
+        CheckpointError: a block is missing.
     """
     if not isinstance(observations, dict) or not {"jobs", "cluster"} <= set(observations):
         raise CheckpointError(
-            "a score network reads the blocks jobs and cluster of an observation; play it with"
+            "a score network reads the blocks jobs and cluster of an observation; use it with"
             " action=scores observation=live_jobs, or train another agent"
         )
     num_clusters, num_jobs = masks.shape
@@ -146,41 +153,45 @@ def look(observations: Any, masks: Masks) -> PolicyInput:
     return PolicyInput(jobs, masks[:, :slots], observations["cluster"])
 
 
-def scores_of(network: ScoreNetwork, seen: PolicyInput) -> torch.Tensor:
-    """[clusters, slots, 1 + GPU types scored] scores of a network, without clipping."""
+def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
+    """Return [clusters, slots, 1 + scored GPU types] unclipped scores, with gradients."""
     device = next(network.parameters()).device
-    jobs, present, cluster = (on(device, part) for part in seen)
+    jobs, present, cluster = (to_device(device, part) for part in inputs)
     scores: torch.Tensor = network(jobs, present.float(), cluster)
     return scores
 
 
 @torch.no_grad()
-def play(network: ScoreNetwork, seen: PolicyInput) -> Floats:
-    """[clusters, slots, 1 + GPU types scored] scores of a network as an array."""
-    scores: Floats = scores_of(network, seen).cpu().numpy()
+def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
+    """Return [clusters, slots, 1 + scored GPU types] unclipped scores as an array, without gradients."""
+    scores: Floats = score_tensor(network, inputs).cpu().numpy()
     return scores
 
 
-def as_action(scores: Floats, seen: PolicyInput, num_jobs: int) -> Floats:
-    """[clusters, scores] of the action space, 0 where there is no job.
+def scores_to_action(scores: Floats, inputs: PolicyInput, num_jobs: int) -> Floats:
+    """Return [clusters, (1 + T) N] actions of `ringyard.mdp.actions.Scores`, 0 where there is no job.
 
     Args:
-        scores: [clusters, slots, 1 + GPU types scored], which are clipped to [-1, 1].
-        seen: features of the scored jobs.
-        num_jobs: N of `ringyard.mdp.actions.Scores`.
+        scores: [clusters, slots, 1 + T] scores, which are clipped to [-1, 1].
+        inputs: features of the scored jobs.
+        num_jobs: N, number of visible jobs of the action space.
     """
-    clusters, slots, kinds = scores.shape
-    action = np.zeros((clusters, kinds, num_jobs), np.float32)
-    shown = np.where(seen.present[..., None], np.clip(scores, -1.0, 1.0), 0.0)
-    action[:, :, :slots] = shown.transpose(0, 2, 1)
+    clusters, slots, scores_per_job = scores.shape
+    action = np.zeros((clusters, scores_per_job, num_jobs), np.float32)
+    clipped = np.where(inputs.present[..., None], np.clip(scores, -1.0, 1.0), 0.0)
+    action[:, :, :slots] = clipped.transpose(0, 2, 1)
     return action.reshape(clusters, -1)
 
 
 class ScorePolicy:
-    """Plays a network's scores without noise, on any cluster and for any number of jobs.
+    """Policy that uses a network's scores without noise, on any cluster and for any number of jobs.
 
     Args:
         network: scores jobs.
+
+    Attributes:
+        network: as given.
+        flat: False, the network reads blocks.
     """
 
     flat = False
@@ -190,22 +201,24 @@ class ScorePolicy:
         self.network = network
 
     def act(self, observations: Any, masks: Masks) -> Floats:
-        """[clusters, scores] from -1 to 1, 0 where there is no job.
+        """Return [clusters, (1 + T) N] scores from -1 to 1, 0 where there is no job.
+
+        Args:
+            observations: {block: [clusters, length]} with the blocks `jobs` and `cluster`.
+            masks: [clusters, N] True where there is a job.
 
         Raises:
-            CheckpointError: the observation has other blocks or features than in training, or scores are
-                not finite.
+            CheckpointError: the observation has other blocks or features than in training, or a score is not
+                finite.
         """
-        seen, network = look(observations, masks), self.network
-        got, expected = seen.jobs.shape[2], network.job_features
-        if (got, seen.cluster.shape[1]) != (expected, network.cluster_features):
+        inputs, network = read_observations(observations, masks), self.network
+        got, expected = inputs.jobs.shape[2], network.job_features
+        if (got, inputs.cluster.shape[1]) != (expected, network.cluster_features):
             raise CheckpointError(
-                f"the agent reads {expected} numbers of a job and {network.cluster_features} of the cluster,"
-                f" got {got} and {seen.cluster.shape[1]}; play it with the observation of its training"
+                f"the agent reads {expected} features of a job and {network.cluster_features} of the cluster,"
+                f" got {got} and {inputs.cluster.shape[1]}; use it with the observation of its training"
             )
-        found = play(network, seen)
-        if not np.isfinite(found[seen.present]).all():
-            raise CheckpointError(
-                "the agent's network gives scores that are no numbers; its weights are broken"
-            )
-        return as_action(found, seen, masks.shape[1])
+        scores = score_array(network, inputs)
+        if not np.isfinite(scores[inputs.present]).all():
+            raise CheckpointError("the agent's network returns scores that are infinite or not a number")
+        return scores_to_action(scores, inputs, masks.shape[1])

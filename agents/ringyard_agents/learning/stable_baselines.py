@@ -25,43 +25,43 @@ from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
     Callback,
     network_state,
-    only_world,
     random_state,
     restore_network,
-    restore_random,
+    restore_random_state,
+    single_environment,
 )
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-#: counters of Stable-Baselines3 that start with the process, or repeat the number of decisions
-_OF_THIS_PROCESS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
+#: tags of Stable-Baselines3 that restart at 0 in a resumed run, or repeat the number of decisions
+_IGNORED_TAGS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
 
-#: numbers kept of a decision beside observation and mask: action (two), reward, return, start, value, log
-#: probability, advantage
-_KEPT_NUMBERS = 8
+#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
+#: episode start, value, log probability, advantage
+_STORED_NUMBERS = 8
 
 
 class _BetweenRollouts(BaseCallback, KVWriter):
-    """Hands the numbers that an algorithm has logged since its last rollout to a `Callback`."""
+    """Passes the numbers that an algorithm has logged since the last rollout to a `Callback`."""
 
     def __init__(self, callback: Callback) -> None:
         super().__init__()
-        self.measured: dict[str, float] = {}
+        self.scalars: dict[str, float] = {}
         self._callback = callback
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Keep the numbers."""
+        """Store the logged numbers, see `KVWriter`."""
         numbers = {name: value for name, value in key_values.items() if isinstance(value, Real)}
-        self.measured |= {name: float(one) for name, one in numbers.items() if name not in _OF_THIS_PROCESS}
+        self.scalars |= {name: float(one) for name, one in numbers.items() if name not in _IGNORED_TAGS}
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing, because there is nothing to close."""
 
     def _on_rollout_start(self) -> None:
         self.logger.dump(self.num_timesteps)
-        self._callback(self.measured)
-        self.measured = {}
+        self._callback(self.scalars)
+        self.scalars = {}
 
     def _on_step(self) -> bool:
         return True
@@ -71,7 +71,7 @@ class _BetweenRollouts(BaseCallback, KVWriter):
 
 
 _Schedule = Callable[[float], float]
-#: ranges of arguments of the algorithms, which check the rest themselves
+#: allowed values of arguments of the algorithms, which check their other arguments themselves
 _ARGUMENTS = {
     **dict.fromkeys(("n_steps", "n_epochs"), PositiveInt),
     **dict.fromkeys(("ent_coef", "vf_coef"), NonNegative),
@@ -87,15 +87,15 @@ _ARGUMENTS = {
 @checked("agent")
 @dataclass
 class StableBaselines(NetworkLearner):
-    """Learns with an on-policy algorithm such as PPO or MaskablePPO.
+    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO.
 
     Attributes:
-        model: the algorithm's class and its arguments, all but env, seed and device.
-        flat: whether its policy reads one row of numbers a cluster, or blocks.
-        num_envs: clusters.
-        teacher: imitated before learning; needs MaskablePPO.
-        hardware: device; one process only.
-        masked: whether it is MaskablePPO, whose policies choose valid actions only.
+        model: class of the algorithm and its arguments, without env, seed and device.
+        flat: True if its policy reads one row of numbers per cluster, False if it reads blocks.
+        num_envs: number of clusters.
+        teacher: imitated before learning, needs MaskablePPO. None: the network starts at random.
+        hardware: device. Only one process is supported.
+        masked: whether the algorithm is MaskablePPO, whose policy chooses valid actions only.
     """
 
     model: partial[OnPolicyAlgorithm]
@@ -118,84 +118,94 @@ class StableBaselines(NetworkLearner):
         self.masked = issubclass(algorithm, MaskablePPO)
         if self.teacher is not None and not self.masked:
             raise ConfigurationError(
-                f"agent.teacher needs MaskablePPO, agent.model is {algorithm.__name__};"
+                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__};"
                 " set agent.teacher=null"
             )
 
-    def _given(self, name: str) -> Any:
-        """An argument of the algorithm, or its default."""
+    def _argument(self, name: str) -> Any:
+        """Return an argument of the algorithm, given or default. None if it has no such argument."""
         bound = inspect.signature(self.model.func).bind_partial(*self.model.args, **self.model.keywords)
         bound.apply_defaults()
         return bound.arguments.get(name)
 
     @property
     def decisions(self) -> int:
-        """Environment decisions learnt from so far."""
-        return self._running.num_timesteps
+        """Decisions learnt from so far."""
+        return self._model.num_timesteps
 
-    def _trained(self) -> BasePolicy:
-        return self._running.policy
+    def _trained_network(self) -> BasePolicy:
+        return self._model.policy
 
-    def _build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> BasePolicy:
+    def _build_network(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    ) -> BasePolicy:
         algorithm: Any = self.model.func
-        chosen, options = self._given("policy"), self._given("policy_kwargs") or {}
-        network_class: Any = algorithm.policy_aliases[chosen] if isinstance(chosen, str) else chosen
+        policy, options = self._argument("policy"), self._argument("policy_kwargs") or {}
+        network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
         network: BasePolicy = network_class(observation_space, action_space, lambda progress: 0.0, **options)
         return network
 
-    def setup(self, worlds: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the model, new or as saved, and its only environment."""
-        setting = only_world(worlds)
-        if self.hardware.peers.size > 1:
+    def setup(
+        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
+    ) -> None:
+        """Make the algorithm, new or as saved, and its environment. See `Learner.setup`."""
+        config = single_environment(environments)
+        if self.hardware.process_group.size > 1:
             raise ConfigurationError(
-                f"algorithms of Stable-Baselines3 learn in one process, there are {self.hardware.peers.size};"
-                " expected agent=group_relative or one that scores jobs (agent=evolution), or no torchrun"
+                "algorithms of Stable-Baselines3 learn in one process, and there are"
+                f" {self.hardware.process_group.size}; expected agent=group_relative or one that scores jobs"
+                " (agent=evolution), or no torchrun"
             )
         torch.set_num_threads(1)
-        self._require_memory(setting)
-        self._seed, self._env = seed, RingyardVecEnv(setting, self.num_envs, seed=seed)
-        model = self._running = self.model(env=self._env, seed=seed, device=self.hardware.device)
+        self._require_memory(config)
+        self._seed, self._env = seed, RingyardVecEnv(config, self.num_envs, seed=seed)
+        model = self._model = self.model(env=self._env, seed=seed, device=self.hardware.device)
         if saved is None:
             return
-        facts, arrays = saved.facts, saved.arrays
+        metadata, arrays = saved.metadata, saved.arrays
         restore_network(model.policy, saved, model.policy.optimizer)
-        model.num_timesteps, model._n_updates = facts["decisions"], facts["updates"]
-        if facts["started"]:
+        model.num_timesteps, model._n_updates = metadata["decisions"], metadata["updates"]
+        if metadata["started"]:
             model._last_obs = self._env.restore(arrays)  # type: ignore[assignment]
             model._last_episode_starts = arrays["episode_starts"].copy()
-            model.ep_info_buffer = deque(facts["episodes"], maxlen=model._stats_window_size)
+            model.ep_info_buffer = deque(metadata["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
-        restore_random(saved)
+        restore_random_state(saved)
 
-    def _require_memory(self, setting: EnvConfig) -> None:
+    def _require_memory(self, config: EnvConfig) -> None:
         """Raise a ConfigurationError unless two copies of a rollout in float32 fit into memory."""
-        steps = self._given("n_steps")
-        if type(steps) is int:  # algorithms of others may have none
-            actions = setting.actions
-            kept = setting.observation.size(setting.cluster, actions) + actions.mask_size + _KEPT_NUMBERS
+        steps = self._argument("n_steps")
+        if type(steps) is int:  # not every algorithm has the argument
+            actions = config.actions
+            stored = config.observation.size(config.cluster, actions) + actions.mask_size + _STORED_NUMBERS
             name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
-            require_memory({name: (steps, 2 * 4 * kept * self.num_envs)})
+            require_memory({name: (steps, 2 * 4 * stored * self.num_envs)})
 
     def state(self) -> Checkpoint:
-        """Weights, optimiser, counters, random states and running episodes."""
-        model, arrays = self._running, self._env.position()
-        facts = {"decisions": self.decisions, "updates": model._n_updates, "started": False, "episodes": []}
+        """Copy the weights, the optimizer's state, counters, random states and running episodes."""
+        model, arrays = self._model, self._env.episode_state()
+        metadata = {
+            "decisions": self.decisions,
+            "updates": model._n_updates,
+            "started": False,
+            "episodes": [],
+        }
         if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None
             arrays["episode_starts"] = model._last_episode_starts.copy()
-            facts |= {"started": True, "episodes": list(model.ep_info_buffer)}
+            metadata |= {"started": True, "episodes": list(model.ep_info_buffer)}
         network = network_state(model.policy, model.policy.optimizer)
-        return network.joined(random_state()).joined(Checkpoint(arrays, facts))
+        return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Clone the teacher, if there is one and learning starts, then learn."""
-        model, between = self._running, _BetweenRollouts(callback)
+        """Imitate the teacher if learning just starts, then learn. See `Learner.learn`."""
+        model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            watched, seen = self.teacher.watched(self._env.config.actions), self._env.reset()
-            for _ in range(self.teacher.steps):
-                seen = self._env.step(watched(seen, self._env.action_masks()))[0]
-            between.measured = self.teacher.fit(model.policy, watched, self._seed)
+            recorder, observations = self.teacher.recorder(self._env.config.actions), self._env.reset()
+            for _ in range(self.teacher.demonstration_steps):
+                observations = self._env.step(recorder(observations, self._env.action_masks()))[0]
+            between.scalars = self.teacher.fit(model.policy, recorder, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)

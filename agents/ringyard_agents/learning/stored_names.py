@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 #: {`_target_` in a file: its full name today}
-RENAMED_TARGETS: dict[str, str] = {"ringyard.allocator.Starts": "ringyard.allocator.StartOnly"}
+RENAMED_TARGETS: dict[str, str] = {
+    "ringyard.allocator.Starts": "ringyard.allocator.StartOnly",
+    "ringyard.performance.composed": "ringyard.performance.composite",
+}
 
 #: {`_target_` today: {argument in a file: its name today}}
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
@@ -17,14 +20,55 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "ringyard.allocator.StartOnly": {"hold": "min_score"},
     "ringyard.placement.share": {"most_harm": "max_interference"},
+    "ringyard.workloads.Elastic": {"least": "min_ratio", "most": "max_ratio"},
+    "ringyard.workloads.OnesJobs": {"longest_gap": "max_gap_seconds"},
+    "ringyard.workloads.PartitionedJobs": {"most_workers": "max_workers"},
+    "ringyard_agents.learning.evolution.EvolutionStrategies": {
+        "averaging": "ema_decay",
+        "spread": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.score_ppo.GroupNoise": {
+        "averaging": "ema_decay",
+        "noise": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.score_ppo.ForkAndCompare": {
+        "arrivals": "remaining_arrivals",
+        "averaging": "ema_decay",
+        "events": "noisy_decisions",
+        "noise": "noise_std",
+        "workloads": "workloads_per_round",
+    },
+    "ringyard_agents.learning.imitation.ImitateAllocator": {
+        "batches": "gradient_steps",
+        "share": "sample_fraction",
+    },
+    "ringyard_agents.learning.cloning.CloneTeacher": {
+        "batches": "gradient_steps",
+        "steps": "demonstration_steps",
+        "teacher": "policy",
+    },
 }
 
 #: {group of settings of `ringyard train`, "" for those outside groups: {setting in a file: its name today}}
-RENAMED_SETTINGS: dict[str, dict[str, str]] = {}
+RENAMED_SETTINGS: dict[str, dict[str, str]] = {
+    "": {"gym": "environment_id", "worlds": "environments"},
+    "constraint": {"most": "bound", "step": "multiplier_learning_rate"},
+}
+
+#: {scheduler in a run folder that has the setting `gym`: its name today}
+RENAMED_SCHEDULERS = {"fifo": "fifo_backfill", "fifo_strict": "fifo"}
+
+_ALLOCATOR, _TEACHER = "ringyard.allocator.Allocator", "ringyard_agents.learning.imitation.ImitateAllocator"
+
+
+def _rename_keys(config: Mapping[Any, Any], names: Mapping[str, str]) -> dict[Any, Any]:
+    return {names.get(key, key): value for key, value in config.items()}
 
 
 def update_names(config: Any) -> Any:
-    """A plain config from a file, with today's names of classes, functions and their arguments.
+    """Return a plain config from a file with today's names of classes, functions and arguments.
 
     Args:
         config: nested dicts, lists and values.
@@ -36,28 +80,47 @@ def update_names(config: Any) -> Any:
         return [update_names(item) for item in config]
     if not isinstance(config, dict):
         return config
-    target = config.get("_target_")
-    renamed = dict(config)
-    arguments: Mapping[Any, str] = {}
-    if isinstance(target, str):
-        renamed["_target_"] = RENAMED_TARGETS.get(target, target)
-        arguments = RENAMED_ARGUMENTS.get(renamed["_target_"], {})
-    return {arguments.get(name, name): update_names(value) for name, value in renamed.items()}
+    updated = {key: update_names(value) for key, value in config.items()}
+    if not isinstance(target := config.get("_target_"), str):
+        return updated
+    updated["_target_"] = RENAMED_TARGETS.get(target, target)
+    updated = _rename_keys(updated, RENAMED_ARGUMENTS.get(updated["_target_"], {}))
+    if updated["_target_"] == _TEACHER and isinstance(updated.get("options"), dict):
+        # The teacher's options are arguments of the allocator, by label of the environment.
+        updated["options"] = {
+            label: _rename_keys(one, RENAMED_ARGUMENTS[_ALLOCATOR]) if isinstance(one, dict) else one
+            for label, one in updated["options"].items()
+        }
+    return updated
 
 
 def update_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """A plain config of a training run, with today's names of settings, classes and arguments.
+    """Return the plain config of a training run with today's names of settings, classes and arguments.
 
     Args:
-        config: of a run folder, of any version.
+        config: config of a run folder, of any version.
 
     Returns:
         A new config.
     """
-    config = update_names(config)
+    updated = update_names(config)
     for group, names in RENAMED_SETTINGS.items():
-        settings = config.get(group) if group else config
-        if isinstance(settings, dict):
-            renamed = {names.get(name, name): value for name, value in settings.items()}
-            config = {**config, group: renamed} if group else renamed
-    return config
+        if not group:
+            updated = _rename_keys(updated, names)
+        elif isinstance(updated.get(group), dict):
+            updated[group] = _rename_keys(updated[group], names)
+    evaluate = updated.get("evaluate")
+    if "gym" in config and isinstance(evaluate, dict) and isinstance(evaluate.get("schedulers"), list):
+        schedulers = [_update_scheduler(entry) for entry in evaluate["schedulers"]]
+        updated["evaluate"] = {**evaluate, "schedulers": schedulers}
+    return updated
+
+
+def _update_scheduler(entry: Any) -> Any:
+    """Return an entry of `evaluate.schedulers` with today's name of the scheduler."""
+    if isinstance(entry, str):
+        name, at, rule = entry.partition("@")
+        return RENAMED_SCHEDULERS.get(name, name) + at + rule
+    if isinstance(entry, dict):
+        return {key: _update_scheduler(value) if key != "options" else value for key, value in entry.items()}
+    return entry

@@ -1,4 +1,4 @@
-"""`ringyard train`: learn a policy and evaluate it on the way; the first of several processes leads."""
+"""The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,81 +17,99 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import check_classes, training_groups
-from ringyard_agents.learning.agent_file import AGENT, LAST, parts_of
-from ringyard_agents.learning.callbacks import callbacks_of
-from ringyard_agents.learning.environments import environments_of, settings_of
+from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
+from ringyard_agents.learning.callbacks import build_callbacks
+from ringyard_agents.learning.environments import build_env_configs, compose_environments
 from ringyard_agents.learning.episodes import Constraint
-from ringyard_agents.learning.evaluation import Evaluation, Unseen, baselines_of, constraint_of, ratio
-from ringyard_agents.learning.process_group import Hardware, device_of, join_process_group
+from ringyard_agents.learning.evaluation import (
+    Evaluation,
+    EvaluationWorkloads,
+    build_constraint,
+    measure_baselines,
+    ratio,
+)
+from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
 
-class _EnoughError(Exception):
-    """Learning ends before all decisions are made."""
+class _TrainingEndedError(Exception):
+    """Raised in the callback of a learner to end learning before `total_decisions`."""
 
 
 def train(config: DictConfig) -> float | None:
-    """Train an agent; writes checkpoints, TensorBoard logs and training.json into the run folder.
+    """Train an agent. Writes checkpoints, TensorBoard logs and training.json into the run folder.
 
-    A job of a sweep that has begun before goes on.
+    A job of a sweep that was interrupted is resumed. Only process 0 writes files.
+
+    Args:
+        config: config of the command `train`, composed by Hydra.
 
     Returns:
-        The best agent's metric on the evaluation workloads, less is better. None without an evaluation.
+        The best agent's metric on the evaluation workloads, less is better. None without an evaluation, and
+        in other processes than 0.
 
     Raises:
-        RingyardError: bad input, before anything is replaced.
-        KeyboardInterrupt: the user stopped it; everything is saved.
+        RingyardError: bad input, before any file is replaced.
+        KeyboardInterrupt: the user stopped the training, and everything is saved.
     """
     folder = job_folder()
-    hardware = Hardware(device_of(config.device), join_process_group())
-    # processes that `torchrun` started on the same machine share its cores
-    share = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    set_num_threads(config.num_threads or share)
-    if hardware.peers.rank > 0:
-        _follow(hardware)
+    hardware = Hardware(select_device(config.device), join_process_group())
+    # The processes that torchrun started on one machine share its cores.
+    cores = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    set_num_threads(config.num_threads or cores)
+    if hardware.process_group.rank > 0:
+        _train_other_process(hardware)
         return None
-    if is_sweep_job() and (folder / LAST).is_file():
+    if is_sweep_job() and (folder / LAST_FILE).is_file():
         config.resume = str(folder)
     with locked(folder):
-        return _lead(config, folder, hardware)
+        return _train_first_process(config, folder, hardware)
 
 
-def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
-    """Build the learner, its evaluation and its run, and learn."""
-    saved, evaluated, earlier_decisions = None, None, 0
+def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
+    """Train in process 0, which evaluates, writes the run folder and tells other processes when to end."""
+    saved, saved_evaluation, earlier_decisions = None, None, 0
     if config.resume is not None:
         config, earlier_decisions = resumed_config(config)
-        saved, evaluated = read_last(folder)
+        saved, saved_evaluation = read_last(folder)
     elif not config.overwrite:
-        RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT, LAST))
-    given, parts = to_plain(config), parts_of(config)
-    seed, total, judged = given["seed"], given["total_decisions"], given["evaluate"]
+        RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT_FILE, LAST_FILE))
+    settings, parts = to_plain(config), agent_parts(config)
+    seed, total, eval_settings = settings["seed"], settings["total_decisions"], settings["evaluate"]
     console = Console()
 
-    trusted = partial(
-        check_classes, groups=training_groups(), trust=given["trust"], where=str(folder / "config.yaml")
+    check_trust = partial(
+        check_classes, groups=training_groups(), trust=settings["trust"], where=str(folder / "config.yaml")
     )
-    environments = environments_of(given, given["worlds"], None if saved is None else trusted)
-    unseen = Unseen(environments, judged["workloads"], judged["workload_seed"], given["trust"])
-    learner, callbacks = instantiate(parts["agent"], _convert_="all"), callbacks_of(given["callbacks"])
-    constraint = constraint_of(learner, **given["constraint"], unseen=unseen)
-    _equip(learner, hardware, constraint)
+    environments = compose_environments(
+        settings, settings["environments"], None if saved is None else check_trust
+    )
+    workloads = EvaluationWorkloads(
+        environments, eval_settings["workloads"], eval_settings["workload_seed"], settings["trust"]
+    )
+    learner, callbacks = (
+        instantiate(parts["agent"], _convert_="all"),
+        build_callbacks(settings["callbacks"]),
+    )
+    constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
+    _set_hardware_and_constraint(learner, hardware, constraint)
     try:
-        learner.setup(settings_of(learner, environments, given["num_workloads"], seed), seed, saved)
+        env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
+        learner.setup(env_configs, seed, saved)
     except (KeyError, TypeError, CheckpointError) as error:
         if saved is None:
             raise
-        raise CheckpointError(f"cannot resume from {folder / LAST}: {error}") from error
-    if saved is None and given["init"] is not None:
-        load_initial_weights(learner, given["init"], parts, given["trust"])
-    judging = settings_of(learner, environments, unseen.workloads, unseen.seed)
-    evaluation = Evaluation(learner, judging, judged["every"], constraint)
-    evaluation.baselines = baselines_of(judged["schedulers"], unseen, evaluation.metric)
-    if evaluated is not None:
-        evaluation.restore(evaluated)
+        raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
+    if saved is None and settings["init"] is not None:
+        load_initial_weights(learner, settings["init"], parts, settings["trust"])
+    eval_configs = build_env_configs(learner, environments, workloads.num_workloads, workloads.seed)
+    evaluation = Evaluation(learner, eval_configs, eval_settings["every"], constraint)
+    evaluation.baselines = measure_baselines(eval_settings["schedulers"], workloads, evaluation.metric)
+    if saved_evaluation is not None:
+        evaluation.restore(saved_evaluation)
     if total < min(learner.decisions, earlier_decisions):
         raise ConfigurationError(
             f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is {total:,},"
@@ -100,89 +118,113 @@ def _lead(config: DictConfig, folder: Path, hardware: Hardware) -> float | None:
 
     if saved is None:
         remove_run(folder)
-    seeds = {"seed": seed, "evaluation": unseen.seed}
+    seeds = {"seed": seed, "evaluation": workloads.seed}
     RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
-    run = TrainingRun(folder, learner, evaluation, parts, given["save_minutes"], saved is not None, callbacks)
-    if hardware.peers.size > 1:
-        plainly = {label: to_plain(one) for label, one in environments.items()}
-        known = parts["agent"], plainly, given["num_workloads"], seed, total, constraint, learner.state()
-        hardware.peers.from_first(known)
-    by_itself = saved is not None and not is_sweep_job()  # a job of a study that goes on
-    pruning = Pruning.of(None if by_itself else judged["prune"])
+    run = TrainingRun(
+        folder, learner, evaluation, parts, settings["save_minutes"], saved is not None, callbacks
+    )
+    if hardware.process_group.size > 1:
+        plain_environments = {label: to_plain(one) for label, one in environments.items()}
+        known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint
+        hardware.process_group.broadcast((*known, learner.state()))
+    # A job of an Optuna study that is resumed by itself is not compared with the other jobs.
+    resumed_alone = saved is not None and not is_sweep_job()
+    pruning = Pruning.of(None if resumed_alone else eval_settings["prune"])
 
-    def enough() -> bool:
+    def should_end() -> bool:
         if run.stopped_by is not None:
             console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
-        number = round(evaluation.evaluated / evaluation.every)
+        number = round(evaluation.last_evaluation / evaluation.eval_freq)
         pruned = pruning is not None and pruning.behind(number, evaluation.latest)
         if pruned:
-            console.print("stopped by evaluate.prune: behind the earlier jobs of the sweep")
-        impatient = evaluation.in_vain >= (judged["patience"] or np.inf)
-        ends: bool = run.stopped_by is not None or pruned or impatient
-        hardware.peers.from_first((None if constraint is None else constraint.price, ends))
+            console.print("stopped by evaluate.prune: worse than the earlier jobs of the sweep")
+        out_of_patience = evaluation.evaluations_since_best >= (eval_settings["patience"] or np.inf)
+        ends: bool = run.stopped_by is not None or pruned or out_of_patience
+        multiplier = None if constraint is None else constraint.multiplier
+        hardware.process_group.broadcast((multiplier, ends))
         return ends
 
-    _learn(run, total, enough, console, given["plots"])
+    _learn(run, total, should_end, console, settings["plots"])
     _print_results(console, folder, evaluation, total)
     return evaluation.best if np.isfinite(evaluation.best) else None
 
 
-def _equip(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set a learner's attributes, before `setup`; a ConfigurationError if it lacks a `hardware` it needs."""
+def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
+    """Set attributes of a learner before its `setup`.
+
+    Args:
+        learner: gets `hardware`, if it has the attribute, and `constraint`, if there is one.
+        hardware: device and processes.
+        constraint: None leaves the attribute unchanged.
+
+    Raises:
+        ConfigurationError: the learner lacks the attribute `hardware` and would have to use a GPU or several
+            processes.
+    """
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
-    elif hardware.device.type != "cpu" or hardware.peers.size > 1:
+    elif hardware.device.type != "cpu" or hardware.process_group.size > 1:
         raise ConfigurationError(
-            f"{type(learner).__name__} learns on the CPU in one process; device is {hardware.device},"
-            f" processes are {hardware.peers.size}; expected device=cpu and no torchrun, or a learner with an"
-            " attribute hardware (ringyard_agents/learning/process_group.py)"
+            f"{type(learner).__name__} learns on the CPU in one process; device is {hardware.device}, and"
+            f" there are {hardware.process_group.size} processes; expected device=cpu without torchrun, or a"
+            " learner with an attribute hardware (ringyard_agents/learning/process_group.py)"
         )
     if constraint is not None:
         learner.constraint = constraint
 
 
-def _follow(hardware: Hardware) -> None:
-    """Learn with the settings of the first process, until it ends the training."""
-    known: Any = hardware.peers.from_first(None)
-    agent, plainly, num_workloads, seed, total, constraint, state = known
+def _train_other_process(hardware: Hardware) -> None:
+    """Learn with the settings of process 0, until it ends the training."""
+    received: Any = hardware.process_group.broadcast(None)
+    agent, plain_environments, num_workloads, seed, total, constraint, state = received
     learner = instantiate(agent, _convert_="all")
-    _equip(learner, hardware, constraint)
-    environments = {label: OmegaConf.create(one) for label, one in plainly.items()}
-    learner.setup(settings_of(learner, environments, num_workloads, seed), seed, state)
+    _set_hardware_and_constraint(learner, hardware, constraint)
+    environments = {label: OmegaConf.create(one) for label, one in plain_environments.items()}
+    learner.setup(build_env_configs(learner, environments, num_workloads, seed), seed, state)
 
-    def between_rounds(measured: Mapping[str, float]) -> None:
-        said: Any = hardware.peers.from_first(None)
-        price, ends = said
+    def between_rounds(scalars: Mapping[str, float]) -> None:
+        received: Any = hardware.process_group.broadcast(None)
+        multiplier, ends = received
         if constraint is not None:
-            constraint.price = price
+            constraint.multiplier = multiplier
         if ends:
-            raise _EnoughError
+            raise _TrainingEndedError
 
-    with suppress(_EnoughError):
+    with suppress(_TrainingEndedError):
         learner.learn(total, between_rounds)
 
 
-def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Console, plots: bool) -> None:
-    """Learn until `total` decisions, or until `enough` between two rounds; the run is saved in any case."""
+def _learn(
+    run: TrainingRun, total: int, should_end: Callable[[], bool], console: Console, plots: bool
+) -> None:
+    """Learn, and save the run however learning ends.
+
+    Args:
+        run: writes files.
+        total: decisions to learn from.
+        should_end: called between rounds. True ends learning.
+        console: shows progress.
+        plots: whether to draw the learning curve and a schedule at the end.
+    """
     learner, evaluation = run.learner, run.evaluation
-    done = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
-    columns = ("learning", BarColumn(), *done, TimeElapsedColumn(), TimeRemainingColumn())
+    progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
+    columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("learning", total=total, latest="")
 
-            def between_rounds(measured: Mapping[str, float]) -> None:
-                run.between_rounds(measured)
+            def between_rounds(scalars: Mapping[str, float]) -> None:
+                run.between_rounds(scalars)
                 ratios = (
                     f"{ratio(evaluation.latest, value):.3f} x {name}"
                     for name, value in evaluation.baselines.items()
                 )
                 latest = f"{evaluation.metric} " + ", ".join(ratios)
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
-                if enough():
-                    raise _EnoughError
+                if should_end():
+                    raise _TrainingEndedError
 
-            with suppress(_EnoughError):
+            with suppress(_TrainingEndedError):
                 learner.learn(total, between_rounds)
             run.finish()
         if plots:
@@ -191,12 +233,12 @@ def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Co
     except ValueError as error:
         if run.diverged:
             raise ConfigurationError(
-                f"learning has diverged: after {learner.decisions:,} decisions the network's weights are"
-                " beyond all measure; try a smaller learning rate"
+                f"learning has diverged: after {learner.decisions:,} decisions the network has infinite or"
+                " huge weights; try a smaller learning rate"
             ) from error
         raise
     except KeyboardInterrupt as stop:
-        stop.add_note(f"go on with: ringyard train resume={run.folder}")
+        stop.add_note(f"continue with: ringyard train resume={run.folder}")
         raise
     finally:
         run.close()
@@ -204,19 +246,19 @@ def _learn(run: TrainingRun, total: int, enough: Callable[[], bool], console: Co
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
     for name, value in evaluation.baselines.items():
-        shown = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
-        console.print(f"best {evaluation.metric} {shown}, {ratio(evaluation.best, value):.3f} x {name}")
+        best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
+        console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
-        used = f"its {evaluation.constraint.metric} is {evaluation.best_used:.3f} x the bound"
-        kept = " on the evaluation workloads: kept"
-        if evaluation.best_used > 1.0:
-            kept = (
-                ": NOT KEPT by any agent so far; try more decisions, more evaluations (evaluate.every), a"
-                " larger constraint.step or a wider bound"
+        found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"
+        result = " on the evaluation workloads: constraint satisfied"
+        if evaluation.best_bound_ratio > 1.0:
+            result = (
+                ": constraint VIOLATED by every agent so far; try more decisions, more evaluations"
+                " (evaluate.every), a larger constraint.multiplier_learning_rate or a larger constraint.bound"
             )
-        console.print(used + kept, highlight=False, soft_wrap=True)
-    played = evaluation.learner.decisions
-    whole = f" (total_decisions={total:,.0f}; rounds are played to their end)" if played > total else ""
-    console.print(f"learnt from {played:,} decisions{whole}", highlight=False, soft_wrap=True)
-    console.print(f"agent: {folder / AGENT}", soft_wrap=True, markup=False)
+        console.print(found + result, highlight=False, soft_wrap=True)
+    decisions = evaluation.learner.decisions
+    note = f" (total_decisions={total:,.0f}; the last round is completed)" if decisions > total else ""
+    console.print(f"learnt from {decisions:,} decisions{note}", highlight=False, soft_wrap=True)
+    console.print(f"agent: {folder / AGENT_FILE}", soft_wrap=True, markup=False)
     console.print(f"curves: tensorboard --logdir {folder.parent}", soft_wrap=True, markup=False)

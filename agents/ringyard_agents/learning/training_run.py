@@ -1,4 +1,4 @@
-"""Files of a training run: checkpoints and curves, from which it can be resumed at any time."""
+"""Files of a training run: checkpoints to resume from, and scalars for TensorBoard."""
 
 import csv
 import json
@@ -16,8 +16,8 @@ from torch.utils.tensorboard import SummaryWriter, summary
 from ringyard.errors import CheckpointError
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
-from ringyard_agents.learning.agent import act
-from ringyard_agents.learning.agent_file import AGENT, LAST, save_agent
+from ringyard_agents.learning.agent import choose_action
+from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Policy
@@ -29,41 +29,44 @@ from ringyard_agents.runs.run_index import find_runs
 _SUMMARY = "training.json"
 _STEP = "decisions"
 
-#: far beyond the weights of any network that has learnt something
+#: absolute weight above which training has diverged
 _LARGEST_WEIGHT = 1e6
 
-#: settings that do not change the result of a run
-_NO_SETTINGS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")
+#: settings that do not change the result of a run, left out of the page HPARAMS
+_NOT_HYPERPARAMETERS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")
 
 
 def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
-    """(state of the learner, state of the evaluation) of an interrupted or finished run.
+    """Return (state of the learner, state of the evaluation) of an interrupted or finished run.
+
+    Args:
+        folder: the run folder.
 
     Raises:
-        CheckpointError: there is none, or it or the best agent so far is missing or damaged.
+        CheckpointError: the saved state, or the best agent so far, is missing or damaged.
     """
-    file = folder / LAST
+    file = folder / LAST_FILE
     saved = Checkpoint.read(file)
-    if set(saved.facts) != {"learner", "evaluation"}:
-        raise CheckpointError(f"{file} is not what a training run saves; it cannot go on from there")
-    if math.isfinite(saved.facts["evaluation"]["best"]):
-        Checkpoint.read(folder / AGENT)  # only a better one replaces it: it has to be there
-    return Checkpoint(saved.arrays, saved.facts["learner"]), saved.facts["evaluation"]
+    if set(saved.metadata) != {"learner", "evaluation"}:
+        raise CheckpointError(f"{file} is not the saved state of a training run; it cannot be resumed")
+    if math.isfinite(saved.metadata["evaluation"]["best"]):
+        Checkpoint.read(folder / AGENT_FILE)  # must exist, because only a better agent replaces it
+    return Checkpoint(saved.arrays, saved.metadata["learner"]), saved.metadata["evaluation"]
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a training run's checkpoints and summary, before another begins in its folder."""
-    for name in (LAST, AGENT, _SUMMARY):
+    """Remove the checkpoints and the summary of a training run, before another starts in its folder."""
+    for name in (LAST_FILE, AGENT_FILE, _SUMMARY):
         (folder / name).unlink(missing_ok=True)
 
 
 class _ScalarLog:
-    """Values by decisions learnt from, in a folder's TensorBoard events and its progress.csv.
+    """Writes scalars by number of decisions to TensorBoard events and to progress.csv.
 
     Args:
-        folder: for both; made if missing.
-        after: decisions of the resumed run, after which earlier rows are dropped. None for a new run, which
-            replaces earlier ones.
+        folder: folder of both, created if missing.
+        after: decisions of the resumed run. Rows after that are dropped. None for a new run, which replaces
+            files of earlier runs.
 
     Attributes:
         events: the TensorBoard writer.
@@ -85,7 +88,7 @@ class _ScalarLog:
         self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def add(self, decisions: int, values: Mapping[str, float]) -> None:
-        """Add {curve: value} to the row of a number of decisions."""
+        """Add {TensorBoard tag: value} to the row of a number of decisions."""
         if not values:
             return
         row = self._rows.setdefault(decisions, {})
@@ -104,23 +107,27 @@ class _ScalarLog:
 
 
 class TrainingRun:
-    """Curves, evaluations and checkpoints of a run, and calls of its callbacks.
+    """Writes the scalars and checkpoints of a run, evaluates its learner and calls its callbacks.
 
-    The state between two rounds of learning is written at every evaluation, every `save_minutes`, and when
-    the run ends in any way: `last.safetensors` to resume from, `training.json` to read. `agent.safetensors`
-    is written whenever an evaluation is the best so far.
+    The state between two rounds of learning is saved at every evaluation, every `save_minutes`, and however
+    the run ends: `last.safetensors` to resume from, `training.json` to read. `agent.safetensors` is written
+    whenever an evaluation is the best so far.
+
+    Order of calls: `between_rounds` as the callback of `Learner.learn`, then `finish` and `draw` unless
+    learning was interrupted, then `close` in any case.
 
     Args:
-        folder: of the run.
-        learner: has begun.
-        evaluation: of the learner.
-        parts: configs of the agent, see `agent_file.parts_of`.
-        save_minutes: between saves.
-        going_on: whether the folder has curves and checkpoints of this run, which is resumed.
-        callbacks: of the user, see `callbacks.TrainingCallback`.
+        folder: the run folder.
+        learner: the learner, after its `setup`.
+        evaluation: evaluation of the learner.
+        parts: configs of the agent, see `agent_file.agent_parts`.
+        save_minutes: longest time between saves, in minutes.
+        resumed: whether the folder already has scalars and checkpoints of this run.
+        callbacks: callbacks of the user, see `callbacks.TrainingCallback`.
 
     Attributes:
-        stopped_by: name of the callback that stops the training, or None.
+        folder, learner, evaluation: as given.
+        stopped_by: class name of the callback that ends the training, or None.
     """
 
     def __init__(
@@ -130,7 +137,7 @@ class TrainingRun:
         evaluation: Evaluation,
         parts: dict[str, Any],
         save_minutes: float,
-        going_on: bool,
+        resumed: bool,
         callbacks: Sequence[Any],
     ) -> None:
         self.folder = folder
@@ -139,63 +146,66 @@ class TrainingRun:
         self.stopped_by: str | None = None
         self._parts, self._callbacks = parts, callbacks
         self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
-        self._curves = _ScalarLog(folder / "tensorboard", learner.decisions if going_on else None)
-        _write_beginning(self._curves.events, folder, evaluation.metric)
-        self._note()
-        for one in callbacks:
-            one.on_training_start(self)
-        if not going_on:
-            _write_settings(self._curves.events, HydraConfig.get().overrides.task)
-            self.save()  # an interruption while a teacher is cloned begins there
+        self._scalars = _ScalarLog(folder / "tensorboard", learner.decisions if resumed else None)
+        _write_start(self._scalars.events, folder, evaluation.metric)
+        self._copy_state()
+        for callback in callbacks:
+            callback.on_training_start(self)
+        if not resumed:
+            _write_hyperparameters(self._scalars.events, HydraConfig.get().overrides.task)
+            self.save()  # so that a run can be resumed that is interrupted while it imitates a teacher
 
-    def between_rounds(self, measured: Mapping[str, float]) -> None:
-        """Write the curves of a round; evaluate and save when due."""
-        self._keep(measured, evaluate=self.learner.decisions >= self.evaluation.next)
+    def between_rounds(self, scalars: Mapping[str, float]) -> None:
+        """Write {TensorBoard tag: value} of a round. Evaluate and save when due."""
+        self._record(scalars, evaluate=self.learner.decisions >= self.evaluation.next_evaluation)
 
     def finish(self) -> None:
-        """Evaluate the final agent."""
-        self._keep({}, evaluate=self.learner.decisions != self.evaluation.evaluated)
+        """Evaluate the final agent, unless it was evaluated already."""
+        self._record({}, evaluate=self.learner.decisions != self.evaluation.last_evaluation)
 
     def draw(self) -> list[Path]:
-        """Draw the learning curve; write it, the results and a schedule into TensorBoard.
+        """Draw the learning curve, and write it, the results and a schedule to TensorBoard.
 
         The schedule is that of the current agent on the first evaluation workload.
+
+        Returns:
+            The PNG files of the learning curve.
         """
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
-        world = next(iter(self.evaluation.worlds.values()))
-        _write_end(self._curves.events, self._summary(), files, _gantt(self.learner.policy, world))
+        config = next(iter(self.evaluation.environments.values()))
+        _write_end(self._scalars.events, self._summary(), files, _gantt(self.learner.policy, config))
         return files
 
     @property
     def diverged(self) -> bool:
-        """Whether weights of the network are not finite, or far too large."""
+        """Whether a weight of the network is not finite or exceeds `_LARGEST_WEIGHT`."""
         weights = self.learner.weights().arrays.values()
         return not all((np.abs(array) < _LARGEST_WEIGHT).all() for array in weights)
 
-    def _keep(self, measured: Mapping[str, float], evaluate: bool) -> None:
-        curves = dict(measured)
+    def _record(self, measured: Mapping[str, float], evaluate: bool) -> None:
+        scalars = dict(measured)
         if evaluate:
             if self.evaluation.evaluate():
-                save_agent(self.learner.weights(), self._parts, self.folder / AGENT)
-                self._written(AGENT)
-            curves |= self.evaluation.curves
-            for one in self._callbacks:
-                if one.on_evaluation({**self.evaluation.curves, _STEP: float(self.learner.decisions)}):
-                    self.stopped_by = type(one).__name__
-        self._curves.add(self.learner.decisions, curves)
-        self._note()
+                save_agent(self.learner.weights(), self._parts, self.folder / AGENT_FILE)
+                self._call_on_checkpoint(AGENT_FILE)
+            scalars |= self.evaluation.scalars
+            for callback in self._callbacks:
+                if callback.on_evaluation({**self.evaluation.scalars, _STEP: float(self.learner.decisions)}):
+                    self.stopped_by = type(callback).__name__
+        self._scalars.add(self.learner.decisions, scalars)
+        self._copy_state()
         if evaluate or time.monotonic() - self._saved_at > self._save_seconds:
             self.save()
 
-    def _note(self) -> None:
-        """Copy the state between two rounds, from which a run can be resumed."""
+    def _copy_state(self) -> None:
+        """Copy the state between two rounds, which `save` writes."""
         state = self.learner.state()
-        facts = {"learner": dict(state.facts), "evaluation": self.evaluation.state()}
-        self._noted = Checkpoint(state.arrays, facts), self._summary()
+        metadata = {"learner": dict(state.metadata), "evaluation": self.evaluation.state()}
+        self._state = Checkpoint(state.arrays, metadata), self._summary()
 
     def _summary(self) -> dict[str, Any]:
         evaluation, constraint = self.evaluation, self.evaluation.constraint
-        found = {
+        summary = {
             "decisions": self.learner.decisions,
             "metric": evaluation.metric,
             "best": _finite(evaluation.best),
@@ -203,56 +213,56 @@ class TrainingRun:
             "baselines": dict(evaluation.baselines),
         }
         if constraint is not None:
-            bounds = {"metric": constraint.metric, "most": dict(constraint.most)}
-            found["constraint"] = bounds | {"best_used": _finite(evaluation.best_used)}
-        return found
+            bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
+            ratio = {"best_ratio_to_bound": _finite(evaluation.best_bound_ratio)}
+            summary["constraint"] = bounds | ratio
+        return summary
 
     def save(self) -> None:
-        """Write the state after the last round."""
-        last, found = self._noted
-        self._curves.flush()
-        last.write(self.folder / LAST)
+        """Write the state after the last completed round."""
+        last, summary = self._state
+        self._scalars.flush()
+        last.write(self.folder / LAST_FILE)
         with atomic_write(self.folder / _SUMMARY) as partial:
-            partial.write_text(json.dumps(found, indent=2) + "\n")
+            partial.write_text(json.dumps(summary, indent=2) + "\n")
         self._saved_at = time.monotonic()
-        self._written(LAST)
+        self._call_on_checkpoint(LAST_FILE)
 
-    def _written(self, name: str) -> None:
-        """Call the callbacks for a file."""
-        for one in self._callbacks:
-            one.on_checkpoint(self.folder / name)
+    def _call_on_checkpoint(self, name: str) -> None:
+        for callback in self._callbacks:
+            callback.on_checkpoint(self.folder / name)
 
     def close(self) -> None:
-        """Save for the last time."""
+        """Save a last time, close the files and call `on_training_end`."""
         self.save()
-        self._curves.events.close()
-        for one in self._callbacks:
-            one.on_training_end()
+        self._scalars.events.close()
+        for callback in self._callbacks:
+            callback.on_training_end()
 
 
 def _finite(value: float) -> float | None:
-    """The value, or None if it is not finite, which JSON cannot hold."""
+    """Return the value, or None if it is not finite, because JSON has no such numbers."""
     return value if math.isfinite(value) else None
 
 
-def _write_beginning(writer: SummaryWriter, folder: Path, metric: str) -> None:
-    """Write the command with its surroundings as text, and the charts of the page CUSTOM SCALARS."""
+def _write_start(writer: SummaryWriter, folder: Path, metric: str) -> None:
+    """Write the command and its environment as text, and the charts of the page CUSTOM SCALARS."""
     writer.add_text("run", record_text(folder))
     charts = {
-        f"{metric} of the agent and of schedulers, by decisions": [f"^eval/{metric}$", "^baselines/.*$"],
-        f"{metric} of the agent / of schedulers, by decisions": [f"^eval/{metric}_ratio_to_.*$"],
+        f"{metric} of the agent and of the baselines, by decisions": [f"^eval/{metric}$", "^baselines/.*$"],
+        f"{metric} of the agent / that of a baseline, by decisions": [f"^eval/{metric}_ratio_to_.*$"],
     }
     layout = {title: ["Multiline", tags] for title, tags in charts.items()}
     writer.add_custom_scalars({"evaluation": layout})
 
 
-def _write_settings(writer: SummaryWriter, words: Sequence[str]) -> None:
-    """Write the run's own settings for the page HPARAMS, which finds the metrics among the curves."""
-    given = (word.lstrip("+").partition("=") for word in words)
-    settings = {name: _number(value) for name, _, value in given if name not in _NO_SETTINGS}
+def _write_hyperparameters(writer: SummaryWriter, overrides: Sequence[str]) -> None:
+    """Write the overrides of the command line to the page HPARAMS, which finds metrics among the scalars."""
+    words = (word.lstrip("+").partition("=") for word in overrides)
+    settings = {name: _number(value) for name, _, value in words if name not in _NOT_HYPERPARAMETERS}
     if settings:
         untyped: Any = summary
-        _, begin, _ = untyped.hparams(settings, {})  # of the run alone: TensorBoard itself finds what differs
+        _, begin, _ = untyped.hparams(settings, {})  # only of this run: TensorBoard compares runs itself
         file: Any = writer.file_writer
         file.add_summary(begin)
 
@@ -266,29 +276,37 @@ def _number(word: str) -> float | str:
 
 def _write_end(
     writer: SummaryWriter,
-    reached: Mapping[str, Any],
+    results: Mapping[str, Any],
     images: Sequence[Path],
     schedule: NDArray[np.uint8] | None,
 ) -> None:
-    """Write the results of training.json as a table, PNG files and pixels of a schedule as images."""
-    metric, best = reached["metric"], reached["best"]
-    rows = [("the best agent", best), *reached["baselines"].items()]
-    lines = [f"| | {metric} | best agent / it |", "|---|---:|---:|"]
+    """Write the results as a table, and the figures and a schedule as images.
+
+    Args:
+        writer: the TensorBoard writer.
+        results: contents of training.json.
+        images: PNG files.
+        schedule: [height, width, 3] pixels of a schedule. None: no such image.
+    """
+    metric, best = results["metric"], results["best"]
+    rows = [("best agent", best), *results["baselines"].items()]
+    lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
     lines += [f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |" for name, value in rows]
-    writer.add_text("result", "\n".join(lines), reached[_STEP])
-    add_images(writer, images, reached[_STEP])
+    writer.add_text("result", "\n".join(lines), results[_STEP])
+    add_images(writer, images, results[_STEP])
     if schedule is not None:
-        writer.add_image("schedule/gantt", schedule, reached[_STEP], dataformats="HWC")
+        writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
 
 
-def _gantt(policy: Policy, setting: EnvConfig) -> NDArray[np.uint8] | None:
-    """[height, width, 3] pixels: the jobs on each GPU while a policy plays the first workload."""
-    env = ClusterEnv(setting, render_mode="rgb_array")
+def _gantt(policy: Policy, config: EnvConfig) -> NDArray[np.uint8] | None:
+    """Return [height, width, 3] pixels: the jobs on each GPU under a policy, for the first workload."""
+    env = ClusterEnv(config, render_mode="rgb_array")
     observation, info = env.reset(options={"workload": 0})
-    over = False
-    while not over:
-        observation, _, ended, truncated, info = env.step(act(policy, observation, info["action_mask"]))
-        over = ended or truncated
+    done = False
+    while not done:
+        action = choose_action(policy, observation, info["action_mask"])
+        observation, _, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
     image = env.render()
     env.close()
     return image

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's VecEnv over the compiled batch."""
+"""The vector environment for Stable-Baselines3."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,59 +14,71 @@ from ringyard.mdp.env_config import EnvConfig
 
 
 class RingyardVecEnv(VecEnv):
-    """A vector environment for Stable-Baselines3, stepped by one compiled call; episodes restart in `step`.
+    """`VecEnv` of Stable-Baselines3 that steps all clusters in one compiled call.
 
-    Pickles and deep copies continue exactly as the original.
+    A cluster whose episode has ended starts the next one in the same step, as in every `VecEnv`. Pickles and
+    deep copies continue exactly as the original.
 
     Args:
-        setting: configuration of the environment.
+        config: configuration of the environment.
         num_envs: number of clusters.
-        seed: of the order of job tables.
+        seed: seed of the order of job tables.
 
     Raises:
-        ConfigurationError: an argument of another kind.
+        ConfigurationError: an argument has another type or range, or memory is too small.
+
+    Attributes:
+        config: as given.
+        batch: the simulated clusters.
     """
 
-    def __init__(self, setting: EnvConfig, num_envs: int, seed: int = 0) -> None:
-        require("setting", setting, EnvConfig)
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int = 0) -> None:
+        require("config", config, EnvConfig)
         require("num_envs", num_envs, PositiveInt)
-        self.batch = ClusterBatch(setting, num_envs)  # raises an error if memory is short
-        space = setting.observation.space(setting.cluster, setting.actions)
+        self.batch = ClusterBatch(config, num_envs)  # raises an error if memory is too small
+        space = config.observation.space(config.cluster, config.actions)
         self.render_mode = None
-        super().__init__(num_envs, space, setting.actions.space)
-        self.config = setting
+        super().__init__(num_envs, space, config.actions.space)
+        self.config = config
         self._actions: NDArray[Any] | None = None
-        self._draw_from(seed)
+        self._reset_order(seed)
 
-    def _draw_from(self, seed: int) -> None:
+    def _reset_order(self, seed: int) -> None:
         require("seed", seed, Seed)
         self._generators = [np.random.default_rng((seed, b)) for b in range(self.num_envs)]
-        #: [num_envs][episodes] job tables drawn so far, one beyond those that have begun
+        #: [num_envs][episodes] job tables drawn so far: those of past episodes and of the next
         self._drawn: list[list[int]] = [[] for _ in self._generators]
         self._episodes = np.zeros(self.num_envs, np.int64)
         #: [steps][num_envs, ...] actions since the oldest running episode began
-        self._played: list[NDArray[Any]] = []
-        #: [num_envs] where in `_played` the running episodes begin
-        self._begun = np.zeros(self.num_envs, np.int64)
+        self._actions_taken: list[NDArray[Any]] = []
+        #: [num_envs] index in `_actions_taken` at which the running episode began
+        self._first_action = np.zeros(self.num_envs, np.int64)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Restart the order of job tables from `seed` at the next reset."""
+        """Restart the order of job tables from a seed at the next reset. None changes nothing.
+
+        Args:
+            seed: seed of the order of job tables, or None.
+        """
         if seed is not None:
-            self._draw_from(seed)
+            self._reset_order(seed)
         return [seed] * self.num_envs
 
     def set_options(self, options: Any = None) -> None:
-        """Accept no options.
+        """Accept empty options only, because resets have none.
+
+        Args:
+            options: None, an empty dict, or a list of these.
 
         Raises:
-            ConfigurationError: there are some.
+            ConfigurationError: there are options.
         """
         given = options if isinstance(options, list) else [options]
         if any(one is not None and not (isinstance(one, dict) and not one) for one in given):
             raise ConfigurationError(f"options is {shown(options)}; expected none")
 
     def reset(self) -> VecEnvObs:
-        """Begin an episode everywhere."""
+        """Begin an episode in every cluster and return the observations."""
         self._begin(np.arange(self.num_envs))
         self.reset_infos = [{} for _ in range(self.num_envs)]
         return self._observations()
@@ -74,31 +86,39 @@ class RingyardVecEnv(VecEnv):
     def step_async(self, actions: NDArray[Any]) -> None:
         """Store the actions of the next `step_wait`.
 
+        Args:
+            actions: [num_envs, ...] one action per cluster.
+
         Raises:
-            ActionError: not one action for each cluster.
+            ActionError: there is not one action per cluster.
         """
         self._actions = self.batch.action_array(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
         """Step all clusters.
 
+        Returns:
+            (observations, [num_envs] rewards, [num_envs] True where an episode ended, list of infos). The
+            info of an ended episode has `episode` as Stable-Baselines3 expects it, `episode_jct` (mean JCT in
+            seconds), `workload` (index of the job table), `TimeLimit.truncated` and `terminal_observation`.
+
         Raises:
-            EpisodeError: before `reset`, without `step_async`, or after `close`.
-            ActionError: outside the space, or masked if `on_invalid` is "raise".
+            EpisodeError: called before `reset`, without `step_async`, or after `close`.
+            ActionError: an action is outside the space, or invalid while `on_invalid` is "raise".
         """
         actions, self._actions = self._actions, None
         if actions is None:
             raise EpisodeError("step_wait() has no actions; call step_async(actions) first")
-        batch, everyone = self.batch, np.arange(self.num_envs)
-        masked = batch.replace_invalid(actions, everyone)
+        batch, clusters = self.batch, np.arange(self.num_envs)
+        replaced = batch.replace_invalid(actions, clusters)
         batch.step(actions)
-        self._played.append(actions)  # a fresh array, see `ClusterBatch.action_array`
+        self._actions_taken.append(actions)  # a new array, see `ClusterBatch.action_array`
         rewards, ended = batch.rewards.astype(np.float32), batch.done | batch.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for b in everyone[masked].tolist():
+        for b in clusters[replaced].tolist():
             infos[b]["invalid_action"] = True
-        over = np.flatnonzero(ended)
-        for b in over.tolist():
+        finished = np.flatnonzero(ended)
+        for b in finished.tolist():
             infos[b] |= {
                 "episode": {"r": float(batch.returns[b]), "l": int(batch.lengths[b]), "t": 0.0},
                 "episode_jct": batch.mean_jct(b),
@@ -106,63 +126,66 @@ class RingyardVecEnv(VecEnv):
                 "TimeLimit.truncated": bool(batch.truncated[b]),
                 "terminal_observation": batch.split(batch.observations[b].copy()),
             }
-        if len(over):
-            self._begin(over)
+        if len(finished):
+            self._begin(finished)
         return self._observations(), rewards, ended, infos
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """[num_envs, actions] True where an action is valid or a score has a job."""
+        """Return [num_envs, actions], True where an action is valid. For `Scores`: where there is a job."""
         self.batch.require_episode()
         return self.batch.masks.copy()
 
     def _begin(self, clusters: NDArray[np.int64]) -> None:
-        self.batch.reset(clusters, self._entries(clusters))
+        self.batch.reset(clusters, self._next_workloads(clusters))
         self._episodes[clusters] += 1
-        self.batch.workload_cache.prefetch(self._entries(clusters))
-        self._begun[clusters] = len(self._played)
-        oldest = int(self._begun.min())
-        del self._played[:oldest]
-        self._begun -= oldest
+        self.batch.workload_cache.prefetch(self._next_workloads(clusters))
+        self._first_action[clusters] = len(self._actions_taken)
+        oldest = int(self._first_action.min())
+        del self._actions_taken[:oldest]
+        self._first_action -= oldest
 
-    def _entries(self, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[clusters] job tables of their next episodes."""
+    def _next_workloads(self, clusters: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [clusters] indices of the job tables of their next episodes."""
         for b in clusters.tolist():
             while len(self._drawn[b]) <= self._episodes[b]:
                 self._drawn[b].append(int(self._generators[b].integers(self.config.num_workloads)))
         return np.array([self._drawn[b][self._episodes[b]] for b in clusters.tolist()], np.int64)
 
-    def position(self) -> dict[str, NDArray[Any]]:
-        """The state of the running episodes, for `restore` with the same configuration and seed.
+    def episode_state(self) -> dict[str, NDArray[Any]]:
+        """Copy what `restore` needs to continue the running episodes.
 
         Returns:
-            episodes [num_envs] begun so far, played [steps, num_envs, ...] the actions since the oldest
-            running episode began, begun [num_envs] at which of them each running episode began.
+            {"episodes": [num_envs] number of episodes begun so far, "played": [steps, num_envs, ...] actions
+            since the oldest running episode began, "begun": [num_envs] index in "played" at which the running
+            episode began}.
         """
-        one = self.config.actions.space
-        played = np.array(self._played, one.dtype).reshape(-1, self.num_envs, *(one.shape or ()))
-        return {"episodes": self._episodes.copy(), "begun": self._begun.copy(), "played": played}
+        space = self.config.actions.space
+        actions = np.array(self._actions_taken, space.dtype).reshape(-1, self.num_envs, *(space.shape or ()))
+        return {"episodes": self._episodes.copy(), "begun": self._first_action.copy(), "played": actions}
 
-    def restore(self, position: Mapping[str, NDArray[Any]]) -> VecEnvObs:
-        """Replay the running episodes of `position` and return their last observations.
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> VecEnvObs:
+        """Replay the running episodes of a state and return their latest observations.
 
         Args:
-            position: from an environment with the same configuration and seed.
+            state: `episode_state` of an environment with the same configuration and seed.
 
         Raises:
             CheckpointError: the episodes are of another configuration or number of clusters.
         """
-        episodes, begun, played = (position[name] for name in ("episodes", "begun", "played"))
+        episodes, begun, played = (state[name] for name in ("episodes", "begun", "played"))
         if episodes.shape != (self.num_envs,) or begun.shape != episodes.shape or episodes.min() < 1:
             raise CheckpointError(f"the saved episodes are not those of {self.num_envs} clusters")
-        self._episodes[:] = episodes - 1  # `_begin` counts
+        self._episodes[:] = episodes - 1  # `_begin` adds 1
         self.reset()
         for step, actions in enumerate(played):
-            playing = np.flatnonzero(begun <= step)
-            if not self.batch.all_valid(self.batch.action_array(actions), playing):
-                raise CheckpointError("the saved actions are not possible in this world; it is another one")
-            self.batch.step(actions, playing)
-        self._begun[:] = begun
-        self._played = list(played)
+            active = np.flatnonzero(begun <= step)
+            if not self.batch.all_valid(self.batch.action_array(actions), active):
+                raise CheckpointError(
+                    "a saved action is not valid in this environment: its configuration or seed is another"
+                )
+            self.batch.step(actions, active)
+        self._first_action[:] = begun
+        self._actions_taken = list(played)
         return self._observations()
 
     def _observations(self) -> VecEnvObs:
@@ -170,29 +193,40 @@ class RingyardVecEnv(VecEnv):
         return observations
 
     def close(self) -> None:
-        """Close the environment; later steps and resets raise an error."""
+        """Close the environment. Later steps and resets raise an error."""
         self.batch.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of this object, once per cluster."""
+        """Return an attribute of this object, once per cluster of `indices` (None: all)."""
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Raise an error: clusters share one configuration."""
-        raise ConfigurationError(f"cannot set {attr_name!r} of single clusters; make a new environment")
+        """Raise a ConfigurationError, because clusters share one configuration."""
+        raise ConfigurationError(
+            f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
+        )
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """[clusters] action masks, which sb3-contrib asks for by this method."""
+        """Return action masks, once per cluster of `indices`. sb3-contrib calls this method for them.
+
+        Args:
+            method_name: must be "action_masks".
+            method_args, method_kwargs: must be empty.
+            indices: indices of clusters. None: all.
+
+        Raises:
+            ConfigurationError: another method or other arguments.
+        """
         if not isinstance(method_name, str) or method_name != "action_masks" or method_args or method_kwargs:
             raise ConfigurationError(
                 f"clusters have no method {shown(method_name)} to call with {method_args} and"
-                f" {method_kwargs}; expected action_masks, without arguments"
+                f" {method_kwargs}; expected action_masks without arguments"
             )
         masks = self.action_masks()
         return [masks[b] for b in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
-        """[clusters] False, because clusters are not wrapped."""
+        """Return False, once per cluster of `indices`, because clusters are not wrapped."""
         return [False for _ in self._get_indices(indices)]

@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.performance import sensitivity_pressure
 from ringyard.profiles import model_id, profile
-from ringyard.state.on_gpus import shared_by
+from ringyard.state.gpu_effects import sharing_factors
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
@@ -77,7 +77,7 @@ def _pairs(
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
     """Simulated pairs: sensitivity and pressure around the catalogue's, with scatter around their product."""
     table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
-    known = [shared_by(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
+    known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
     sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
     count = len(known)
     drawn = [

@@ -40,7 +40,7 @@ def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
     """
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = Checkpoint.read(path)
-    if saved.facts.get("kind") != _KIND:
+    if saved.metadata.get("kind") != _KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
     return SurvivalEstimate({name: array.astype(np.float64) for name, array in saved.arrays.items()})
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ringyard.sim.metrics import LOSSES, Window
+from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown, pluralize
@@ -32,7 +32,7 @@ METRIC_COLUMNS = (
 )
 #: the same of what the mean JCT is made of, beside queueing
 LOSS_COLUMNS = (
-    *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSSES),
+    *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
     ("work (s)", "mean_work", "{:,.1f}"),
 )
 

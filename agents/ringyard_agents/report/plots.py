@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tables import pluralize
@@ -95,7 +95,7 @@ _JCT_PARTS = {
 } | {
     name.replace("_", " "): (f"lost_to_{name}", colour)
     for name, colour in zip(
-        LOSSES,
+        LOSS_NAMES,
         ("#f28e2b", "#b07aa1", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#ff9da7", "#9c755f", "#1f1f1f"),
         strict=True,
     )

@@ -22,7 +22,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.learning.agent_file import AGENT
+from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.reproduction.claims import (
     Figures,
     Measured,
@@ -71,7 +71,7 @@ def read_paper(paper: str) -> dict[str, Any]:
         found = f"unknown paper {paper!r}" if paper else "no paper"
         raise ConfigurationError(f"{found}; expected one of {', '.join(files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
-    expected = ("title", "setting", "rule", "seeds", "cases", "claims", "deviations")
+    expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
     if missing:
         raise ConfigurationError(f"{files[paper]} lacks {', '.join(missing)}; expected as in the others")
@@ -128,7 +128,7 @@ def _trained(
                 raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
             entries[label] = {
                 "scheduler": "learned/agent",
-                "overrides": [f"scheduler.checkpoint={run / AGENT}"],
+                "overrides": [f"scheduler.checkpoint={run / AGENT_FILE}"],
             }
     return entries
 

@@ -36,7 +36,7 @@ _LOCKS_UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL
 
 #: settings that say how a run is run and where else it is written, not what it finds
 _NOT_COMPARED = (
-    *("name", "overwrite", "rerun", "workers", "trust", "gym"),
+    *("name", "overwrite", "rerun", "workers", "trust", "environment_id"),
     *("plots", "tensorboard", "output", "out", "file"),
 )
 

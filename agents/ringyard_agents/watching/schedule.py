@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from ringyard.profiles import catalogue
 from ringyard.rendering.history import ScheduleHistory, bars_of, history_of, rings_of
-from ringyard.sim.metrics import LOSSES, job_times
+from ringyard.sim.metrics import LOSS_NAMES, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_baselines.scheduler import Scheduler
 
 #: how a job's completion time divides, in the order of docs/metrics.md
-PARTS = ("queueing", *LOSSES, "work")
+PARTS = ("queueing", *LOSS_NAMES, "work")
 
 #: of a schedule's header
 _METRICS = ("mean_jct", "p95_jct", "makespan", "mean_queueing", "utilisation", "preemptions", "blocking_rate")
@@ -78,7 +78,7 @@ def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, A
 def _jobs(sim: Simulator) -> dict[str, Any]:
     """[jobs] columns, in the workload's order: every job has ended."""
     times = job_times(sim.state, 0, sim.jobs)
-    lost = {name: getattr(times, f"lost_to_{name}") for name in LOSSES}
+    lost = {name: getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
     parts = {"queueing": times.queueing_seconds, **lost, "work": times.work_seconds}
     return {
         "start": _numbers(times.start_seconds),

@@ -1,1 +1,1 @@
-"""Classic orders of the queue."""
+"""Textbook schedulers: FIFO, SJF, SRTF, SRSF, LAS, EASY backfilling."""

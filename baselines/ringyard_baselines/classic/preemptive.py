@@ -1,4 +1,4 @@
-"""Orders in which jobs of lower keys stop others."""
+"""Textbook preemptive orders: SRTF, SRSF, LAS, smallest job first."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,25 +15,25 @@ from ringyard_baselines.policies.priority_rule import JobKey, KeyChanges
 
 @fills(JobKey)
 def remaining_seconds(job: Job, now: float, parameters: FloatVector) -> float:
-    """Seconds left if alone on consolidated GPUs."""
+    """Return the seconds that `job` has left at `now` if isolated; `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds
 
 
 @fills(JobKey)
 def remaining_service(job: Job, now: float, parameters: FloatVector) -> float:
-    """GPU seconds left if alone on the consolidated GPUs that it asked for."""
+    """Return the GPU seconds that `job` has left at `now` if isolated; `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds * job.asked_gpus
 
 
 @fills(JobKey)
 def service(job: Job, now: float, parameters: FloatVector) -> float:
-    """GPU seconds held."""
+    """Return the GPU seconds that `job` has held until `now`; `parameters` is not used."""
     return attained_service(job, now)
 
 
 @fills(JobKey)
 def gpus_asked(job: Job, now: float, parameters: FloatVector) -> float:
-    """GPUs the job asks for."""
+    """Return the GPUs that `job` asks for; `now` and `parameters` are not used."""
     return float(job.num_gpus)
 
 
@@ -42,7 +42,7 @@ def _by_gpus(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def srtf(placement: PlacementRule) -> PreemptiveScheduler:
-    """Shortest remaining isolated run time first; ties keep their order, an arrival loses them."""
+    """Shortest remaining isolated run time first. Ties keep their order, new jobs come last."""
     return PreemptiveScheduler(
         "srtf",
         remaining_seconds,
@@ -54,7 +54,7 @@ def srtf(placement: PlacementRule) -> PreemptiveScheduler:
 
 
 def srsf(placement: PlacementRule) -> PreemptiveScheduler:
-    """Shortest remaining service, isolated GPU seconds, first; ties keep their order, an arrival loses them.
+    """Shortest remaining service (isolated GPU seconds) first. Ties as in `srtf`.
 
     Source: `shortest-gpu` of Tiresias' public simulator (NSDI 2019).
     """
@@ -66,11 +66,11 @@ def srsf(placement: PlacementRule) -> PreemptiveScheduler:
 
 @checked("las")
 def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveScheduler:
-    """Least attained service first, GPU seconds held, looked at on every event and every round.
+    """Least attained service (GPU seconds held) first, decided at every event and at the end of each round.
 
     Args:
-        placement: where a job goes.
-        round_seconds: length of a round; without rounds two equal jobs would never take turns.
+        placement: rule that places a job.
+        round_seconds: length of a round, seconds. Without rounds, two equal jobs would never take turns.
     """
     return PreemptiveScheduler(
         "las",
@@ -86,11 +86,11 @@ def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveSchedule
 def smallest_first(
     placement: PlacementRule, preemptive: bool = True
 ) -> PreemptiveScheduler | OrderedScheduler:
-    """Fewest GPUs first, as in Tiresias' public simulator, or start-only.
+    """Fewest GPUs first, as in Tiresias' public simulator.
 
     Args:
-        placement: where a job goes.
-        preemptive: a smaller arrival may stop a larger running job; False only starts jobs.
+        placement: rule that places a job.
+        preemptive: let a smaller job preempt a larger running job. False: only start jobs.
     """
     takes = Observability.SIZES
     if preemptive:

@@ -1,4 +1,4 @@
-"""Orders of the queue that only start jobs."""
+"""Textbook orders of the queue that only start jobs: FIFO, SJF, smallest work, random."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
 
 
 def by_duration(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
-    """[jobs] isolated run time, seconds."""
+    """Return the isolated run time of `jobs` [jobs], seconds; `rng` is not used."""
     return jobs.duration_seconds
 
 
@@ -26,43 +26,43 @@ def _shuffled(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 @checked("fifo_backfill")
-def fifo_backfill(placement: PlacementRule, counted: bool = False) -> OrderedScheduler:
-    """By submit time; a job that does not fit is skipped.
+def fifo_backfill(placement: PlacementRule, reserve_unplaced: bool = False) -> OrderedScheduler:
+    """First in, first out with backfilling: a job that finds no place is skipped.
 
     Args:
-        placement: where a job goes.
-        counted: GPUs counted for a job that finds no place stay idle (`OrderedScheduler`).
+        placement: rule that places a job.
+        reserve_unplaced: leave the GPUs of a job that finds no place idle (`OrderedScheduler`).
 
     Raises:
-        ConfigurationError: counted is neither true nor false.
+        ConfigurationError: `reserve_unplaced` is neither true nor false.
     """
-    name = "fifo_backfill_counted" if counted else "fifo_backfill"
-    return OrderedScheduler(name, _by_submit_time, placement, False, Observability.NOTHING, counted)
+    name = "fifo_backfill_reserving" if reserve_unplaced else "fifo_backfill"
+    return OrderedScheduler(name, _by_submit_time, placement, False, Observability.NOTHING, reserve_unplaced)
 
 
 def fifo(placement: PlacementRule) -> OrderedScheduler:
-    """By submit time; nothing starts before a job that does not fit."""
+    """First in, first out: the first job that finds no place in `placement` blocks those behind it."""
     return OrderedScheduler("fifo", _by_submit_time, placement, True, Observability.NOTHING)
 
 
-def sjf(placement: PlacementRule, strict: bool = False, counted: bool = False) -> OrderedScheduler:
-    """Shortest job first: by isolated run time.
+def sjf(placement: PlacementRule, strict: bool = False, reserve_unplaced: bool = False) -> OrderedScheduler:
+    """Shortest job first, by isolated run time.
 
     Args:
-        placement: where a job goes.
-        strict: the first job that finds no place blocks those behind it.
-        counted: GPUs counted for a job that finds no place stay idle (`OrderedScheduler`).
+        placement: rule that places a job.
+        strict: let the first job that finds no place block those behind it. False: skip it.
+        reserve_unplaced: leave the GPUs of a job that finds no place idle (`OrderedScheduler`).
     """
-    name = "sjf_strict" if strict else "sjf_counted" if counted else "sjf"
-    return OrderedScheduler(name, by_duration, placement, strict, Observability.DURATIONS, counted)
+    name = "sjf_strict" if strict else "sjf_reserving" if reserve_unplaced else "sjf"
+    return OrderedScheduler(name, by_duration, placement, strict, Observability.DURATIONS, reserve_unplaced)
 
 
 def smallest_work(placement: PlacementRule) -> OrderedScheduler:
-    """By isolated run time times GPUs (the order of Ada-SRSF's queue); a job that does not fit is skipped."""
+    """Smallest isolated run time x GPUs first (the order of Ada-SRSF's queue), with backfilling."""
     takes = Observability.SIZES | Observability.DURATIONS
     return OrderedScheduler("smallest_work", _by_gpu_seconds, placement, False, takes)
 
 
 def random_order(placement: PlacementRule) -> OrderedScheduler:
-    """By a number drawn for each job: the floor any scheduler should beat; what does not fit is skipped."""
+    """Random order with backfilling: the floor that every scheduler should beat."""
     return OrderedScheduler("random", _shuffled, placement, False, Observability.NOTHING)

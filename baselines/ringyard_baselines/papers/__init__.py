@@ -1,1 +1,1 @@
-"""Published schedulers, one paper a file or folder; they do not know one another."""
+"""Published schedulers, one paper a module or package. They do not import each other."""

@@ -1,4 +1,4 @@
-"""AFS-L (Hwang et al., NSDI 2021): GPUs one by one to the job that shortens the average completion most."""
+"""AFS-L (Hwang et al., NSDI 2021): GPUs one by one to the job that shortens mean completion time most."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 @kernel
 def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
-    """The smallest larger number of GPUs that job j may have and that is free; 0 if none."""
+    """Return the next larger number of GPUs that job j may use with `free` GPUs left, or 0."""
     for g in range(size + 1, min(speed.shape[1] - 1, size + free) + 1):
         if speed[j, g] > 0.0:
             return g
@@ -23,40 +23,40 @@ def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
 
 
 class _RelativeGains(NamedTuple):
-    """What the rule compares, of every job that has GPUs.
+    """Gains that the rule compares, of jobs that have GPUs already.
 
     Attributes:
-        length: [jobs] work left / speed.
-        of_more: [jobs] gain by the next size / speed there.
-        of_now: [jobs] the same / speed now.
+        remaining: [jobs] work left / present speed.
+        to_next: [jobs] speed gained by the next size / speed at the next size.
+        to_present: [jobs] the same gain / present speed.
     """
 
-    length: FloatVector
-    of_more: FloatVector
-    of_now: FloatVector
+    remaining: FloatVector
+    to_next: FloatVector
+    to_present: FloatVector
 
 
 @kernel
 def _update_gains(
-    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, more: int, prospects: _RelativeGains
+    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, larger: int, gains: _RelativeGains
 ) -> None:
-    """Note what job j, which has GPUs, would gain by `more` of them in all."""
-    now, then = speed[j, sizes[j]], speed[j, more]
-    prospects.length[j] = left[j] / now
-    prospects.of_more[j] = (then - now) / then
-    prospects.of_now[j] = (then - now) / now
+    """Write the gains of job j, which has GPUs, for growing to `larger` GPUs."""
+    now, then = speed[j, sizes[j]], speed[j, larger]
+    gains.remaining[j] = left[j] / now
+    gains.to_next[j] = (then - now) / then
+    gains.to_present[j] = (then - now) / now
 
 
 @kernel
-def _is_preferred(left: FloatVector, sizes: IntVector, prospects: _RelativeGains, a: int, b: int) -> bool:
-    """Whether b is to be preferred to a (the rule of the public implementation)."""
+def _is_preferred(left: FloatVector, sizes: IntVector, gains: _RelativeGains, a: int, b: int) -> bool:
+    """Return whether job b goes before job a (the rule of the public implementation)."""
     if sizes[a] == 0 or sizes[b] == 0:
         if sizes[a] == 0 and sizes[b] == 0:
             return left[b] < left[a]
         return sizes[b] == 0
-    if prospects.length[a] <= prospects.length[b]:
-        return prospects.of_more[b] > prospects.of_now[a]
-    return not prospects.of_more[a] > prospects.of_now[b]
+    if gains.remaining[a] <= gains.remaining[b]:
+        return gains.to_next[b] > gains.to_present[a]
+    return not gains.to_next[a] > gains.to_present[b]
 
 
 @kernel
@@ -64,50 +64,54 @@ def _grant_gpus(
     speed: FloatMatrix,
     left: FloatVector,
     sizes: IntVector,
-    following: IntVector,
-    prospects: _RelativeGains,
+    next_sizes: IntVector,
+    gains: _RelativeGains,
     gpus: int,
 ) -> None:
-    """Hand out GPUs until no job can take more, into `sizes`; `following` is work space, [jobs]."""
+    """Hand out `gpus` GPUs one size step at a time until no job can take more, into `sizes`.
+
+    `speed` and `left` are as in `elastic_shares`. `next_sizes` [jobs] and `gains` are scratch.
+    """
     free = gpus
     for j in range(len(left)):
-        following[j] = _next_size(speed, j, sizes[j], speed.shape[1])
+        next_sizes[j] = _next_size(speed, j, sizes[j], speed.shape[1])
     while free > 0:
         top = -1
         for j in range(len(left)):
-            if 0 < following[j] <= sizes[j] + free:
-                if top < 0 or _is_preferred(left, sizes, prospects, top, j):
+            if 0 < next_sizes[j] <= sizes[j] + free:
+                if top < 0 or _is_preferred(left, sizes, gains, top, j):
                     top = j
         if top < 0:
             return
-        size = following[top]
+        size = next_sizes[top]
         free -= size - sizes[top]
         sizes[top] = size
-        following[top] = _next_size(speed, top, size, speed.shape[1])
-        if following[top] > 0:
-            _update_gains(speed, left, sizes, top, following[top], prospects)
+        next_sizes[top] = _next_size(speed, top, size, speed.shape[1])
+        if next_sizes[top] > 0:
+            _update_gains(speed, left, sizes, top, next_sizes[top], gains)
 
 
 def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
-    """[jobs] GPUs of each job.
+    """Return [jobs] the number of GPUs of each job by AFS-L's rule.
 
     Args:
-        speed: [jobs, sizes + 1] progress per second on g GPUs, 0 where that is not allowed.
-        left: [jobs] work left, in the same units.
-        gpus: to be handed out.
+        speed: [jobs, sizes + 1] progress per second by number of GPUs, 0 where not allowed.
+        left: [jobs] work left, in the units of `speed`.
+        gpus: number of GPUs to hand out.
     """
-    sizes, following = np.zeros((2, len(left)), dtype=np.int64)
-    _grant_gpus(speed, left, sizes, following, _RelativeGains(*np.zeros((3, len(left)))), gpus)
+    sizes, next_sizes = np.zeros((2, len(left)), dtype=np.int64)
+    _grant_gpus(speed, left, sizes, next_sizes, _RelativeGains(*np.zeros((3, len(left)))), gpus)
     return sizes
 
 
 class AFSL(SizingScheduler):
-    """AFS-L: decides anew whenever jobs come and go.
+    """AFS-L of Hwang et al., NSDI 2021: elastic sizes, decided anew at every arrival and completion.
 
-    FOUND (a public port): GPUs go one by one to the top job; between two jobs without GPUs the shorter wins,
-    one without GPUs beats one with; else, with j the shorter and b the longer, b wins if
-    (s_b(n+1) - s_b(n)) / s_b(n+1) > (s_j(n+1) - s_j(n)) / s_j(n). A job whose fewest GPUs (its own
-    limit, or what its batch needs of memory) are more than one gets them at once; the batch stays as asked.
+    FOUND (a public port): GPUs go one by one to the job that wins all comparisons. Of two jobs without GPUs
+    the shorter one wins. A job without GPUs beats a job with GPUs. Otherwise, with j the shorter and b the
+    longer job, b wins if (s_b(n+1) - s_b(n)) / s_b(n+1) > (s_j(n+1) - s_j(n)) / s_j(n), s being the speed on
+    n GPUs. Assumed: a job that needs several GPUs at least (its own limit, or memory for its batch) gets them
+    at once. The batch stays as requested.
 
     Args:
         placement: where jobs go.
@@ -118,7 +122,7 @@ class AFSL(SizingScheduler):
         super().__init__("afs_l", observability, placement, BatchRule.ASKED)
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Shares of all, the shortest jobs placed first."""
+        """Return the GPUs of every job, shortest job first (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
         left = expected_iterations_left(view, jobs)
         speed, least = table.of(jobs), table.least_of(jobs)

@@ -1,4 +1,4 @@
-"""Foreground/background sharing after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
+"""Foreground and background jobs on one GPU, after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -16,23 +16,20 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 @checked("burst_sharing")
 class BurstSharing(Scheduler):
-    """Large jobs in the foreground, one-GPU jobs in the gaps they leave.
+    """Large jobs run in the foreground, one-GPU jobs fill the gaps that they leave.
 
-    FOUND (abstract and code): foreground jobs do not use their GPUs all the time, background jobs fill the
-    gaps by prioritised multiplexing, the foreground is slowed to 1.1 times at most. A cluster simulator has
-    no layers, so that the burst-parallel plan itself is not shown; what is shown is the sharing: a
-    background job joins the foreground GPU that idles most (transfers, input) where the predicted slowdown
-    of the foreground stays within the limit. Assumed: jobs of at least `foreground_gpus` GPUs are
-    foreground, first come first served; slowdowns by the simulator's interference table, without CUDA
-    priorities; a background job prefers a free GPU.
+    FOUND (abstract and code of DeepPool): foreground jobs leave GPUs idle part of the time. Background jobs
+    fill these gaps by prioritised multiplexing. The foreground is slowed down by a factor of at most 1.1. Not
+    shown: the burst-parallel plan, since this simulator has no layers. A background job joins the foreground
+    GPU that idles most (transfers, input), if that job's predicted slowdown stays within the limit.
+
+    Assumed: jobs of at least `foreground_gpus` GPUs are foreground, first come, first served. Slowdowns come
+    from the simulator's interference table, without CUDA priorities. A background job prefers a free GPU.
 
     Args:
-        placement: where jobs go that have GPUs of their own.
-        foreground_gpus: jobs with at least so many GPUs are foreground. Assumption.
-        most_slowdown: of the foreground job, as a factor.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        placement: where jobs go that do not share.
+        foreground_gpus: smallest number of GPUs of a foreground job, 2 or more. Assumption.
+        max_slowdown: largest factor on the time of a foreground job, 1 or more.
     """
 
     name = "burst_sharing"
@@ -50,23 +47,23 @@ class BurstSharing(Scheduler):
         self._max_slowdown = max_slowdown
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Foreground first, then the background on free GPUs or beside the foreground."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        """Start foreground jobs, then background jobs on free GPUs or beside the foreground."""
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
         large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
-        allocations += draft.start(self.placement, waiting[large])
+        allocations += plan.start(self.placement, waiting[large])
         if view.cluster.jobs_per_gpu == 1:
-            return allocations + draft.start(self.placement, waiting[~large])
+            return allocations + plan.start(self.placement, waiting[~large])
         for job in waiting[~large].tolist():
-            found = draft.place(self.placement, job) or self._beside(view, draft, job)
+            found = plan.place(self.placement, job) or self._beside(view, plan, job)
             if found is not None:
                 allocations.append(found)
         return allocations
 
-    def _beside(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
-        """A background job on one GPU each of running foreground jobs, the idlest first."""
-        holders = draft.jobs_of_gpu
+    def _beside(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
+        """Place a background job on the idlest GPU of a foreground job that allows it, or return None."""
+        holders = plan.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
         activity = self._activity(view.of(np.maximum(host, 0)))
@@ -76,14 +73,14 @@ class BurstSharing(Scheduler):
         options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._max_slowdown))
         for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
-            if draft.take(found):
+            if plan.take(found):
                 return found
         return None
 
     @staticmethod
     def _activity(seen: JobColumns) -> NDArray[np.float64]:
-        """[n] share of an iteration in which a job computes; of one that does not run: were it alone."""
+        """Return [n] shares of an iteration in which jobs compute, by isolated speed if they do not run."""
         now = seen.column("iteration_seconds") * seen.column("progress_per_iteration")
-        alone = seen.column("isolated_iteration_seconds")
-        seconds = np.where(seen.column("status") == JobStatus.RUNNING, now, alone)
+        isolated = seen.column("isolated_iteration_seconds")
+        seconds = np.where(seen.column("status") == JobStatus.RUNNING, now, isolated)
         return np.minimum(seen.column("compute_seconds") / np.maximum(seconds, 1e-300), 1.0)

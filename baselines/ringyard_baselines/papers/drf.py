@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI 2011): the comparator of GADGET, Optimus and DL2."""
+"""Dominant resource fairness (Ghodsi et al., NSDI 2011), a comparator of GADGET, Optimus and DL2."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
@@ -16,19 +16,16 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 @checked("drf")
 class DominantResourceFairness(Scheduler):
-    """Progressive filling, slot by slot: the next worker goes to the job with the least dominant share.
+    """Progressive filling, slot by slot: the next worker goes to the job with the smallest dominant share.
 
-    A job's dominant share is the larger of its parts of all GPUs and of all CPU cores. From memory of the
-    paper: the rule. Assumed, for jobs that are gangs: the first grant is the fewest GPUs that hold the job's
-    batch; a grant for which GPUs are not left is passed over; equal shares go by submission.
+    A job's dominant share is the larger of its shares of all GPUs and of all CPU cores. From memory of the
+    paper: the rule. Assumed, since jobs are gangs: the first grant is the fewest GPUs that hold the job's
+    batch. A grant is skipped if too few GPUs are left. Equal shares go by submission.
 
     Args:
         placement: where jobs go.
-        round_seconds: length of a slot. Assumption.
-        elastic: False: a job's only grant is what it asks for, so that small jobs come first.
-
-    Raises:
-        ConfigurationError: a slot not above 0.
+        round_seconds: length of a slot in seconds. Assumption.
+        elastic: False grants each job exactly the GPUs it requests, so that small jobs come first.
     """
 
     name = "drf"
@@ -43,41 +40,32 @@ class DominantResourceFairness(Scheduler):
         self._elastic = elastic
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the slots."""
+        """Forget the slots (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._slots = TimeSlots(self.round_seconds or np.inf)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Fill anew when a slot begins, or on an idle cluster."""
+        """Fill anew when a slot begins or the cluster is idle."""
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
         if self._elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
-        held = _progressive_filling(
-            num_gpu_slots(view, self.placement), least, most, self._shares(view, jobs)
-        )
+        cores = sum(view.cluster.cores_per_server)
+        core_share = view.column("cores_per_worker")[jobs] / cores if cores else np.zeros(len(jobs))
+        share = np.maximum(core_share, 1.0 / max(view.num_gpus_up, 1))
+        held = _progressive_filling(num_gpu_slots(view, self.placement), least, most, share)
         targets = [Target(int(jobs[i]), int(held[i])) for i in np.flatnonzero(held)]
         return apply_sizes(view, targets, self.placement)
-
-    @staticmethod
-    def _shares(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[jobs] dominant share of one worker."""
-        cores = sum(view.cluster.cores_per_server)
-        part = view.column("cores_per_worker")[jobs] / cores if cores else np.zeros(len(jobs))
-        return np.maximum(part, 1.0 / max(view.num_gpus_up, 1))
 
 
 def _progressive_filling(
     free: int, least: NDArray[np.int64], most: NDArray[np.int64], share: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """[jobs] GPUs after progressive filling.
+    """Return [jobs] the number of GPUs after progressive filling of `free` GPUs.
 
-    Args:
-        free: GPUs.
-        least: [jobs] first grant; the others are of one GPU.
-        most: [jobs] GPUs at most.
-        share: [jobs] dominant share of one GPU's worker.
+    The first grant is `least` [jobs] GPUs, later ones are of one GPU, up to `most` [jobs]. `share` [jobs] is
+    the dominant share of a worker.
     """
     held = np.zeros(len(least), dtype=np.int64)
     heap = [(float(least[i] * share[i]), i) for i in range(len(least))]  # share after the next grant

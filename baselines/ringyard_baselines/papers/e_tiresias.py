@@ -1,4 +1,4 @@
-"""Elastic Tiresias (EDL, TPDS 2021): Tiresias' order, shrinking under load, growing when there is room."""
+"""Elastic Tiresias (EDL, TPDS 2021): Tiresias' order, with sizes that follow the load."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,9 @@ from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 @kernel
 def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
-    """GPUs left over, one step at a time, to the largest marginal speed-up per GPU, into `sizes`.
+    """Give `left` free GPUs, one size step at a time, to the largest marginal speed-up per GPU, in `sizes`.
 
-    Args:
-        speed: [jobs, sizes + 1] 0 where the job cannot run.
-        least: [jobs] speed on the fewest GPUs.
-        sizes: [jobs] GPUs.
-        left: to be handed out.
+    `speed` [jobs, sizes + 1] is 0 where a job cannot run, `least` [jobs] is the speed on the fewest GPUs.
     """
     while left > 0:
         best, gain, step = -1, 0.0, 0
@@ -41,22 +37,19 @@ def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: 
 
 @checked("e_tiresias")
 class ElasticTiresias(SizingScheduler):
-    """Two queues by attained GPU time; sizes follow the load.
+    """Elastic Tiresias of EDL (TPDS 2021): two queues by attained GPU time, sizes that follow the load.
 
-    FOUND (a public port): Tiresias' order with requested sizes; while more than 10 jobs wait, jobs of lower
-    priority shrink to their fewest GPUs; GPUs left over go where the marginal speed-up is largest; queue
-    threshold 3600 GPU seconds. Within a queue running jobs stay ahead of waiting ones, as in Tiresias' public
-    simulator. Assumed: jobs shrink from the lowest priority up, just enough to start the next waiting job;
-    the batch stays as asked.
+    FOUND (a public port): Tiresias' order with requested sizes. While more than 10 jobs wait, jobs of lower
+    priority shrink to their fewest GPUs. Free GPUs go where the marginal speed-up is largest. The second
+    queue begins at 3600 GPU seconds. Within a queue running jobs stay ahead of waiting ones, as in Tiresias'
+    public simulator. Assumed: jobs shrink from the lowest priority up, just enough to start the next waiting
+    job. The batch stays as requested.
 
     Args:
         placement: where jobs go.
-        threshold_gpu_seconds: attained service that moves a job to the second queue.
-        crowd: jobs waiting above which others shrink.
-        round_seconds: decide every this many seconds as well. Assumption.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        threshold_gpu_seconds: attained GPU seconds that move a job to the second queue.
+        max_waiting_jobs: number of waiting jobs above which running jobs shrink.
+        round_seconds: seconds between decisions besides those at events. Assumption.
     """
 
     def __init__(
@@ -77,17 +70,21 @@ class ElasticTiresias(SizingScheduler):
         self._max_waiting_jobs = max_waiting_jobs
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Requested sizes in order, then shrink if many wait, then grow into what is left."""
+        """Return sizes that shrink or grow with the load (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
         queue = view.of(jobs).attained_service >= self._threshold
         waits = view.column("status")[jobs] == JobStatus.WAITING
         jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())
-        self._grow(view, table, sizes)
+        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
+        if left > 0:
+            jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
+            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
+            sizes.update(zip(sizes, held.tolist(), strict=True))
         return [Target(job, size) for job, size in sizes.items()]
 
     def _shrunk(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, int]:
-        """{job: GPUs}, the most urgent first."""
+        """Return {job: GPUs}, the most urgent job first."""
         rows = np.array(jobs, dtype=np.int64)
         asked = dict(zip(jobs, view.column("asked_gpus")[rows].tolist(), strict=True))
         least = dict(zip(jobs, fewest_gpus(view, rows).tolist(), strict=True))
@@ -117,11 +114,3 @@ class ElasticTiresias(SizingScheduler):
             left -= sizes[job]
             waiting.pop(0)
         return sizes
-
-    def _grow(self, view: SchedulingView, table: SpeedTable, sizes: dict[int, int]) -> None:
-        """GPUs left over, one step at a time, to the largest marginal speed-up per GPU."""
-        left = num_gpu_slots(view, self.placement) - sum(sizes.values())
-        if left > 0:
-            jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
-            sizes.update(zip(sizes, held.tolist(), strict=True))

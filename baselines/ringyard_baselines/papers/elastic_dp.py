@@ -1,4 +1,4 @@
-"""Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020)."""
+"""Elastic scaling by dynamic programming (Saxena et al., MASCOTS 2020, arXiv 2006.13878)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +10,19 @@ from ringyard.sim.speeds import BatchRule, SpeedTable
 from ringyard_baselines.policies.sizing import SizingScheduler
 from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
-_UNREACHABLE = -1e4  # of the public implementation
+_UNREACHABLE = -1e4  # as in the public implementation
 
 
 @kernel
 def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
-    """P[j][k] = max over g of S_j(g) + P[j-1][k-g], and the g that attains it."""
+    """Fill P[j][k] = max over g of S_j(g) + P[j-1][k-g] into `value`, and the best g into `chosen`.
+
+    `gain` is S, [jobs, sizes + 1]. `value` and `chosen` are [jobs + 1, GPUs + 1].
+    """
     num_jobs = gain.shape[0]
     columns = value.shape[1]
     value[0, :] = 0.0
-    least = 0  # GPUs that the jobs so far hold at least
+    least = 0  # smallest number of GPUs of the jobs so far
     for j in range(1, num_jobs + 1):
         before, here, size = value[j - 1], value[j], chosen[j]
         here[:] = _UNREACHABLE
@@ -37,11 +40,11 @@ def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> Non
 
 
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
-    """[jobs] GPUs that make the sum of speed-ups largest, with GPUs for every job; None: impossible.
+    """Return [jobs] GPUs that maximise the sum of speed-ups with GPUs for every job, or None if impossible.
 
     Args:
-        speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed; column 0 is not read.
-        gpus: K.
+        speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed. Column 0 is not read.
+        gpus: number of GPUs, K.
     """
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))
@@ -61,20 +64,18 @@ def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | N
 class ElasticDP(SizingScheduler):
     """GPUs and batch of every job by a dynamic program over the sum of speed-ups, every ten minutes.
 
-    FOUND (a public implementation that names the paper): the recurrence, at least one GPU for each
-    admitted job, first-come-first-served admission while the program stays feasible. Assumed (the paper's
-    text was not reached): S_j(g) is the throughput on g GPUs over that on the fewest, both with the best
-    batch; 600 s; 10 GPUs at most.
+    Saxena et al., "Effective elastic scaling of deep learning workloads", MASCOTS 2020. FOUND (a public
+    implementation that names the paper): the recurrence, at least one GPU for each admitted job, admission in
+    order of submission while the program stays feasible. Assumed (the paper's text was not available): S_j(g)
+    is the throughput on g GPUs over that on the fewest, both at the best batch. Rounds of 600 s. At most 10
+    GPUs.
 
     Args:
         placement: where jobs go.
-        round_seconds: delta, between two optimisations. Assumption.
-        max_gpus: most GPUs of a job, unless it asks for more. Assumption.
-        batch: "throughput": the batch with most samples per second, as the paper has it; "goodput": with
-            most progress; "asked": the paper's comparator, whose batch is the user's.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        round_seconds: seconds between two optimisations, delta. Assumption.
+        max_gpus: largest number of GPUs of a job, unless it requests more. Assumption.
+        batch: "throughput" takes the batch with most samples per second, as the paper does, "goodput" the
+            batch with most progress, "asked" the requested one (the paper's comparator).
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class ElasticDP(SizingScheduler):
         self._most = max_gpus
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """The sizes of the optimum."""
+        """Return the sizes and batches of the optimum (`view`, `table`: see `SizingScheduler.sizes`)."""
         gpus = num_gpu_slots(view, self.placement)
         rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most

@@ -19,15 +19,15 @@ _Numbers = NDArray[np.float64] | float
 
 
 class GrowthStep(NamedTuple):
-    """How a job may grow; steps in order of preference are in ascending order.
+    """Possible growth of a job. Tuples sort by preference.
 
     Attributes:
-        loss: minus the gain in utility per GPU; inf: the job cannot grow.
+        loss: negative gain in utility per GPU, inf if the job cannot grow.
         done: share of the job that is done.
-        job: position.
-        begin: position among the job's sizes before.
-        end: and after.
-        more: GPUs between them.
+        job: position of the job.
+        begin: position of the present size among the job's sizes.
+        end: position of the new size.
+        more: number of additional GPUs.
     """
 
     loss: float
@@ -41,25 +41,25 @@ class GrowthStep(NamedTuple):
 def sigmoid_utility(
     done: _Numbers, height: _Numbers, steepness: _Numbers, midpoint: _Numbers
 ) -> NDArray[np.float64]:
-    """lambda1 / (1 + exp(-lambda2 (z - lambda3))).
+    """Return lambda1 / (1 + exp(-lambda2 (z - lambda3))).
 
     Args:
         done: z, work done.
         height: lambda1.
         steepness: lambda2, per unit of z.
-        middle: lambda3, in units of z.
+        midpoint: lambda3, in units of z.
     """
     exponent = np.asarray(steepness * (np.asarray(done) - midpoint))
     return np.asarray(height * 0.5 * (1.0 + np.tanh(0.5 * exponent)))
 
 
 class Utilities(NamedTuple):
-    """What each job's work is worth: `sigmoid_utility` of its worker slots.
+    """Parameters of `sigmoid_utility` of each job, with work counted in worker slots.
 
     Attributes:
         heights: [jobs] lambda1.
         steepnesses: [jobs] lambda2 x zeta, per worker slot.
-        middles: [jobs] lambda3 / zeta, worker slots.
+        midpoints: [jobs] lambda3 / zeta, worker slots.
     """
 
     heights: NDArray[np.float64]
@@ -68,7 +68,7 @@ class Utilities(NamedTuple):
 
 
 def drawn_utilities(num_jobs: int) -> Utilities:
-    """The paper's ranges, drawn once: row j of any workload has the same utility.
+    """Draw utilities from the paper's ranges. Row j is the same for every workload.
 
     FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500]. Assumed: they
     are uniform.
@@ -80,37 +80,35 @@ def drawn_utilities(num_jobs: int) -> Utilities:
 
 
 def total_utility(worker_slots: NDArray[np.float64], utilities: Utilities) -> float:
-    """The paper's objective: the sum over jobs of what their work is worth.
+    """Return the paper's objective: the sum over jobs of the utility of their work.
 
     Args:
         worker_slots: [jobs] GPU seconds held / seconds of a slot.
-        utilities: of the same jobs.
+        utilities: parameters of the same jobs.
     """
     return float(sigmoid_utility(worker_slots, *utilities).sum())
 
 
 @checked("gadget")
 class Gadget(SizingScheduler):
-    """Every slot the workers go where the utility of work done grows most.
+    """GADGET of Yu et al. (INFOCOM 2022): in every slot workers go where the utility of work done grows most.
 
-    FOUND (the paper): slots; 0 to N_i workers in each; utility of accumulated work, a sigmoid in the
-    experiments; Algorithm 1's greedy marginal utility given the work done before, capped by the work left.
-    Not as published: bandwidth is not reserved (the simulator has no reservations, rings contend); the
-    embedding by linear program is replaced by a placement rule and by steps of as many workers as gain most
-    per worker. Assumed: z is the share of a job's predicted work, so that one steepness and middle serve all
-    jobs (the paper draws them per job: `drawn`); equal heights; of equal gains that of the job with the
-    least done is first.
+    FOUND (the paper): slots, 0 to N_i workers in each. Utility of accumulated work, a sigmoid in the
+    experiments. Algorithm 1: greedy marginal utility given the work done before, capped by the work left.
+
+    Not as published: bandwidth is not reserved, rings contend. A placement rule replaces the embedding by
+    linear program, and a job may grow by as many workers at once as gain most per worker. Assumed: z is the
+    share of a job's predicted work, so that one steepness and midpoint serve all jobs (the paper draws them
+    per job, see `per_job_utilities`). Heights are equal. Of equal gains the job with the smallest share done
+    goes first.
 
     Args:
         placement: where rings go.
-        slot_seconds: length of a slot. Assumption.
-        height: lambda1.
+        slot_seconds: length of a slot in seconds. Assumption.
+        height: lambda1, above 0.
         steepness: lambda2, per whole job. Assumption.
-        middle: lambda3, as a share of a job. Assumption.
-        drawn: every job has its own utility, `drawn_utilities`, in place of these three.
-
-    Raises:
-        ConfigurationError: an argument not above 0.
+        midpoint: lambda3, as a share of a job. Assumption.
+        per_job_utilities: use `drawn_utilities` in place of these three.
     """
 
     def __init__(
@@ -134,7 +132,7 @@ class Gadget(SizingScheduler):
         self._per_job_utilities = per_job_utilities
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Greedy: the step with the largest gain in utility per GPU, of one worker or more."""
+        """Return sizes by utility gained per GPU (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
         left, done = expected_iterations_left(view, jobs), view.of(jobs).completed_iterations
         total = np.maximum(left + done, 1e-300)
@@ -148,7 +146,7 @@ class Gadget(SizingScheduler):
             speed = table.speed[table.place[job]]
             reached = done[i] + np.minimum(speed * slot, left[i])
             worth = self._utility
-            if utilities is not None:  # per worker slot there, per whole job here
+            if utilities is not None:  # those are per worker slot, these per whole job
                 slots = float(total[i] / speed[asked[i]] * asked[i] / slot)
                 height, steepness, midpoint = (float(column[job]) for column in utilities)
                 worth = (height, steepness * slots, midpoint / slots)
@@ -165,7 +163,7 @@ class Gadget(SizingScheduler):
             i = step.job
             if step.loss == np.inf:
                 continue
-            if step.more > free:  # fewer may fit
+            if step.more > free:  # a smaller step may fit
                 heappush(heap, best_step(*curves[i], i, step.begin, step.end - 1))
                 continue
             free -= step.more
@@ -179,14 +177,14 @@ class Gadget(SizingScheduler):
 def best_step(
     sizes: NDArray[np.int64], utility: NDArray[np.float64], done: float, job: int, begin: int, most: int
 ) -> GrowthStep:
-    """The step that gains most per GPU, the shortest of equal ones.
+    """Return the growth with the largest gain per GPU, the shortest of equal ones.
 
     Args:
-        sizes: ascending numbers of GPUs that the job may have, the first is 0.
-        utility: of each at the end of the slot.
+        sizes: allowed numbers of GPUs, ascending, the first is 0.
+        utility: utility at the end of the slot for each size.
         done: share of the job that is done.
-        job: its position.
-        begin: position of the size it has.
+        job: position of the job.
+        begin: position of its present size.
         most: last position that it may reach.
     """
     if begin >= most:

@@ -7,23 +7,15 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-    pack,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView, pack
 from ringyard.checks import Positive, checked
+from ringyard.observability import Observability
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 from ringyard_baselines.tools.time_slots import TimeSlots
 
-#: the solver leaves more than two of a program's variables where there are fewer jobs than about this
+#: with fewer jobs the solver keeps more than two variables, so that the program cannot be reduced
 _MIN_JOBS_FOR_REDUCTION = 24
 
 _PACK = pack()
@@ -32,14 +24,14 @@ _PACK = pack()
 def max_min_shares(
     throughput: NDArray[np.float64], scale: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[jobs, types] fraction of time X of each job on each GPU type, by the max-min linear program.
+    """Return [jobs, types] fractions of time X of each job on each GPU type, by max-min linear program.
 
-    Maximise min over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t X_jt <= 1 and
-    sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the cluster. With one
-    type the solver has little to do (`_one_type_shares`).
+    It maximises the minimum over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t
+    X_jt <= 1 and sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the
+    cluster. `_one_type_shares` shortens the program for one type.
 
     Args:
-        throughput: [jobs, types] iterations per second, 0 where a job cannot run.
+        throughput: [jobs, types] T, iterations per second, 0 where a job cannot run.
         scale: [jobs] GPUs of each job.
         gpus: [types] GPUs of each type.
     """
@@ -52,8 +44,8 @@ def max_min_shares(
     variable = np.arange(jobs * types).reshape(jobs, types)
     job = np.repeat(np.arange(jobs), types)
     flat = variable.reshape(-1)
-    kind = np.tile(np.arange(types), jobs)
-    rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + kind])
+    gpu_type = np.tile(np.arange(types), jobs)
+    rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + gpu_type])
     columns = np.concatenate([flat, np.full(jobs, jobs * types), flat, flat])
     entries = np.concatenate(
         [-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)]
@@ -63,7 +55,7 @@ def max_min_shares(
     cost = np.zeros(jobs * types + 1)
     cost[-1] = -1.0
     most = np.append((throughput > 0).reshape(-1), np.inf)
-    # no variable is an integer; `linprog` calls the same solver and takes half as long again
+    # no variable is an integer, but `linprog` calls the same solver and takes 1.5 times as long
     solved = milp(cost, constraints=LinearConstraint(matrix, ub=limits), bounds=Bounds(0.0, most))
     shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
     return shares
@@ -72,27 +64,25 @@ def max_min_shares(
 def _one_type_shares(
     value: NDArray[np.float64], scale: NDArray[np.float64], gpus: float
 ) -> NDArray[np.float64] | None:
-    """[jobs] what the solver finds for one GPU type, to the last digit; None: ask it.
+    """Return [jobs] the solver's shares for one GPU type to the last digit, or None to ask the solver.
 
-    All jobs run all the time if there are GPUs for that. Else no job gets more than the minimum, which is
-    what the job of least value reaches when it runs all the time, if there are GPUs for that. Else all but
-    the first are known by the minimum, and the solver, which comes to that, too, is asked about these two:
+    `value` [jobs] is the factor of X_j in the minimum, `scale` [jobs] the GPUs of each job, `gpus` those of
+    the type. All jobs run all the time if there are GPUs for that. Otherwise no job gets more than the
+    minimum, which is what the job of smallest value reaches when it runs all the time, if there are GPUs for
+    that. Otherwise the minimum determines all jobs but the first. The solver is asked for these two, since
     its last digits break ties.
-
-    Args:
-        value: [jobs] what X_j counts for in the minimum.
-        scale: [jobs] GPUs of each job.
-        gpus: of the type.
     """
     if scale.sum() <= gpus:
         return np.ones(len(scale))
     least = value.min()
     if len(value) * least <= gpus:
-        within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any for the least
+        within_tolerance = value[
+            value < least * (1.0 + 1e-9)
+        ]  # the solver may take any of these for the least
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
-    # of the others each needs one GPU for each unit of the minimum
+    # each other job needs one GPU for each unit of the minimum
     matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])
     constraints = LinearConstraint(matrix, ub=[0.0, gpus])
     first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
@@ -101,21 +91,19 @@ def _one_type_shares(
 
 @checked("gavel")
 class Gavel(Scheduler):
-    """Time fractions by linear program, realised in rounds by priority X / time received.
+    """Gavel of Narayanan et al. (OSDI 2020): time fractions by linear program, realised in rounds.
 
-    FOUND (public code): the program above, with weights 1; rounds pick (job, type) pairs by X over the
-    rounds received so far. From memory: rounds of 6 minutes. The program is solved anew when the set of jobs
-    has changed. Assumed: a job that keeps its type from round to round keeps its GPUs; the GPUs a round
-    leaves free go to waiting jobs in order of priority whatever X says of their type; on a cluster without
-    GPU types there is one type; a gang larger than any type runs on mixed GPUs for its equal share of time.
+    FOUND (public code): the program of `max_min_shares` with weights 1. Rounds pick (job, type) pairs by X
+    over the rounds received so far. From memory of the paper: rounds of 6 minutes. The program is solved anew
+    when the set of jobs has changed. Assumed: a job that keeps its type from round to round keeps its GPUs.
+    GPUs that a round leaves free go to waiting jobs in order of priority, whatever X says of their type. A
+    cluster without GPU types has one type. A gang larger than any type runs on mixed GPUs for its equal share
+    of time.
 
     Args:
-        placement: where jobs without a type go: CPU-only ones, gangs on mixed GPUs, and, when a round leaves
+        placement: where jobs without a type go: CPU-only jobs, gangs on mixed GPUs, and, when a round leaves
             GPUs or places beside other jobs free, jobs that find no room on free GPUs of one type.
-        round_seconds: length of a round. Assumption.
-
-    Raises:
-        ConfigurationError: round_seconds not above 0.
+        round_seconds: length of a round in seconds. Assumption.
     """
 
     name = "gavel"
@@ -127,23 +115,23 @@ class Gavel(Scheduler):
         self.round_seconds: float | None = round_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what jobs have received."""
-        kinds = cluster.distinct_gpu_types
-        by_server = [kinds.index(kind) for kind in cluster.gpu_types] if kinds else [0] * cluster.num_servers
+        """Forget the rounds that jobs have received (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
+        types = cluster.distinct_gpu_types
+        by_server = [types.index(name) for name in cluster.gpu_types] if types else [0] * cluster.num_servers
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
         self._server_of_gpu = cluster.server_of_gpu
-        self._received = np.zeros((len(jobs), max(len(kinds), 1) + 1))  # the last column: mixed GPUs
+        self._received = np.zeros((len(jobs), max(len(types), 1) + 1))  # the last column: mixed GPUs
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = TimeSlots(self.round_seconds or np.inf)
         no_jobs = np.zeros(0, dtype=np.int64)
         self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (no_jobs, np.zeros((0, 1)))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """A new round, or, in between, free GPUs to the next jobs."""
+        """Begin a round, or between rounds give free GPUs to the next jobs."""
         jobs = view.gpu_jobs
         if not np.array_equal(jobs, self._solved[0]):
             self._solved = (jobs, self._shares(view, jobs))
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         allocations: list[Allocation] = []
         chosen: dict[int, int] = {}
         if self._slots.begins(view):
@@ -151,28 +139,30 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    allocations += draft.evict([job])
+                    allocations += plan.evict([job])
         held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
-        allocations += start_cpu_jobs(view, draft, self.placement)
+        allocations += start_cpu_jobs(view, plan, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
-        if self._is_pack(view.cluster):
+        cluster = view.cluster
+        if self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server:
+            # `_place` would do what `pack` does, which starts many jobs at once
             of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
-            hopeful = of_type[sizes[: len(of_type)] <= draft.num_free_gpus]
-            started = draft.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
+            hopeful = of_type[sizes[: len(of_type)] <= plan.num_free_gpus]
+            started = plan.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
             allocations += started
             held |= {allocation.job for allocation in started}
-        room = self._room(draft)
+        room = self._free_by_type(plan)
         for i in np.flatnonzero(sizes <= np.array(room)[pairs[:, 1]]).tolist():
-            job, kind = pairs[i].tolist()
-            if job in held or sizes[i] > room[kind]:
+            job, gpu_type = pairs[i].tolist()
+            if job in held or sizes[i] > room[gpu_type]:
                 continue
-            found = self._place(view, draft, job, kind)
+            found = self._place(view, plan, job, gpu_type)
             if found is not None:
                 allocations.append(found)
                 held.add(job)
-                room = self._room(draft)
+                room = self._free_by_type(plan)
         return allocations
 
     def _shares(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -183,75 +173,68 @@ class Gavel(Scheduler):
         gpus = np.bincount(self._type_of_gpu, minlength=self._mixed).astype(np.float64)
         scale = view.column("asked_gpus")[jobs].astype(np.float64)
         throughput *= scale[:, None] <= gpus[None, :]  # a gang runs on one type
-        alone = (throughput > 0).any(axis=1)
+        typed = (throughput > 0).any(axis=1)
         shares = np.zeros((len(jobs), self._received.shape[1]))
-        if alone.any():
-            shares[alone, : self._mixed] = max_min_shares(throughput[alone], scale[alone], gpus)
-        shares[~alone, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
+        if typed.any():
+            shares[typed, : self._mixed] = max_min_shares(throughput[typed], scale[typed], gpus)
+        shares[~typed, self._mixed] = min(1.0, gpus.sum() / max(scale.sum(), 1.0))
         return shares
 
     def _profiled(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[jobs, types] iterations per second, 0 where memory does not do."""
+        """Return [jobs, types] iterations per second, 0 where memory is too small."""
         types = [None] if self._mixed == 1 else range(self._mixed)
         throughput = np.stack(
-            [1.0 / isolated_iteration_seconds(view, jobs, gpu_type=kind) for kind in types], axis=1
+            [1.0 / isolated_iteration_seconds(view, jobs, gpu_type=gpu_type) for gpu_type in types], axis=1
         )
-        return throughput * self._memory_fits(view, jobs)
+        memory = np.full(self._mixed, np.inf)
+        memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
+        return throughput * (view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :])
 
     @property
     def _mixed(self) -> int:
-        """The column of jobs that need GPUs of several types."""
+        """Column of jobs that need GPUs of several types."""
         return self._received.shape[1] - 1
 
-    def _memory_fits(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        memory = np.full(self._mixed, np.inf)
-        memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
-        return view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :]
-
     def _by_priority(self) -> NDArray[np.int64]:
-        """[pairs, 2] (job, type), the most urgent first."""
+        """Return [pairs, 2] (job, type), the most urgent first."""
         jobs, shares = self._solved
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
-        row, kind = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
-        return np.stack([jobs[row], kind], axis=1)
+        row, gpu_type = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
+        return np.stack([jobs[row], gpu_type], axis=1)
 
-    def _is_pack(self, cluster: Cluster) -> bool:
-        """Whether `_place` is what `pack` does, which starts many jobs at once."""
-        return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
-
-    def _room(self, draft: PlacementPlan) -> list[int]:
-        """[types + 1] GPUs there are for jobs that run on one type, and for those on mixed GPUs."""
-        free = np.bincount(self._type_of_gpu[draft.gpu_is_free], minlength=self._mixed)
-        return [*free.tolist(), draft.num_open_gpus if self.placement.shares else draft.num_free_gpus]
+    def _free_by_type(self, plan: PlacementPlan) -> list[int]:
+        """Return [types + 1] free GPUs of each type, then GPUs for jobs on mixed types."""
+        free = np.bincount(self._type_of_gpu[plan.gpu_is_free], minlength=self._mixed)
+        return [*free.tolist(), plan.num_open_gpus if self.placement.shares else plan.num_free_gpus]
 
     def _round(self, view: SchedulingView) -> dict[int, int]:
-        """{job: type} of this round, counted as received."""
+        """Return {job: type} of this round and count it as received."""
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         left = np.bincount(self._type_of_gpu[up], minlength=self._mixed).tolist()
         pairs = self._by_priority()
         sizes = view.column("asked_gpus")[pairs[:, 0]].tolist()
         shares = dict(zip(self._solved[0].tolist(), self._solved[1], strict=True))
         chosen: dict[int, int] = {}
-        for (job, kind), size in zip(pairs.tolist(), sizes, strict=True):
-            room = sum(left) if kind == self._mixed else left[kind]
-            if size > room or job in chosen or shares[job][kind] <= 0:
+        for (job, gpu_type), size in zip(pairs.tolist(), sizes, strict=True):
+            room = sum(left) if gpu_type == self._mixed else left[gpu_type]
+            if size > room or job in chosen or shares[job][gpu_type] <= 0:
                 continue
-            chosen[job] = kind
-            self._received[job, kind] += 1
-            for one in range(self._mixed) if kind == self._mixed else [kind]:
+            chosen[job] = gpu_type
+            self._received[job, gpu_type] += 1
+            for one in range(self._mixed) if gpu_type == self._mixed else [gpu_type]:
                 taken = min(size, left[one])
                 left[one] -= taken
                 size -= taken
         return chosen
 
-    def _place(self, view: SchedulingView, draft: PlacementPlan, job: int, kind: int) -> Allocation | None:
-        """The job on free GPUs of one type: one server if it fits (the tightest), else the fullest first."""
-        if kind == self._mixed:
-            return draft.place(self.placement, job)
+    def _place(self, view: SchedulingView, plan: PlacementPlan, job: int, gpu_type: int) -> Allocation | None:
+        """Place the job on free GPUs of one type: the tightest server that fits, else emptiest first."""
+        if gpu_type == self._mixed:
+            return plan.place(self.placement, job)
         size = int(view.column("asked_gpus")[job])
-        if size > draft.num_free_gpus:
+        if size > plan.num_free_gpus:
             return None
-        free = np.flatnonzero(draft.gpu_is_free & (self._type_of_gpu == kind))
+        free = np.flatnonzero(plan.gpu_is_free & (self._type_of_gpu == gpu_type))
         if len(free) < size:
             return None
         room = np.bincount(self._server_of_gpu[free], minlength=view.cluster.num_servers)
@@ -262,4 +245,4 @@ class Gavel(Scheduler):
         else:
             gpus = free[np.lexsort((free, -room[self._server_of_gpu[free]]))][:size]
         found = Allocation(job, tuple(np.sort(gpus).tolist()))
-        return found if draft.take(found) else None
+        return found if plan.take(found) else None

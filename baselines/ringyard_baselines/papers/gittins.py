@@ -1,4 +1,4 @@
-"""Tiresias with the Gittins index (Gu et al., NSDI 2019): for when the distribution of durations is known."""
+"""Tiresias with the Gittins index (Gu et al., NSDI 2019), for a known distribution of GPU time."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ _MAX_STEPS = 256
 
 
 def gittins_index(attained: float, services: NDArray[np.float64], delta: float) -> float:
-    """Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a]; 0 if no service is longer than a.
+    """Return Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a], or 0 if no service exceeds a.
 
     Args:
         attained: a, GPU seconds.
@@ -30,14 +30,14 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
 
 @fills(JobKey)
 def _gittins_key(job: Job, now: float, parameters: FloatVector) -> float:
-    """Rank of the index (0: the highest) at the job's step of attained service, a queue of its own."""
+    """Return the rank of the index (0: the highest) at the job's step of attained service, as a queue."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
     return service_queue_key(job, int(parameters[1 + step]))
 
 
 @fills(JobKey)
 def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
-    """When a running job reaches its next step of attained service."""
+    """Return when a running job reaches its next step of attained service."""
     if job.status != JobStatus.RUNNING:
         return np.inf
     service = attained_service(job, now)
@@ -49,19 +49,16 @@ def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
 
 @checked("gittins")
 class GittinsTiresias(PreemptiveScheduler):
-    """Highest Gittins index of attained GPU time first, preemptive.
+    """Highest Gittins index of attained GPU time first, preemptive (Tiresias, Gu et al., NSDI 2019).
 
     FOUND (public code): the index, from the distribution of the jobs' GPU time, with delta = 3250 GPU
-    seconds. The distribution is that of the very workload (as in the public simulator, which reads it from
-    the trace). Assumed: the index is looked up at multiples of delta, so that jobs between two of them
-    keep their rank; among those of one rank running jobs stay ahead of waiting ones, as in `tiresias`.
+    seconds. The distribution is that of the workload itself, as in the public simulator, which reads it from
+    the trace. Assumed: the index is looked up at multiples of delta, so that jobs between two multiples keep
+    their rank. Within a rank running jobs stay ahead of waiting ones, as in `tiresias`.
 
     Args:
-        placement: where a job goes.
-        delta_gpu_seconds: service quantum.
-
-    Raises:
-        ConfigurationError: delta not above 0.
+        placement: where jobs go.
+        delta_gpu_seconds: service quantum in GPU seconds.
     """
 
     def __init__(self, placement: PlacementRule, delta_gpu_seconds: Positive = 3250.0) -> None:
@@ -77,7 +74,7 @@ class GittinsTiresias(PreemptiveScheduler):
         self._delta = delta_gpu_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Learn the distribution of GPU time; forget the order."""
+        """Learn the distribution of GPU time (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         super().reset(cluster, jobs, rng)
         services = jobs.gpu_seconds_distribution
         steps = int(min(np.ceil(services.max() / self._delta), _MAX_STEPS))

@@ -20,22 +20,22 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 @checked("optimus")
 class Optimus(Scheduler):
-    """Every ten minutes one worker (and server) each, then one more for the job that gains most.
+    """Optimus of Peng et al. (EuroSys 2018): every ten minutes sizes grow where that saves most time.
 
-    FOUND (public code): the speed form and its non-negative fit from sampled allocations, the loss form and
-    its weights, slots of 600 s, the greedy rule: largest drop in remaining time per unit of the dominant
-    resource, stopping at the first gain that is not positive or grant that does not fit. Here a job's
-    batch stays as asked (fixed global batch), rigid jobs are given what they ask for, and profiling costs
-    no time (the paper spends a few minutes a sample).
+    Each job gets one worker (and one parameter server). Then one unit after the other goes to the job with
+    the largest gain.
+
+    FOUND (public code): the speed model and its non-negative fit from sampled allocations, the loss model and
+    its weights, slots of 600 s. The greedy rule: largest drop in remaining time per unit of the dominant
+    resource, until a gain is not positive or a grant does not fit. Not as published: a job's batch stays as
+    requested (fixed global batch), rigid jobs get what they request, and profiling takes no time (a few
+    minutes a sample there).
 
     Args:
         placement: where jobs go.
-        round_seconds: length of a slot.
-        samples: allocations profiled for each job, at least 4 for rings and 6 with parameter servers.
-        max_servers: most parameter servers of a job. Assumption.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        round_seconds: length of a slot in seconds.
+        samples: number of allocations profiled for each job, 6 to 100.
+        max_servers: largest number of parameter servers of a job. Assumption.
     """
 
     name = "optimus"
@@ -55,13 +55,13 @@ class Optimus(Scheduler):
         self._max_servers = max_servers
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what was profiled, and the loss curves."""
+        """Forget profiles and loss curves (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._slots = TimeSlots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
         self._curves = LossCurves()
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Sizes by marginal gains at the beginning of a slot; nothing in between but on an idle cluster."""
+        """Set sizes by marginal gains when a slot begins or the cluster is idle."""
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
@@ -75,7 +75,7 @@ class Optimus(Scheduler):
         return apply_sizes(view, targets, self.placement)
 
     def _fewest(self, view: SchedulingView, jobs: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """{job: (workers, servers)} to begin with, in order of submission while GPUs last."""
+        """Return {job: (workers, servers)} to begin with, in order of submission while GPUs last."""
         left = num_gpu_slots(view, self.placement)
         sizes = {}
         kind = view.column("kind")
@@ -86,7 +86,7 @@ class Optimus(Scheduler):
         return sizes
 
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:
-        """Grant one worker or one server at a time, in place."""
+        """Grant one worker or one parameter server at a time, in place."""
         most = view.column("max_gpus")
         free = num_gpu_slots(view, self.placement) - sum(workers for workers, _ in sizes.values())
         cores = float(sum(view.cluster.cores_per_server)) or np.inf
@@ -124,12 +124,12 @@ class Optimus(Scheduler):
     def _gain(
         self, view: SchedulingView, job: int, size: tuple[int, int], more: tuple[int, int], left: float
     ) -> float:
-        """Seconds of remaining time saved."""
+        """Return the seconds of remaining time saved."""
         now = self._models.seconds(view, job, *size)
         return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """`samples` allocations, evenly spread over the job's range."""
+        """Return `samples` allocations to profile, evenly spread over the job's range."""
         if view.column("kind")[job] != JobKind.PARAMETER_SERVER:
             workers = spread_sizes(view, job, self._samples)
             return workers, np.zeros(len(workers))

@@ -1,38 +1,32 @@
-"""The fixed degrees of partitioning that PAC-ML (arXiv 2301.13799) is compared with."""
+"""Fixed rules for the degree of partitioning, with which PAC-ML (arXiv 2301.13799) is compared."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import PositiveInt, checked
 from ringyard.errors import SchedulerError
+from ringyard.observability import Observability
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
-    """GPUs of every symmetric block of that many servers, in the order in which they are tried.
+    """Return the GPUs of every symmetric block of `degree` servers, in the order in which they are tried.
 
     FOUND (public code): for degree = a b, blocks of sqrt(a) x sqrt(a) x b, of a x 1 x b and of a x b x 1
-    (groups, racks, servers), if a (for the first sqrt(a)) is at most the number of groups and of racks, and b
-    that of servers in a rack; after them diagonals, one server in as many groups and racks as the degree.
+    (groups, racks, servers). a, or sqrt(a) for the first, must not exceed the numbers of groups and racks,
+    and b not that of servers in a rack. Diagonals follow, with one server in as many groups and racks as the
+    degree.
 
     Args:
-        degree: 1 or more.
+        degree: number of servers, 1 or more.
         shape: groups, racks in each group, servers in each rack.
 
     Returns:
-        GPU ids, counted group by group and rack by rack; none if there is no such block at all.
+        GPU ids, counted group by group and rack by rack. Empty if there is no such block.
     """
     groups, racks, servers = shape
     shapes: list[tuple[int, int, int]] = []
@@ -69,25 +63,22 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
 
 @checked("partitioning")
 class PartitioningHeuristic(Scheduler):
-    """Each job is accepted or rejected when it arrives, on a degree of partitioning that a simple rule names.
+    """Accepts or rejects each job at its arrival, with a degree of partitioning (GPUs) by a simple rule.
 
-    FOUND (public code): degrees 1 and the even numbers up to 16 as far as GPUs are free; Para_max takes the
-    largest, Para_min the first that is at least ceil(1 / beta), beta being the job's acceptable over its
-    sequential completion time; a random choice may also reject; "sequential" is degree 1. A job that finds
-    no room is blocked. RAMP gives a job a symmetric block of (groups, racks, servers): with `ramp_shape`
-    (4, 4, 2) degrees 10, 12 and 14 do not exist, and a job all of whose blocks are touched is blocked. Here a
-    job without an acceptable completion time waits instead, and degrees outside a job's range of GPUs do not
-    exist for it.
+    FOUND (public code): degrees are 1 and the even numbers up to 16, as far as GPUs are free. Para_max takes
+    the largest. Para_min takes the first that is at least ceil(1 / beta), where beta is the job's acceptable
+    over its sequential completion time. The random choice may also reject. "sequential" is degree 1. A job
+    without room is blocked. RAMP gives a job a symmetric block of (groups, racks, servers). With `ramp_shape`
+    (4, 4, 2) degrees 10, 12 and 14 do not exist, and a job is blocked if all its blocks are in use. Not as
+    published: a job without an acceptable completion time waits, and degrees outside a job's range of GPUs do
+    not exist for it.
 
     Args:
-        placement: where GPUs are taken.
+        placement: where jobs go.
         policy: "para_max", "para_min", "random" or "sequential".
-        most_workers: largest degree.
-        ramp_shape: communication groups, racks in each, servers in each rack, of one GPU: jobs take the first
-            free symmetric block there; None: any free GPUs will do, where `placement` finds them.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        max_degree: largest degree, 1 or more.
+        ramp_shape: communication groups, racks in each, servers in each rack, of one GPU each. Jobs take the
+            first free symmetric block. None: any free GPUs that `placement` finds.
     """
 
     capabilities = Capabilities.RESIZE
@@ -115,14 +106,19 @@ class PartitioningHeuristic(Scheduler):
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Draw from `rng` from now on.
 
+        Args:
+            cluster: must have the GPUs of `ramp_shape`.
+            jobs: must have acceptable completion times.
+            rng: of the random policy.
+
         Raises:
-            SchedulerError: no job has an acceptable completion time, so that nothing is to be blocked; or the
-                cluster has not the GPUs of `ramp_shape`.
+            SchedulerError: no job has an acceptable completion time, or `ramp_shape` has another number of
+                GPUs.
         """
         if self._ramp_shape is not None and int(np.prod(self._ramp_shape)) != cluster.num_gpus:
             raise SchedulerError(
-                f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has"
-                f" {cluster.num_gpus} GPUs; expected as many as the product, or ramp_shape=null"
+                f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has {cluster.num_gpus}"
+                f" GPUs; expected {np.prod(self._ramp_shape)} GPUs, or ramp_shape=null"
             )
         if np.isinf(jobs.acceptable_jct).all():
             raise SchedulerError(
@@ -132,44 +128,44 @@ class PartitioningHeuristic(Scheduler):
         self._rng = rng
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Accept or reject, by arrival."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        """Accept or reject waiting jobs, by arrival."""
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            valid = self._valid(view, job, draft.num_free_gpus)
+            valid = self._valid(view, job, plan.num_free_gpus)
             degrees = [self._degree(view, job, valid)] if valid else []
-            if np.isinf(deadline[job]):  # what fits, rather than nothing
+            if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
-            found = self._placed(draft, job, degrees)
+            found = self._placed(plan, job, degrees)
             if found is not None:
                 allocations.append(found)
             elif np.isfinite(deadline[job]):
                 allocations.append(Allocation(job, reject=True))
         return allocations
 
-    def _placed(self, draft: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
-        """The job on the first of these degrees that finds room; degree 0 is none."""
+    def _placed(self, plan: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
+        """Place the job on the first of these degrees that finds room. Degree 0 means none."""
         for degree in degrees:
             if degree:
-                found = self._on_block(draft, job, degree)
+                found = self._on_block(plan, job, degree)
                 if found is not None:
                     return found
         return None
 
-    def _on_block(self, draft: PlacementPlan, job: int, degree: int) -> Allocation | None:
-        """The job on so many GPUs, in a symmetric block if the cluster has a shape."""
+    def _on_block(self, plan: PlacementPlan, job: int, degree: int) -> Allocation | None:
+        """Place the job on `degree` GPUs, in a symmetric block if the cluster has a shape."""
         if self._ramp_shape is None:
-            return draft.place(self.placement, job, Allocation(job, tuple(range(degree))))
-        taken = set(np.flatnonzero((draft.jobs_of_gpu >= 0).any(axis=1)).tolist())
+            return plan.place(self.placement, job, Allocation(job, tuple(range(degree))))
+        taken = set(np.flatnonzero((plan.jobs_of_gpu >= 0).any(axis=1)).tolist())
         for block in self._blocks.get(degree, ()):
             found = Allocation(job, block)
-            if taken.isdisjoint(block) and draft.take(found):
+            if taken.isdisjoint(block) and plan.take(found):
                 return found
         return None
 
     def _valid(self, view: SchedulingView, job: int, free: int) -> list[int]:
-        """Degrees of the job that so many free GPUs allow, ascending."""
+        """Return the job's degrees for which there are `free` GPUs, ascending."""
         low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
         own = self._degrees
         if self._ramp_shape is None:
@@ -177,7 +173,7 @@ class PartitioningHeuristic(Scheduler):
         return [u for u in own if low <= u <= min(high, free)]
 
     def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
-        """The policy's choice among the valid degrees; 0: none."""
+        """Return the policy's choice among the valid degrees, 0 to reject."""
         if self.name == "para_max":
             return valid[-1]
         if self.name == "random":

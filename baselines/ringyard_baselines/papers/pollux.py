@@ -18,30 +18,23 @@ from ringyard_baselines.tools.targets import Target, num_gpu_slots
 @kernel
 def _size_values(
     speed: FloatMatrix,
-    place: IntVector,
+    row_of_job: IntVector,
     held: IntVector,
     penalty: float,
     power: float,
-    worth: FloatMatrix,
+    values: FloatMatrix,
     allowed: Int32Matrix,
 ) -> int:
-    """What each size adds to the power mean; the penalty multiplies the speed-up of a change.
+    """Write what each size of each job adds to the power mean, and return the largest size of any job.
 
-    Args:
-        speed: [rows, sizes + 1] of a `SpeedTable`.
-        place: [n] rows of the jobs there.
-        held: [n] GPUs now.
-        penalty: factor on the speed-up of jobs that change.
-        power: of the mean over jobs.
-        worth: [n, sizes + 1] gets it for the sizes that the job may have, by its speed-up over the smallest.
-        allowed: [n, sizes + 1] gets the largest of them that is not above the index.
-
-    Returns:
-        The largest size that any job may have.
+    `speed` [rows, sizes + 1] is that of a `SpeedTable`, `row_of_job` [n] the row of each job, `held` [n] its
+    present GPUs. `values` [n, sizes + 1] is filled for allowed sizes, by the speed-up over the smallest one,
+    times `penalty` if the size changes. `allowed` [n, sizes + 1] is filled with the largest allowed size up
+    to the index.
     """
     most = 0
-    for j in range(len(place)):
-        row = speed[place[j]]
+    for j in range(len(row_of_job)):
+        row = speed[row_of_job[j]]
         least = 0.0
         largest = 0
         for size in range(len(row)):
@@ -53,7 +46,7 @@ def _size_values(
                 value = row[size] / least if size > 0 else 0.0
                 if held[j] > 0 and size != held[j]:
                     value *= penalty
-                worth[j, size] = value if power == 1.0 else max(value, 1e-2) ** power
+                values[j, size] = value if power == 1.0 else max(value, 1e-2) ** power
             allowed[j, size] = largest
         most = max(most, largest)
     return most
@@ -61,29 +54,30 @@ def _size_values(
 
 @checked("pollux")
 class Pollux(SizingScheduler):
-    """GPUs and batch of every job such that the cluster's goodput per fair share is largest.
+    """Pollux of Qiao et al. (OSDI 2021): GPUs and batches that maximise the goodput per fair share.
 
-    FOUND (public code): goodput = throughput x efficiency with the batch chosen among geometric sizes,
-    speed-up relative to the goodput of the smallest allocation, a genetic algorithm with population 100 over
-    100 generations, jobs that restart multiplied by 0.9. Not as published: throughput comes from profiles
-    instead of an online fit; one objective needs no non-dominated sorting, so that selection is by
-    tournament; individuals say how many GPUs a job has, where is left to the placement rule (the public code
-    evolves GPUs per node and forbids two distributed jobs on one node); profiles being constant, nothing is
-    computed anew while the jobs, their sizes and the servers are those for which nothing was to be changed.
-    Assumed: slots of 60 s; the power
-    mean with p = -1 of the paper's artifact (p = 1 is the sum of the public code).
+    FOUND (public code): goodput = throughput x efficiency, with the batch chosen among geometric sizes.
+    Speed-up relative to the goodput of the smallest allocation. A genetic algorithm with population 100 over
+    100 generations. The speed-up of jobs that restart counts 0.9 times.
+
+    Not as published: throughput comes from profiles, not from an online fit. Selection is by tournament,
+    since one objective needs no non-dominated sorting. Individuals say how many GPUs a job has, and the
+    placement rule says which (the public code evolves GPUs per node and forbids two distributed jobs on one
+    node). Nothing is computed anew while jobs, sizes and servers are those for which nothing was to change.
+    Assumed: slots of 60 s, and the power mean with p = -1 of the paper's artifact (the public code sums, p =
+    1).
 
     Args:
         placement: where jobs go.
-        round_seconds: between two optimisations. Assumption.
-        population: individuals.
-        generations: of one optimisation.
-        restart_penalty: factor on the speed-up of a running job that would change.
-        power: p of the mean over jobs, not 0.
-        max_gpus: most GPUs of a job, unless it asks for more.
+        round_seconds: seconds between two optimisations. Assumption.
+        population: number of individuals, 2 or more.
+        generations: number of generations of one optimisation.
+        restart_penalty: factor on the speed-up of a running job that would change, in (0, 1].
+        power: p of the mean over jobs, -100 to 100, not 0.
+        max_gpus: largest number of GPUs of a job, unless it requests more.
 
     Raises:
-        ConfigurationError: an argument out of its range.
+        ConfigurationError: power is 0.
     """
 
     def __init__(
@@ -112,15 +106,15 @@ class Pollux(SizingScheduler):
         self._penalty, self._power = float(restart_penalty), float(power)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget profiles and population."""
+        """Forget profiles and population (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         super().reset(cluster, jobs, rng)
-        self._last: dict[int, int] = {}
-        self._individuals = np.zeros((self._population, 1), np.int32)  # columns as `_last` says
+        self._column_of_job: dict[int, int] = {}
+        self._individuals = np.zeros((self._population, 1), np.int32)  # columns as in `_column_of_job`
         self._settled: tuple[int, bytes, bytes] | None = None
         self._rng = rng
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """The best individual, the largest jobs placed first."""
+        """Return the best individual, largest jobs first (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
         if not len(jobs):
             return []
@@ -144,19 +138,19 @@ class Pollux(SizingScheduler):
     def _optimum(
         self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        worth = np.zeros((len(jobs), table.sizes + 1))
-        allowed = np.zeros(worth.shape, np.int32)
-        most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, worth, allowed)
-        choices = SizeOptions(worth, allowed, most, num_gpu_slots(view, self.placement), self._power)
-        parents = self._seeds(jobs, held, most)
+        values = np.zeros((len(jobs), table.sizes + 1))
+        allowed = np.zeros(values.shape, np.int32)
+        most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, values, allowed)
+        choices = SizeOptions(values, allowed, most, num_gpu_slots(view, self.placement), self._power)
+        parents = self._parents(jobs, held, most)
         rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
         best, self._individuals = evolve_sizes(parents, choices, self._generations, rng)
-        self._last = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
+        self._column_of_job = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
         return self._individuals[best].astype(np.int64)
 
-    def _seeds(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int32]:
-        """[population, jobs] the last population, new jobs at random; the present sizes are the first."""
-        column = np.array([self._last.get(job, -1) for job in jobs.tolist()])
+    def _parents(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int32]:
+        """Return [population, jobs] last sizes, random ones of new jobs. Row 0 is the present."""
+        column = np.array([self._column_of_job.get(job, -1) for job in jobs.tolist()])
         fresh = np.flatnonzero(column < 0)
         rows = np.minimum(self._individuals[:, column], most)
         rows[:, fresh] = self._rng.integers(0, most + 1, (len(fresh), self._population)).T

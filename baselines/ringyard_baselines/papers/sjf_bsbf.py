@@ -1,4 +1,4 @@
-"""SJF-BSBF (Luo et al., IWQoS 2024): shortest first, sharing a GPU only where the pair gains."""
+"""SJF-BSBF (Luo et al., IWQoS 2024): shortest job first, sharing a GPU only if the pair gains."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +16,15 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 def mean_jct_shared(
     length_a: ArrayLike, length_b: ArrayLike, xi_a: ArrayLike, xi_b: ArrayLike
 ) -> NDArray[np.float64]:
-    """[...] mean completion time of two jobs that start on the same GPUs now.
+    """Return [...] the mean completion time of two jobs that run on the same GPUs from now on.
+
+    All arguments are broadcast.
 
     Args:
-        length_a: [...] L_a, seconds left of the new job, alone; all arguments are broadcast.
-        length_b: [...] L_b, of the running one.
-        xi_a: [...] slowdown of the new one beside the other, at least 1.
-        xi_b: [...] of the running one.
+        length_a: L_a, seconds left of the new job, isolated.
+        length_b: L_b, seconds left of the running job, isolated.
+        xi_a: slowdown of the new job beside the other, at least 1.
+        xi_b: slowdown of the running job, at least 1.
     """
     length_a, length_b, xi_a, xi_b = map(np.asarray, (length_a, length_b, xi_a, xi_b))
     together_a, together_b = xi_a * length_a, xi_b * length_b
@@ -32,28 +34,31 @@ def mean_jct_shared(
 
 
 def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
-    """[...] mean completion time if the new job waits for the running one's end."""
+    """Return [...] the mean completion time if the new job (`length_a`) waits for the end of the running one.
+
+    Args:
+        length_a: seconds left of the new job, isolated.
+        length_b: seconds left of the running job, isolated.
+    """
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
 
 @checked("sjf_bsbf")
 class SjfBsbf(Scheduler):
-    """Non-preemptive; at most two jobs to a GPU, admitted by a pair test.
+    """SJF-BSBF of Luo et al. (IWQoS 2024): non-preemptive, two jobs on a GPU if a pair test allows it.
 
-    FOUND (public code): queue by remaining time; free GPUs first; else also the GPUs of resident jobs that
-    pass the pair test, best shared mean JCT first: of one server (most free GPUs, then fewest jobs first),
-    else of all (fewest jobs first), until there are enough; else wait. The formulas are the exact mean
-    completion times of the two orders. From memory, and not done: sub-batches with gradient
-    accumulation where memory is short; here such pairs do not share. The slowdown xi of a pair comes from
-    the simulator's interference table (the public code's table is not published).
+    FOUND (public code): jobs queue by remaining time. Free GPUs come first. Otherwise a job also takes the
+    GPUs of resident jobs that pass the pair test, best shared mean JCT first: of one server (most free GPUs,
+    then fewest jobs first), else of all servers (fewest jobs first), until there are enough. Otherwise it
+    waits. The formulas are the exact mean completion times of the two orders. Not done (from memory of the
+    paper): sub-batches with gradient accumulation where memory is short. Such pairs do not share here. A
+    pair's slowdown xi comes from the simulator's interference table, since the public code's table is not
+    published.
 
     Args:
-        placement: where a job goes that finds enough free GPUs; with `consolidate` it shares one server
+        placement: where a job goes that finds enough free GPUs. With `consolidate` it shares one server
             rather than take free GPUs of several, as the public code's sjf-bsbfs.
-        pair_test: False shares whenever a GPU is free to be shared: the comparator SJF-FFS.
-
-    Raises:
-        ConfigurationError: pair_test is neither true nor false.
+        pair_test: False shares whenever a GPU can be shared, which is the comparator SJF-FFS.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
@@ -65,27 +70,27 @@ class SjfBsbf(Scheduler):
         self._pair_test = pair_test
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Start what finds GPUs, shortest first."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        """Start the jobs that find GPUs, shortest first."""
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         jobs = view.gpu_jobs
-        left = np.empty(len(view.column("status")))  # [jobs] seconds, of these jobs
+        left = np.empty(len(view.column("status")))  # [jobs] seconds, filled for GPU jobs only
         left[jobs] = expected_seconds_left(view, jobs)
         waiting = np.intersect1d(jobs, view.waiting)
         for job in waiting[np.lexsort((waiting, left[waiting]))].tolist():
-            found = draft.place(self.placement, job)
+            found = plan.place(self.placement, job)
             if found is None and view.cluster.jobs_per_gpu > 1:
-                found = self._share(view, draft, job, left)
+                found = self._share(view, plan, job, left)
             if found is not None:
                 allocations.append(found)
         return allocations
 
     def _share(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, left: NDArray[np.float64]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, left: NDArray[np.float64]
     ) -> Allocation | None:
-        """Free GPUs and those of the best partners, on one server if there is one that has enough."""
+        """Place a job on free GPUs and those of the best partners, on one server if one has enough."""
         size = int(view.column("asked_gpus")[job])
-        holders, free = draft.jobs_of_gpu, draft.gpu_is_free
+        holders, free = plan.jobs_of_gpu, plan.gpu_is_free
         resident = np.where((holders >= 0).sum(axis=1) == 1, holders.max(axis=1), -1)
         wait = self._shared(view, job, resident, left)
         wait[free] = -np.inf
@@ -96,19 +101,19 @@ class SjfBsbf(Scheduler):
         gpus = np.lexsort((resident, jobs_there[server], wait))
         gpus = gpus[wait[gpus] < np.inf]
         room = np.bincount(server[gpus], minlength=len(jobs_there))
-        names = np.lexsort((jobs_there, -draft.free_gpus_per_server))
+        names = np.lexsort((jobs_there, -plan.free_gpus_per_server))
         for name in names[room[names] >= size].tolist():
             here = gpus[server[gpus] == name][:size]
             found = Allocation(job, tuple(sorted(here.tolist())))
-            if draft.take(found):
+            if plan.take(found):
                 return found
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
-        return found if len(gpus) >= size and draft.take(found) else None
+        return found if len(gpus) >= size and plan.take(found) else None
 
     def _shared(
         self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """[gpus] shared mean JCT with the job that is alone there; inf: there is none, or the pair loses."""
+        """Return [GPUs] mean JCT if shared with the only job there. inf: no such job, or the pair loses."""
         shared = np.full(len(resident), np.inf)
         gpus = np.flatnonzero(resident >= 0)
         others, position = np.unique(resident[gpus], return_inverse=True)
@@ -128,15 +133,9 @@ class SjfBsbf(Scheduler):
     def _slowdown(
         view: SchedulingView, jobs: NDArray[Any], others: NDArray[Any], there: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """[pairs] times longer an iteration takes beside the other on the worst of the GPU types `there`.
+        """Return [pairs] the factor on an iteration's time beside the other job, on the worst GPU type.
 
-        Only computing suffers, not transfers.
-
-        Args:
-            view: the present moment.
-            jobs: [pairs] rows.
-            others: [pairs] rows.
-            there: [pairs, GPU types].
+        Only computing slows down, not transfers. `there` [pairs, GPU types] says where the pair meets.
         """
         own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
         excess = view.interference(own, other, np.arange(there.shape[1]))

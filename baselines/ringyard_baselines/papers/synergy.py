@@ -1,4 +1,4 @@
-"""Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where they do not fit."""
+"""Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where these do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import floordiv
@@ -7,16 +7,9 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
+from ringyard.observability import Observability
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import expected_seconds_left
@@ -24,23 +17,23 @@ from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_cons
 
 
 class Demand(NamedTuple):
-    """What a worker shall have of its server beside the GPU: cores, and bytes of RAM; None: not counted."""
+    """Resources of a worker besides the GPU: cores, and bytes of RAM. None: not counted by the cluster."""
 
     cores: int | None
     ram: int | None
 
 
 def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
-    """Least amount (the index) whose speed is at least `saturation` of the best.
+    """Return the index of the smallest amount whose speed is at least `saturation` of the best.
 
     Args:
-        seconds: [amounts] per iteration, by ascending amount; inf where impossible.
-        saturation: in (0, 1].
+        seconds: [amounts] per iteration, by ascending amount, inf where impossible.
+        saturation: share of the best speed, in (0, 1].
     """
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 
-#: {order: ([n] urgency of these jobs, ascending; what it takes)}
+#: {order: (function that returns [n] sort keys of jobs, observability that it takes)}
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
     "srtf": (expected_seconds_left, Observability.PREDICTIONS),
@@ -50,12 +43,12 @@ ORDERS = {
 
 
 def _fair_share(amounts: Sequence[int], cluster: Cluster) -> int:
-    """Of one GPU, where servers have so much, on the one that has least for each; 0: not counted."""
+    """Return one GPU's share of a server's amount, on the server with the smallest one. 0: not counted."""
     return min(map(floordiv, amounts, cluster.gpus_per_server), default=0)
 
 
 def _exceeds(demand: Demand, fair: Demand) -> bool:
-    """Whether any of it is more than the fair share."""
+    """Return whether any resource of the demand exceeds the fair share."""
     return any(
         share is not None and (amount or 0) > share for amount, share in zip(demand, fair, strict=True)
     )
@@ -63,27 +56,26 @@ def _exceeds(demand: Demand, fair: Demand) -> bool:
 
 @checked("synergy_tune")
 class SynergyTune(Scheduler):
-    """Any order of jobs; cores and RAM where they help.
+    """Synergy-TUNE of Mohan et al. (OSDI 2022): a job order of choice, with cores and RAM where they help.
 
-    FOUND (public code): the ordering policy stays what it was (FIFO, SRTF or LAS here); throughput is
-    profiled over CPU cores and memory, at the fair share of storage. TUNE gives a job its best demand; where
-    that does not fit and any of it is more than the fair share (a server's / its GPUs), all of it becomes the
-    fair share; where that does not fit either, running jobs that hold more than their share fall back to it,
-    those with most cores per GPU first, then most memory. Assumed: the best demand is the fewest cores within
-    `saturation` of the largest throughput with all the RAM, then the least RAM with those cores (a third of
-    the fair share or a multiple of it, as profiled); of unequal servers the least share is fair, so that it
-    fits on each; jobs that run keep what they have unless they have to shrink. The paper's jobs find GPUs
-    wherever some are free; here a rule may make a job wait, and no job stops or shrinks for one that waits.
-    What the cluster does not count is not given; if it counts neither, this is the plain order.
+    FOUND (public code): the order stays what it was (FIFO, SRTF or LAS here). Throughput is profiled over CPU
+    cores and memory, at the fair share of storage. A job gets its best demand. If that does not fit and
+    exceeds the fair share (a server's / its GPUs) in any resource, all of it becomes the fair share. If that
+    does not fit either, running jobs above their share fall back to it, most cores per GPU first, then most
+    memory.
+
+    Assumed: the best demand is the fewest cores within `saturation` of the largest throughput with all the
+    RAM, then the least RAM with those cores (a third of the fair share, or a multiple of it, as profiled). On
+    unequal servers the smallest share is fair, so that it fits everywhere. Running jobs keep what they have
+    unless they must shrink. In the paper jobs take any free GPUs. Here a placement rule may make a job wait,
+    and no job stops or shrinks for one that waits. Resources that the cluster does not count are not
+    assigned.
 
     Args:
-        placement: where a job goes.
+        placement: where jobs go.
         order: "srtf", "fifo" or "las".
-        saturation: see above. Assumption.
-        round_seconds: decide every this many seconds as well.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        saturation: share of the largest throughput that is enough, in (0, 1]. Assumption.
+        round_seconds: seconds between decisions besides those at events.
     """
 
     name = "synergy_tune"
@@ -103,57 +95,61 @@ class SynergyTune(Scheduler):
         self._saturation = saturation
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the profiles."""
+        """Forget the profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._demands: dict[int, tuple[Demand, Demand]] = {}
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Stop jobs that lost their turn, shrink where cores are short, start the others."""
+        """Preempt jobs that lost their turn, shrink jobs where cores are short, start the others."""
         jobs = view.gpu_jobs
         order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
         chosen = {target.job for target in feasible(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
-        draft = PlacementPlan(view)
+        plan = PlacementPlan(view)
         without, coming = running - chosen, chosen - running
         losing = [job for job in order if job in without]
         for job in losing:
-            draft.release(job)
-        changes = start_cpu_jobs(view, draft, self.placement)
+            plan.release(job)
+        changes = start_cpu_jobs(view, plan, self.placement)
         staying = running & chosen
         for job in [job for job in order if job in coming]:
-            changes += self._start(view, draft, job, staying)
+            changes += self._start(view, plan, job, staying)
         # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
         shrunk = staying != running & chosen
-        kept = [] if shrunk else [job for job in losing if draft.take(view.allocation_of(job))]
+        kept = [] if shrunk else [job for job in losing if plan.take(view.allocation_of(job))]
         stops = [Allocation(job) for job in losing if job not in kept]
-        return work_conserving(view, draft, self.placement, order, [*stops, *changes])
+        return work_conserving(view, plan, self.placement, order, [*stops, *changes])
 
     def _start(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, running: set[int]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, running: set[int]
     ) -> list[Allocation]:
-        """The job with its best demand, else its fair share, else after others shrank to theirs."""
+        """Start the job with its best demand, else its fair share, else after other jobs shrank to theirs."""
         best, fair = self._demand(view, job)
         modest = fair if _exceeds(best, fair) else best
         fewest = int(view.cluster.fewest_servers(view.column("asked_gpus")[job : job + 1])[0])
         for demand in dict.fromkeys((best, modest)):
-            found = draft.place(self.placement, job, self._shape(view, job, demand))
+            found = plan.place(self.placement, job, self._shape(view, job, demand))
             if found is None:
                 continue
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
-            if not _exceeds(demand, fair) or len(servers) <= fewest:  # not worth spreading a ring for
+            if (
+                not _exceeds(demand, fair) or len(servers) <= fewest
+            ):  # more cores are not worth a ring over several servers
                 return [found]
-            draft.release(job)
-        return self._make_room(view, draft, job, modest, running)
+            plan.release(job)
+        return self._make_room(view, plan, job, modest, running)
 
     @staticmethod
     def _shape(view: SchedulingView, job: int, demand: Demand) -> Allocation:
-        gpus = tuple(range(int(view.column("asked_gpus")[job])))  # how many; the rule says which
+        gpus = tuple(
+            range(int(view.column("asked_gpus")[job]))
+        )  # their number counts, the rule chooses the ids
         return Allocation(job, gpus, demand.cores, ram_per_worker=demand.ram)
 
     def _make_room(
-        self, view: SchedulingView, draft: PlacementPlan, job: int, demand: Demand, running: set[int]
+        self, view: SchedulingView, plan: PlacementPlan, job: int, demand: Demand, running: set[int]
     ) -> list[Allocation]:
-        """Shrink running jobs to their fair share, the greediest first, until the job fits; else none."""
-        if demand == Demand(None, None):  # nothing to shrink is counted
+        """Shrink jobs to their fair share, largest first, until the job fits. Empty: it never does."""
+        if demand == Demand(None, None):  # the cluster counts neither cores nor RAM
             return []
         cores, ram = view.column("cores_per_worker"), view.column("ram_per_worker")
         changes: list[Allocation] = []
@@ -162,21 +158,21 @@ class SynergyTune(Scheduler):
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
-            if not draft.change(smaller):  # less RAM may come with more cores, which others hold
+            if not plan.change(smaller):  # less RAM may come with more cores, which others hold
                 continue
             changes.append(smaller)
-            found = draft.place(self.placement, job, self._shape(view, job, demand))
+            found = plan.place(self.placement, job, self._shape(view, job, demand))
             if found is not None:
                 running.difference_update(change.job for change in changes)
                 return [*changes, found]
         for change in changes:
-            draft.release(change.job)
+            plan.release(change.job)
         for change in changes:
-            draft.take(view.allocation_of(change.job))
+            plan.take(view.allocation_of(change.job))
         return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:
-        """(best demand, fair share) of each worker."""
+        """Return the best demand and the fair share of each worker."""
         if job not in self._demands:
             cluster = view.cluster
             fair_cores = max(1, _fair_share(cluster.cores_per_server, cluster))
@@ -192,12 +188,12 @@ class SynergyTune(Scheduler):
         return self._demands[job]
 
     def _least(
-        self, view: SchedulingView, job: int, name: str, amounts: NDArray[np.int64], beside: Demand
+        self, view: SchedulingView, job: int, name: str, amounts: NDArray[np.int64], others: Demand
     ) -> Demand:
-        """The least of these amounts that saturates the job's throughput, beside the rest of the demand."""
+        """Return `others` with the smallest amount of resource `name` that saturates the throughput."""
         if not len(amounts):
-            return beside
-        tried = beside._asdict() | {name: amounts}
+            return others
+        tried = others._asdict() | {name: amounts}
         seconds = isolated_iteration_seconds(
             view,
             np.full(len(amounts), job),
@@ -205,4 +201,4 @@ class SynergyTune(Scheduler):
             ram_per_worker=tried["ram"],
             storage_readers=max(view.cluster.gpus_per_server),
         )
-        return beside._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})
+        return others._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})

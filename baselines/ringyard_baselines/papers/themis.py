@@ -20,34 +20,32 @@ def finish_time_fairness(
     done: NDArray[np.float64],
     contention: float,
 ) -> NDArray[np.float64]:
-    """[jobs] rho = T_shared / T_isolated, were the job to run on from now as it asks.
+    """Return [jobs] rho = T_shared / T_isolated, if jobs ran on from now with the GPUs they request.
 
     Args:
         elapsed: [jobs] seconds since submission.
-        left: [jobs] seconds of work left, alone.
-        done: [jobs] seconds of work done, alone.
-        contention: GPUs demanded / GPUs of the cluster, at least 1: alone it would have had one such share.
+        left: [jobs] seconds of work left, isolated.
+        done: [jobs] seconds of work done, isolated.
+        contention: GPUs requested by all jobs / GPUs of the cluster, at least 1. T_isolated assumes one such
+            share.
     """
     return (elapsed + left) / ((left + done) * contention)
 
 
 @checked("themis")
 class Themis(Scheduler):
-    """Leases of GPUs to the jobs that fare worst.
+    """Themis of Mahajan et al. (NSDI 2020): leases of GPUs to the jobs with the worst finish-time fairness.
 
-    FOUND: minimise the worst rho = T_shared / T_isolated; GPUs are leased, and offered to the fraction
-    1 - f of jobs with the largest rho. From memory of the paper: f = 0.8, leases of 20 minutes. Assumed:
-    the auction among the invited is settled in order of rho (jobs ask for fixed gangs, so bids for parts
-    have no value); what they leave goes to those that run already, then to the others at random, as the
-    paper hands out left-overs; when a lease ends all GPUs are offered anew.
+    FOUND (its form in other public code): minimise the worst rho = T_shared / T_isolated. GPUs are leased,
+    and offered to the fraction 1 - f of jobs with the largest rho. From memory of the paper: f = 0.8 and
+    leases of 20 minutes. Assumed: jobs request fixed gangs and bids for parts have no value, so that the
+    auction goes by rho. What is left over goes to running jobs, then to the others at random, as the paper
+    hands out left-overs. When a lease ends all GPUs are offered anew.
 
     Args:
-        placement: where a job goes.
-        lease_seconds: how long a job keeps its GPUs for certain. Assumption.
-        fairness_knob: f; 1 - f of the jobs are invited, at least one. Assumption.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        placement: where jobs go.
+        lease_seconds: seconds for which a job certainly keeps its GPUs. Assumption.
+        fairness_knob: f in [0, 1). The share 1 - f of the jobs is invited, at least one. Assumption.
     """
 
     name = "themis"
@@ -65,12 +63,12 @@ class Themis(Scheduler):
         self._invited = 1.0 - fairness_knob
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the leases."""
+        """Forget the leases (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._slots = TimeSlots(self.round_seconds or np.inf)
         self._rng = rng
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Offer all GPUs when leases end, free ones whenever something happens."""
+        """Offer all GPUs when leases end, free GPUs at other events."""
         jobs = view.gpu_jobs
         rho = self._rho(view, jobs)
         worst_first = jobs[np.lexsort((jobs, -rho))]

@@ -1,1 +1,1 @@
-"""Schedulers that are one function: an order, a preemptive key, a choice of sizes."""
+"""Families of schedulers, each defined by one function: an order, a key, sizes or job weights."""

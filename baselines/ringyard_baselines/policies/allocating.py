@@ -1,4 +1,4 @@
-"""Schedulers that say how much each job matters and leave the rest to the allocator."""
+"""The allocator as a scheduler: jobs are weighted by an estimate of their seconds left."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -29,7 +29,7 @@ from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.speeds import IsolatedJobs
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -37,7 +37,7 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 @kernel
 def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> bool:
-    """Whole simulation; False if it stalls."""
+    """Simulate until every job has finished; False if jobs wait and no event can follow."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
         run_allocator(state, b, plan, config, physics)
@@ -47,7 +47,7 @@ def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, ph
 
 
 def allocator_capabilities(allocator: Allocator) -> Capabilities:
-    """What an allocator may do to jobs."""
+    """Return what an allocator may do to jobs."""
     if allocator.start_only is not None:
         return Capabilities.START
     return Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
@@ -55,12 +55,12 @@ def allocator_capabilities(allocator: Allocator) -> Capabilities:
 
 @checked("scheduler")
 class AllocatingScheduler(Scheduler):
-    """The allocator (`ringyard.allocator`) with every score at 0.
+    """The allocator (`ringyard.allocator`) with a score of 0 for every job.
 
     Args:
-        allocator: its parameters.
-        name: shown in tables.
-        round_seconds: decide every this many seconds as well.
+        allocator: parameters of the allocator.
+        name: name in tables.
+        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
 
     Raises:
         ConfigurationError: an argument of another kind.
@@ -80,34 +80,34 @@ class AllocatingScheduler(Scheduler):
         self._memory = np.zeros((0, 0))
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the speeds, and what the estimate has seen."""
+        """Forget the speeds of jobs, and clear the memory of the estimate."""
         estimate = self.allocator.estimate
         check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         self._plan, self._memory = None, estimate.memory_of(jobs)
 
-    def _planned(self, view: SchedulingView, logged: bool) -> AllocationPlan:
+    def _plan_for(self, view: SchedulingView, logged: bool) -> AllocationPlan:
         if self._plan is None:
-            view.check("asked_gpus")  # and all that profiling asks for
+            view.check("asked_gpus")  # shown by the same flag as all that profiling reads
             utilities = job_utilities(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = utilities.utility.shape[1] - 1
             self._plan = empty_allocation_plan(
-                live(view).state, sizes, self.allocator.estimate.memory, logged
+                unrestricted(view).state, sizes, self.allocator.estimate.memory, logged
             )
             write_utilities(self._plan, 0, utilities)
             self._plan.estimate_memory[0] = self._memory
         return self._plan
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """What the allocator does, tried out on a copy of the simulation."""
-        plan = self._planned(view, True)
-        now, b, physics, _ = live(view)
+        """Return the moves that the allocator makes on a copy of the simulation."""
+        plan = self._plan_for(view, True)
+        now, b, physics, _ = unrestricted(view)
         state = copy_state(now)
         run_allocator(state, b, plan, self.allocator.config, physics)
         return logged_moves(plan, state, b)
 
     def run_compiled(self, sim: Simulator) -> None:
-        """The same decisions in one compiled loop."""
-        plan = self._planned(sim.view(self.observability), False)
+        """Simulate until every job has finished, with the decisions of `decide` in one compiled loop."""
+        plan = self._plan_for(sim.view(self.observability), False)
         if not _run(sim.state, 0, plan, self.allocator.config, sim.physics):
             raise_stalled(sim)
 
@@ -121,12 +121,15 @@ def allocator(
     preemption_price: NonNegative = 0.0,
     estimate: Literal["predicted", "attained"] = "predicted",
 ) -> AllocatingScheduler:
-    """The allocator by an estimate of the seconds left.
+    """Return the allocator with predicted or attained service as its estimate of the seconds left.
 
     Args:
-        gamma, size_power, running_factor, preemption_price: see `Allocator`.
+        gamma: see `Allocator`.
+        size_power: see `Allocator`.
+        running_factor: see `Allocator`.
         unknown_seconds: see `ringyard.allocator.predicted` and `attained`.
-        estimate: "predicted": by predictions; "attained": as long as a job has run.
+        preemption_price: see `Allocator`.
+        estimate: "predicted": predicted seconds left. "attained": as many seconds as the job has run.
 
     Raises:
         ConfigurationError: an argument out of its range.

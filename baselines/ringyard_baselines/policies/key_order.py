@@ -31,7 +31,7 @@ from ringyard.compiled import (
 )
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
-from ringyard.sim.engine.lifecycle import start, stop
+from ringyard.sim.engine.lifecycle import preempt, start
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.priority_rule import (
@@ -464,7 +464,7 @@ def _stop_all(state: State, b: int, order: KeyOrder, physics: Physics) -> None:
         j = stopping[first]
         stopping[first] = stopping[i]
         stopping[i] = j
-        stop(state, b, j, physics)
+        preempt(state, b, j, physics)
         _return_to_queue(order, j)
 
 

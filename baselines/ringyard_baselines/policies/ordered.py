@@ -1,4 +1,4 @@
-"""Start-only schedulers: walk the queue in a fixed order and start what fits."""
+"""Start-only schedulers: walk the queue in a fixed order and start the jobs that fit."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ from ringyard.placement import PlacementRule, place
 from ringyard.plugin_checks import validate_array
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
-from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.state.arrays import State, waiting_at
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.demand_classes import start_by_demand_class
@@ -22,7 +22,11 @@ from ringyard_baselines.tools.demand_classes import start_by_demand_class
 
 @kernel
 def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, physics: Physics) -> None:
-    """Start waiting jobs in list order; a class of equal demands that finds no place is closed."""
+    """Start the waiting jobs of cluster `b` of `state` in the order of its waiting list.
+
+    `rule` places them and `physics` says how fast they run. If a job finds no place, jobs of its demand class
+    are skipped, or with `strict` all jobs behind it.
+    """
     cluster = state.clusters[b]
     cluster.stamp += 1
     stamp = cluster.stamp
@@ -46,7 +50,11 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 
 @kernel
 def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
-    """Start waiting jobs in list order; GPUs counted for a job that finds no place stay idle."""
+    """Start the waiting jobs of cluster `b` of `state` in list order; GPUs of unplaced jobs stay idle.
+
+    Each job that fits takes its GPUs out of the budget, whether `rule` finds a place for it or not. `physics`
+    says how fast jobs run.
+    """
     cluster = state.clusters[b]
     left = cluster.free_gpus
     i = 0
@@ -64,12 +72,12 @@ def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics)
 
 @kernel
 def _run_in_order(
-    state: State, b: int, rule: PlacementRule, strict: bool, counted: bool, physics: Physics
+    state: State, b: int, rule: PlacementRule, strict: bool, reserve_unplaced: bool, physics: Physics
 ) -> bool:
-    """Whole simulation; False if it stalls."""
+    """Simulate until every job has finished; False if jobs wait and no event can follow."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
-        if counted:
+        if reserve_unplaced:
             start_reserving(state, b, rule, physics)
         else:
             start_in_order(state, b, rule, strict, physics)
@@ -79,33 +87,38 @@ def _run_in_order(
 
 
 def raise_stalled(sim: Simulator) -> None:
-    """Raise the SchedulerError for a simulation that cannot go on."""
-    raise_if_still(sim.state, 0)
+    """Raise the error for a simulation in which jobs wait and no event can follow.
+
+    Args:
+        sim: the simulation.
+
+    Raises:
+        SchedulerError: always; the message names the cause.
+    """
+    raise_if_livelocked(sim.state, 0)
     waiting = int(sim.state.clusters["num_waiting"][0])
     raise SchedulerError(
         f"{waiting} jobs wait at {sim.now:.0f} s on an idle cluster and the placement rule finds no GPUs"
-        " for them; use a rule that can split jobs over servers"
+        " for them; use a placement rule that can split jobs over servers"
     )
 
 
 class OrderedScheduler(Scheduler):
-    """Starts waiting jobs by a priority fixed at submission; never stops one.
+    """Start waiting jobs in an order fixed at submission; never preempt a job.
 
     Args:
-        name: shown in tables.
-        order: (jobs, rng) -> [jobs] priority, ascending; ties by row.
-        placement: where a job goes.
-        strict: stop at the first job that finds no place (head of line blocks); else skip it.
-        observability: what `order` uses; `counted` adds sizes.
-        counted: subtract a job's GPUs from the free ones before its place is looked for, and leave them idle
-            at this decision if there is none (as Lucid's simulator does); jobs that ask for more than is left
-            are skipped. Not with `strict`.
+        name: name in tables.
+        order: (jobs, rng) -> [jobs] priorities. The lowest starts first, ties by row.
+        placement: rule that places a job.
+        strict: let the first job that finds no place block those behind it (head-of-line blocking). False:
+            skip it.
+        observability: what `order` reads. `reserve_unplaced` adds sizes.
+        reserve_unplaced: leave the GPUs of a job that finds no place idle at this decision, as Lucid's
+            simulator does. Jobs that ask for more GPUs than are then left are skipped. Not with `strict`.
 
     Raises:
-        ConfigurationError: both `strict` and `counted`.
+        ConfigurationError: both `strict` and `reserve_unplaced`.
     """
-
-    round_seconds: float | None = None
 
     def __init__(
         self,
@@ -114,58 +127,58 @@ class OrderedScheduler(Scheduler):
         placement: PlacementRule,
         strict: bool,
         observability: Observability,
-        counted: bool = False,
+        reserve_unplaced: bool = False,
     ) -> None:
-        if strict and counted:
+        if strict and reserve_unplaced:
             raise ConfigurationError(
-                f"{name} is strict and counted; expected one of them: nothing starts behind a job that finds"
-                " no place, so that there are no GPUs to count"
+                f"{name}: strict and reserve_unplaced are both true; expected at most one of them:"
+                " with strict nothing starts behind a job that finds no place"
             )
-        self.counted = counted
+        self.reserve_unplaced = reserve_unplaced
         self.name = name
         self.order = order
         self.placement = placement
         self.strict = strict
-        self.observability = observability | Observability.SIZES if counted else observability
+        self.observability = observability | Observability.SIZES if reserve_unplaced else observability
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Rank the jobs.
+        """Compute the priorities of all jobs.
 
         Raises:
-            PluginError: the order is not one number for each job.
+            PluginError: `order` did not return one number for each job.
         """
         self._priority = validate_array(
             self.order(jobs, rng), len(jobs), self.order, "priority", finite=False
         )
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Start what fits, in order."""
+        """Start the waiting jobs that find a place, in order."""
         rows = view.waiting
         rows = rows[np.lexsort((rows, self._priority[rows]))]
-        if self.counted:
-            return self._decide_counted(view, rows)
-        draft = PlacementPlan(view)
+        if self.reserve_unplaced:
+            return self._decide_reserving(view, rows)
+        plan = PlacementPlan(view)
         classes = view.column("demand_class")[rows]
         if self.strict:
-            classes = np.zeros_like(classes)  # one that finds no place speaks for all
-        return start_by_demand_class(rows, classes, partial(draft.place, self.placement))
+            classes = np.zeros_like(classes)  # one class: no job overtakes
+        return start_by_demand_class(rows, classes, partial(plan.place, self.placement))
 
-    def _decide_counted(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
-        draft = PlacementPlan(view)
+    def _decide_reserving(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
+        plan = PlacementPlan(view)
         left = view.num_free_gpus
         demands = view.column("num_gpus")
         allocations = []
         for job in rows.tolist():
             if demands[job] <= left:
                 left -= demands[job]
-                allocation = draft.place(self.placement, job)
+                allocation = plan.place(self.placement, job)
                 if allocation is not None:
                     allocations.append(allocation)
         return allocations
 
     def run_compiled(self, sim: Simulator) -> None:
-        """The same decisions in one compiled loop."""
+        """Simulate until every job has finished, with the decisions of `decide` in compiled code."""
         sim.prioritise(self._priority)
-        if not _run_in_order(sim.state, 0, self.placement, self.strict, self.counted, sim.physics):
+        if not _run_in_order(sim.state, 0, self.placement, self.strict, self.reserve_unplaced, sim.physics):
             raise_stalled(sim)

@@ -12,7 +12,7 @@ from ringyard.observability import check_reads
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
-from ringyard.sim.view import SchedulingView, live
+from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
 from ringyard_baselines.policies.key_order import (
     KeyOrder,
@@ -120,7 +120,7 @@ class PreemptiveScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return the preemptions and starts after which the selected jobs hold the GPUs."""
-        now, b, physics, _ = live(view)
+        now, b, physics, _ = unrestricted(view)
         order = self._order_of(now, b)
         select_jobs(now, b, order, self._priority, self.placement)
         counts = order.counts[0]

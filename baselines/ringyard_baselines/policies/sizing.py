@@ -1,4 +1,4 @@
-"""Schedulers that decide how many GPUs each job holds, by profiled speeds; a placement rule says where."""
+"""Schedulers that choose each job's number of GPUs by profiled speeds; a placement rule chooses the GPUs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,16 +13,17 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 class SizingScheduler(Scheduler, ABC):
-    """Profiles jobs once, then names sizes, slot by slot or at every event.
+    """Base class: profile jobs, choose sizes at every decision point or once a round, and place the jobs.
 
     Args:
-        name: shown in tables.
-        observability: what it uses.
-        placement: where jobs go.
-        batch: rule of the global batch on n GPUs.
-        round_seconds: decide every this many seconds as well; None: events are enough.
-        slotted: decide only when a round begins (or the cluster is idle).
-        max_gpus: most GPUs profiled, unless a job asks for more; None: as many as any job may use.
+        name: name in tables.
+        observability: columns that `sizes` reads.
+        placement: rule that places jobs.
+        batch: rule for the global batch on n GPUs.
+        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
+        slotted: choose sizes only when a round begins, or when no job runs.
+        max_gpus: largest number of GPUs profiled, unless a job asks for more. None: the largest that any job
+            may use.
     """
 
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
@@ -47,15 +48,23 @@ class SizingScheduler(Scheduler, ABC):
 
     @abstractmethod
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
-        """Choose the GPUs of each job, the most urgent first; GPU jobs that are not named hold nothing."""
+        """Choose the number of GPUs of each job.
+
+        Args:
+            view: the cluster and its jobs now.
+            table: speeds of jobs by number of GPUs.
+
+        Returns:
+            Targets, the most urgent job first. GPU jobs without a target hold nothing afterwards.
+        """
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget profiles and slots."""
+        """Forget profiles and time slots."""
         self._slots = TimeSlots(self.round_seconds or np.inf)
         self._table: SpeedTable | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Sizes when it is time, and the allocations that lead there."""
+        """Return the allocations that give jobs the chosen sizes."""
         if self._slotted and not self._slots.begins(view) and len(view.running):
             return []
         if self._table is None:

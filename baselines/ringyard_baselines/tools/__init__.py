@@ -1,1 +1,1 @@
-"""What several schedulers need: targets, speeds, predictions, fitted step times."""
+"""Building blocks that several schedulers use: targets, time slots, predictions, fitted step times."""

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.sim.feasibility import HELD
+from ringyard.sim.feasibility import SHAPE_FIELDS
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
 
 #: fields of an allocation that fall back to what the job asks for, and the columns that say it
 _BESIDE_GPUS = {name: column for name, (column, power) in REQUESTED.items() if power is Capabilities.CORES}
 
-_named = attrgetter(*HELD)
+_named = attrgetter(*SHAPE_FIELDS)
 
 
 class Target(NamedTuple):
@@ -114,7 +114,7 @@ def _differ(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
     named = [_named(target.shape or Allocation(target.job)) for target in targets]
     numbers = np.array(named, dtype=np.float64)  # None: NaN
     seen = view.of([target.job for target in targets])
-    has = np.column_stack([seen.column(name) for name in HELD])
+    has = np.column_stack([seen.column(name) for name in SHAPE_FIELDS])
     differ: list[bool] = ((numbers != has) & ~np.isnan(numbers)).any(axis=1).tolist()
     return differ
 

@@ -18,7 +18,7 @@ from ringyard.compiled import (
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.lifecycle import carry_out, stop
+from ringyard.sim.engine.lifecycle import apply_allocation, preempt
 from ringyard.sim.engine.shape import Shape, num_places
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind, JobStatus
@@ -236,7 +236,7 @@ def preempt_job(state: State, b: int, j: int, plan: AllocationPlan, physics: Phy
     """Preempt running job `j` of cluster `b` of the `state` by `physics`, and record it in `plan`."""
     if is_preemptible(state, b, j, plan):
         _add_preemptible_gpus(state, b, j, plan, -1)
-    stop(state, b, j, physics)
+    preempt(state, b, j, physics)
     plan.last_change[b, j] = plan.counts[b, DECISIONS]
     n = plan.counts[b, MOVES]
     if plan.moves.shape[1] > 0:
@@ -269,5 +269,5 @@ def place_job(
             plan.move_places[b, begin + i] = places[i]
         plan.counts[b, PLACES] = begin + num_places(shape)
         plan.counts[b, MOVES] = n + 1
-    carry_out(state, b, j, shape, places, physics)
+    apply_allocation(state, b, j, shape, places, physics)
     plan.last_change[b, j] = plan.counts[b, DECISIONS]

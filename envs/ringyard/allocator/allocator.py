@@ -41,9 +41,9 @@ from ringyard.placement import PlacementRule, consolidate, place
 from ringyard.placement.availability import find_cpu_server
 from ringyard.placement.rules import fastest_gpus
 from ringyard.restart import restart_pause
-from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape
+from ringyard.sim.engine.shape import Shape, asked_shape, set_asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import UNLIMITED_CORES, Job, JobKind, JobStatus
 
 # Outside of these ranges, weights overflow or are all alike.
@@ -196,7 +196,7 @@ def _start_on_free_gpus(
     shape = with_least_resources(state, b, shape)
     set_shape(job, shape)
     count = fastest_gpus(state, b, j, shape.num_gpus, False, out)
-    ask(job)
+    set_asked_shape(job)
     if count == 0:
         return False
     first = whole(state.gpus[b, out[0]].server)

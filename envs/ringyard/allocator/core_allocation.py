@@ -5,8 +5,8 @@ from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause
-from ringyard.sim.engine.allocation import collect, detach, reattach
-from ringyard.sim.engine.shape import Shape, shape_of
+from ringyard.sim.engine.allocation import collect_places, detach, reattach
+from ringyard.sim.engine.shape import Shape, current_shape
 from ringyard.state.arrays import State
 
 
@@ -69,8 +69,10 @@ def reclaim_cores(
         return False
     gpus = whole(state.jobs[b, most].num_gpus)
     fewer = max(1, cores - (missing + gpus - 1) // gpus)
-    collect(state, b, most, plan.out[b])
-    place_job(state, b, most, with_cores(shape_of(state.jobs[b, most]), fewer), plan.out[b], plan, physics)
+    collect_places(state, b, most, plan.out[b])
+    place_job(
+        state, b, most, with_cores(current_shape(state.jobs[b, most]), fewer), plan.out[b], plan, physics
+    )
     return True
 
 
@@ -91,7 +93,7 @@ def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Phy
     """
     job = state.jobs[b, j]
     speed = job.isolated_iteration_seconds / seconds_in_shape(
-        state, b, j, with_cores(shape_of(job), cores), physics
+        state, b, j, with_cores(current_shape(job), cores), physics
     )
     return speed - cost if cores != job.cores_per_worker else speed
 
@@ -225,8 +227,8 @@ def _apply_cores(
             job = state.jobs[b, j]
             cores = whole(plan.granted_cores[b, j])
             if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more:
-                collect(state, b, j, plan.out[b])
-                place_job(state, b, j, with_cores(shape_of(job), cores), plan.out[b], plan, physics)
+                collect_places(state, b, j, plan.out[b])
+                place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)
 
 
 @linked_kernel

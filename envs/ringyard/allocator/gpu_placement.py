@@ -11,9 +11,9 @@ from ringyard.allocator.worker_resources import (
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, gpus_when_idle, take_free_gpus
-from ringyard.sim.engine.allocation import collect, detach, reattach
-from ringyard.sim.engine.shape import Shape, asked_shape, set_shape, shape_of
-from ringyard.sim.feasibility import FITS, fits
+from ringyard.sim.engine.allocation import collect_places, detach, reattach
+from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_shape
+from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, JobStatus
 
@@ -23,7 +23,7 @@ _NONE = -1
 @kernel
 def shape_with_gpus(job: Job, gpus: int, batch: float) -> Shape:
     """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
-    shape = shape_of(job) if job.status == JobStatus.RUNNING else asked_shape(job)
+    shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
     return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
 
@@ -163,7 +163,7 @@ def _place_by_reclaiming(
         free = free_per_worker(state, b, s, shape)
         reattach(state, b, j, num_held)
         shape = with_saturating_resources(state, b, j, shape, s, free, physics)
-    if count != shape.num_gpus or fits(state, b, j, shape, out).what != FITS:
+    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).what != FITS:
         return False
     place_job(state, b, j, shape, out, plan, physics)
     return True
@@ -177,7 +177,7 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
         Whether they are on no more servers than so many GPUs need.
     """
     out, most = plan.out[b], plan.chosen_gpus[b]
-    held = collect(state, b, j, out)
+    held = collect_places(state, b, j, out)
     most[:] = 0
     for i in range(held):
         most[state.gpus[b, out[i]].server] += 1
@@ -213,7 +213,10 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
     shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
-    if _choose_kept_gpus(state, b, j, target, plan) and fits(state, b, j, shape, plan.out[b]).what == FITS:
+    if (
+        _choose_kept_gpus(state, b, j, target, plan)
+        and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS
+    ):
         place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 

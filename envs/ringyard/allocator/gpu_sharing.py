@@ -19,10 +19,10 @@ from ringyard.placement.share import sharing_effects, take_least_interfering
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.allocation import detach, reattach
 from ringyard.sim.engine.co_location import sharing_slowdown
-from ringyard.sim.engine.shape import Shape, ask, asked_shape, set_shape, shape_of
-from ringyard.sim.feasibility import FITS, fits
+from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_asked_shape, set_shape
+from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_beside, excess_given, summable
+from ringyard.state.gpu_effects import SharingFactors, excess_of_neighbour, excess_of_worker, summable
 from ringyard.state.records import Job, JobStatus
 
 _NONE = -1
@@ -43,7 +43,9 @@ def _set_sharing_weights(state: State, b: int, plan: AllocationPlan, config: All
 
 
 @kernel
-def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: AllocationPlan) -> float:
+def _sharing_gain(
+    state: State, b: int, j: int, own: SharingFactors, count: int, plan: AllocationPlan
+) -> float:
     """Weighted speed won if job j, that holds nothing, joined `out[:count]`, less what those there lose."""
     out, seen = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -57,12 +59,12 @@ def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: A
             k = state.slots[b, i].job
             if k < 0:
                 continue
-            suffered += excess_beside(state, b, job.model, own, i)
+            suffered += excess_of_worker(state, b, job.model, own, i)
             if seen[k] == seen[-1]:
                 continue
             seen[k] = seen[-1]
             before = sharing_slowdown(state, b, k)  # its record does not know which job is lifted
-            after = max(before, 1.0 + excess_given(state, b, job.model, own, i))
+            after = max(before, 1.0 + excess_of_neighbour(state, b, job.model, own, i))
             lost += summable(plan.sharing_weight[b, k] * (1.0 - before / after))
         worst = max(worst, suffered)
     return plan.sharing_weight[b, j] / (1.0 + worst) - lost
@@ -70,7 +72,7 @@ def _sharing_gain(state: State, b: int, j: int, own: Shared, count: int, plan: A
 
 @kernel
 def _sharing_gain_on(
-    state: State, b: int, j: int, s: int, own: Shared, wanted: int, plan: AllocationPlan
+    state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: AllocationPlan
 ) -> float:
     """What job j would win on the mildest GPUs of server s, which go to `out`; 0: there is no room."""
     if state.servers[b, s].open_gpus < wanted:
@@ -94,7 +96,7 @@ def _find_shared_gpus(
     """
     best = _NONE
     most = floor
-    own = Shared(0.0, 0.0)
+    own = SharingFactors(0.0, 0.0)
     known = _ANY_TYPE  # type that `own` is on
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus < wanted or plan.sharing_weight[b, j] <= most:
@@ -131,8 +133,8 @@ def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: P
         count -= 1
         shape = _least_shape(state, b, j)
         gain = _find_shared_gpus(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
-        ask(state.jobs[b, j])
-        if gain > 0.0 and fits(state, b, j, shape, plan.out[b]).what == FITS:
+        set_asked_shape(state.jobs[b, j])
+        if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 
@@ -217,8 +219,8 @@ def _best_replacement(
             continue
         shape = _least_shape(state, b, j)
         gain = _sharing_gain_on(state, b, j, s, sharing_effects(state, b, j, s), shape.num_gpus, plan)
-        ask(state.jobs[b, j])
-        if gain > most and fits(state, b, j, shape, plan.out[b]).what == FITS:
+        set_asked_shape(state.jobs[b, j])
+        if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
             most = gain
     return best, most
@@ -237,7 +239,7 @@ def _migrate_or_replace(
     """Move running job j to open GPUs, or start a rival in its place, if that wins enough; whether it did."""
     job = state.jobs[b, j]
     out = plan.out[b]
-    shape = shape_of(job)
+    shape = current_shape(job)
     s = whole(state.slots[b, job.first_slot].server)
     gpu_type = whole(state.servers[b, s].gpu_type)
     elsewhere = state.clusters[b].open_gpus > 0
@@ -254,9 +256,9 @@ def _migrate_or_replace(
         take_least_interfering(
             state, b, winner, s, sharing_effects(state, b, winner, s), shape.num_gpus, out, 0
         )
-        ask(state.jobs[b, winner])
+        set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
-    if winner < 0 or (winner == j and fits(state, b, j, shape, out).what != FITS):
+    if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):
         return False
     if winner != j:
         preempt_job(state, b, j, plan, physics)

@@ -12,8 +12,8 @@ from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, max_workers, take_free_gpus
 from ringyard.resources import CORES, NUM_RESOURCES
-from ringyard.sim.engine.allocation import detach, held_there, reattach
-from ringyard.sim.engine.shape import Shape, set_shape, shape_of
+from ringyard.sim.engine.allocation import detach, held_on_server, reattach
+from ringyard.sim.engine.shape import Shape, current_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.records import free_on
 
@@ -58,7 +58,7 @@ def _preemptible_amount(state: State, b: int, s: int, r: int, plan: AllocationPl
         for k in range(server.first_gpu * per_gpu, i):
             first = first and state.slots[b, k].job != j
         if first:
-            held += held_there(state, b, j, s, r)
+            held += held_on_server(state, b, j, s, r)
     return held
 
 
@@ -193,5 +193,5 @@ def reclaim_gpus(
         other = _migration_target(state, b, mover, s, plan)
         out = plan.out[b]
         take_free_gpus(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
-        place_job(state, b, mover, shape_of(state.jobs[b, mover]), out, plan, physics)
+        place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
     return True

@@ -7,9 +7,9 @@ from ringyard.allocator.estimates import live_job, num_live
 from ringyard.compiled import kernel, linked_kernel, whole
 from ringyard.performance.host_resources import storage_seconds_per_byte
 from ringyard.performance.model import Physics, iteration_seconds
-from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
+from ringyard.sim.engine.shape import Shape, current_shape, set_asked_shape, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Server
 
 #: the least cores and RAM that come this close to a job's best speed are all that it wants
@@ -153,10 +153,10 @@ def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physic
         if plan.wanted_cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
             continue
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
-        ask(scratch)  # whatever it has now, and whatever runs beside it
+        set_asked_shape(scratch)  # whatever it has now, and whatever runs beside it
         scratch.sharing_slowdown = 1.0
         scratch.bandwidth_slowdown = 1.0
-        shape = shape_of(scratch)
+        shape = current_shape(scratch)
         if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
             plan.wanted_cores[b, j] = -1
             continue

@@ -41,7 +41,7 @@ from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.shape import Shape, set_shape
 from ringyard.sim.simulator import Simulator
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import Job, JobKind
 
 _MOST_PARAMETER_SERVERS = 1 << 20
@@ -316,7 +316,7 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
         found = sensitivity * pressure[models].min(axis=0)
     else:
         found = np.zeros((rows, types))
-    return found * (1.0 - 1e-9)  # sums of excesses are rounded (`on_gpus.summable`)
+    return found * (1.0 - 1e-9)  # sums of excesses are rounded (`gpu_effects.summable`)
 
 
 def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:

@@ -32,7 +32,7 @@ from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.livelock import raise_if_still
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
@@ -219,7 +219,7 @@ class ClusterBatch:
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
-            raise_if_still(self.state, b)
+            raise_if_livelocked(self.state, b)
             raise SchedulerError(
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
                 " template finds GPUs for them; add one that can split jobs over servers (pack)"
@@ -322,7 +322,7 @@ class ClusterBatch:
 
         Raises:
             SchedulerError: the policy waits while no job runs and no template can place one, or time stands
-                still (`livelock.time_stands_still`).
+                still (`livelock.is_livelocked`).
         """
         self._run(self._all_clusters if clusters is None else clusters, STEP, actions)
 

@@ -25,7 +25,7 @@ from ringyard.compiled import (
     whole,
 )
 from ringyard.sim.engine.co_location import PlacementContext
-from ringyard.state.arrays import State, copied, empty_state
+from ringyard.state.arrays import State, copy_array, empty_state
 from ringyard.state.records import INTEGRALS, Job
 
 BUNDLE = TypeVar("BUNDLE")
@@ -54,7 +54,7 @@ class Episode:
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
         placement_contexts: [clusters, V, T] `PlacementContext` of the visible job where the template puts it.
-        template_slowdown: [clusters, V, T] `progress.slowdown` there, in (-1, 1).
+        template_slowdown: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1).
         class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
         last_integrals: [clusters, Integral] at the last reward.
@@ -172,7 +172,7 @@ def copy_bundle(bundle: BUNDLE) -> BUNDLE:
     if not any(array.size for array in arrays_of(bundle)):
         return bundle
     values = (getattr(bundle, field.name) for field in fields(bundle))  # type: ignore[arg-type]
-    return type(bundle)(*(copied(v) if isinstance(v, np.ndarray) else copy_bundle(v) for v in values))
+    return type(bundle)(*(copy_array(v) if isinstance(v, np.ndarray) else copy_bundle(v) for v in values))
 
 
 @kernel

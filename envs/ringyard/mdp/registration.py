@@ -5,11 +5,11 @@ from gymnasium.envs.registration import register, registry
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 
-_KEY = "gym:"
+_KEY = "environment_id:"
 
 
 def experiment_ids() -> dict[str, str]:
-    """{environment id: experiment} of the experiments with a line `gym: ID`, by name.
+    """{environment id: experiment} of the experiments with a line `environment_id: ID`, by name.
 
     Yamls are not parsed, to keep `import ringyard` fast.
 
@@ -25,7 +25,7 @@ def experiment_ids() -> dict[str, str]:
                 if name not in ("", "null") and found.setdefault(f"ringyard/{name}", file.stem) != file.stem:
                     raise ConfigurationError(
                         f"conf/experiment has {found[f'ringyard/{name}']}.yaml and {file.name}, both with"
-                        f" gym: {name}; expected ids of their own"
+                        f" environment_id: {name}; expected ids of their own"
                     )
     return found
 

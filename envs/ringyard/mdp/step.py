@@ -23,7 +23,7 @@ from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
 from ringyard.mdp.observations.observation import Observe
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.livelock import count_step
-from ringyard.sim.engine.setup import load
+from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
 
 #: values of an observation lie between minus this and this
@@ -127,7 +127,7 @@ def _begin(
 ) -> None:
     """Load a job table into cluster b, before the first arrival."""
     count = rows.num_jobs[row]
-    load(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
+    load_jobs(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
     for j in range(count):
         episode.static[b, j] = rows.static[row, j]
     for k in range(rows.weights.shape[1]):

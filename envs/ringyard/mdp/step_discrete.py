@@ -24,11 +24,11 @@ from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, D
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import sort_ascending
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.co_location import evaluate_placement, seconds_in
+from ringyard.sim.engine.co_location import evaluate_placement, seconds_in_context
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.shape import ask, set_shape
+from ringyard.sim.engine.shape import set_asked_shape, set_shape
 from ringyard.state.arrays import State, waiting_at
-from ringyard.state.progress import slowdown
+from ringyard.state.progress import relative_slowdown
 from ringyard.state.records import JobKind, JobStatus
 
 
@@ -66,16 +66,18 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
                     sort_ascending(out, found.num_places)
                     evaluate_placement(state, b, j, out, found.num_places, found)
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
             if found.num_places > 0:
                 if options.scaled:
                     set_shape(job, target_shape(job, options, t))
-                seconds = seconds_in(job, j, found, physics)
-                episode.template_slowdown[b, i, t] = slowdown(job.isolated_iteration_seconds, seconds)
+                seconds = seconds_in_context(job, j, found, physics)
+                episode.template_slowdown[b, i, t] = relative_slowdown(
+                    job.isolated_iteration_seconds, seconds
+                )
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # it will never end
                 if options.scaled:
-                    ask(job)
+                    set_asked_shape(job)
 
 
 @kernel

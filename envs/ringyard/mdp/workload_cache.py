@@ -18,7 +18,7 @@ from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.observability import Observability
-from ringyard.sim.engine.prepare import Preparation
+from ringyard.sim.engine.prepare import JobPreparer
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_tables
 
@@ -146,9 +146,9 @@ class WorkloadCache:
             room[list(self._row_of.values())] = made
 
     @functools.cached_property
-    def _preparation(self) -> Preparation:
+    def _preparation(self) -> JobPreparer:
         config = self.config
-        return Preparation(config.cluster, config.performance, config.restart)
+        return JobPreparer(config.cluster, config.performance, config.restart)
 
     def table(self, entry: int) -> JobTable:
         """The job table of an entry."""

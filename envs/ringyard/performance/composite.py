@@ -108,7 +108,7 @@ def composite(
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with
 
-    * t_gpu = (fixed + sample b) x (1 + excess), all by GPU type (`ringyard.state.on_gpus`),
+    * t_gpu = (fixed + sample b) x (1 + excess), all by GPU type (`ringyard.state.gpu_effects`),
     * t_input: the longer of `input_seconds` (on `useful_cores`) and `read_seconds` of
       `ringyard.performance.host_resources`,
     * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.

@@ -23,8 +23,8 @@ class Interference:
 
     A worker's compute time is its own times 1 + the sum over the neighbours on its GPU of what each adds; the
     worst GPU sets the job's pace. A neighbour adds sensitivity (the job's) x pressure (the neighbour's), both
-    by model, GPU type and samples per GPU (`ringyard.state.on_gpus.shared_by`), or what `pairs` says,
-    whatever the GPU and the batches. Neither: jobs do not slow one another.
+    by model, GPU type and samples per GPU (`ringyard.state.gpu_effects.sharing_factors`), or what `pairs`
+    says, whatever the GPU and the batches. Neither: jobs do not slow one another.
 
     Attributes:
         sharing: [models + 1, GPU types, batches, 3] of each model on each type of

@@ -3,7 +3,7 @@
 from ringyard.compiled import Int32Vector, kernel, whole
 from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.records import Job, Server, free_on, held_of, there_on
+from ringyard.state.records import Job, Server, free_on, held_per_worker, total_on
 
 
 @kernel
@@ -36,7 +36,7 @@ def max_workers(job: Job, r: int, amount: int, most: int) -> int:
     left = amount - total_demand(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
-    per_worker = held_of(job, r)
+    per_worker = held_per_worker(job, r)
     return max(min(most, left // per_worker), 0) if per_worker > 0 else most
 
 
@@ -83,7 +83,7 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
     workers = whole(server.num_gpus)
     if job.beside_gpus:
         for r in range(NUM_RESOURCES):
-            workers = max_workers(job, r, there_on(server, r), workers)
+            workers = max_workers(job, r, total_on(server, r), workers)
     return workers
 
 
@@ -122,7 +122,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 def _has_resources(server: Server, job: Job) -> bool:
     """Whether the server has what one worker of the job, or a CPU-only job, holds."""
     for r in range(NUM_RESOURCES):
-        if free_on(server, r) < held_of(job, r):
+        if free_on(server, r) < held_per_worker(job, r):
             return False
     return True
 

@@ -26,7 +26,7 @@ from ringyard.placement.availability import (
 )
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, free_on, held_of
+from ringyard.state.records import DOWN, free_on, held_per_worker
 
 _SUBJECT = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = complaint(_SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
@@ -71,7 +71,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
         if i + 1 == count or state.gpus[b, places[i + 1]].server != s:
             tasks = parameter_servers_on(job.parameter_servers, num_servers, rank)
             for r in range(NUM_RESOURCES):
-                needed = total_demand(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+                needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
                     complain(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)

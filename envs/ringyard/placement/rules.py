@@ -9,7 +9,7 @@ from ringyard.placement.availability import available_gpus, fits_any_free_gpu, g
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import next_server, next_with_free
-from ringyard.state.on_gpus import slowness_on
+from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 

@@ -10,11 +10,16 @@ from ringyard.placement.availability import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus, max_gpus_on_one_server, pack_gpus
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_beside, excess_given, shared_on
+from ringyard.state.gpu_effects import (
+    SharingFactors,
+    excess_of_neighbour,
+    excess_of_worker,
+    sharing_factors_on,
+)
 
 
 @kernel
-def _interference(state: State, b: int, j: int, own: Shared, g: int) -> float:
+def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
     """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
@@ -27,19 +32,21 @@ def _interference(state: State, b: int, j: int, own: Shared, g: int) -> float:
         if other == j:
             return np.inf
         if other >= 0:
-            harm += excess_beside(state, b, job.model, own, i) + excess_given(state, b, job.model, own, i)
+            harm += excess_of_worker(state, b, job.model, own, i) + excess_of_neighbour(
+                state, b, job.model, own, i
+            )
     return harm
 
 
 @kernel
-def sharing_effects(state: State, b: int, j: int, s: int) -> Shared:
+def sharing_effects(state: State, b: int, j: int, s: int) -> SharingFactors:
     """What a worker of job j is to its neighbours on a GPU of server s."""
-    return shared_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
+    return sharing_factors_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
 
 
 @kernel
 def take_least_interfering(
-    state: State, b: int, j: int, s: int, own: Shared, wanted: int, out: Int32Vector, count: int
+    state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, out: Int32Vector, count: int
 ) -> float:
     """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst.
 

@@ -12,8 +12,8 @@ from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation
-from ringyard.sim.engine.allocation import collect, held_there
-from ringyard.sim.engine.shape import Shape, memory_of, per_worker_in
+from ringyard.sim.engine.allocation import collect_places, held_on_server
+from ringyard.sim.engine.shape import Shape, amount_per_worker, gpu_memory_needed
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus, free_on
 
@@ -21,7 +21,9 @@ from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatu
 FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2  # FIRST_RESOURCE + r: resource r
 
 #: {what a shape says of a job, and an allocation may: its type}; records have it under the same name
-HELD: dict[str, type] = {name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"}
+SHAPE_FIELDS: dict[str, type] = {
+    name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"
+}
 
 
 class Shortfall(NamedTuple):
@@ -41,22 +43,22 @@ class Shortfall(NamedTuple):
 
 
 @kernel
-def _short_on_server(
+def _server_shortfall(
     state: State, b: int, j: int, s: int, shape: Shape, workers: int, tasks: int
 ) -> Shortfall:
     job = state.jobs[b, j]
     for r in range(NUM_RESOURCES):
-        per_worker = per_worker_in(job, shape, r)
+        per_worker = amount_per_worker(job, shape, r)
         needed = total_demand(r, workers, per_worker, tasks, shape.cores_per_server_task)
         if needed > 0:
-            free = free_on(state.servers[b, s], r) + held_there(state, b, j, s, r)
+            free = free_on(state.servers[b, s], r) + held_on_server(state, b, j, s, r)
             if needed > free:
                 return Shortfall(whole(FIRST_RESOURCE + r), whole(s), whole(needed), whole(free))
     return Shortfall(FITS, whole(s), 0, 0)
 
 
 @kernel
-def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Shortfall:
+def _memory_shortfall(state: State, b: int, j: int, g: int, needed: int) -> Shortfall:
     free = state.gpus[b, g].free_memory_bytes
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(g * per_gpu, (g + 1) * per_gpu):
@@ -66,21 +68,21 @@ def _short_of_memory(state: State, b: int, j: int, g: int, needed: int) -> Short
 
 
 @linked_kernel
-def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
+def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
     """Whether job j could have this shape on these places, its own given back.
 
     Args:
         places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
-        (others): as in `lifecycle.carry_out`.
+        (others): as in `lifecycle.apply_allocation`.
     """
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
-        return _short_on_server(state, b, j, places[0], shape, 1, 0)
+        return _server_shortfall(state, b, j, places[0], shape, 1, 0)
     sort_ascending(places, shape.num_gpus)
-    memory = memory_of(job, shape)
+    memory = gpu_memory_needed(job, shape)
     servers = 0
     for i in range(shape.num_gpus):
-        short = _short_of_memory(state, b, j, places[i], memory)
+        short = _memory_shortfall(state, b, j, places[i], memory)
         if short.what != FITS:
             return short
         if i == 0 or state.gpus[b, places[i]].server != state.gpus[b, places[i - 1]].server:
@@ -92,7 +94,7 @@ def fits(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Sho
         workers += 1
         if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
             tasks = parameter_servers_on(shape.parameter_servers, servers, rank)
-            short = _short_on_server(state, b, j, s, shape, workers, tasks)
+            short = _server_shortfall(state, b, j, s, shape, workers, tasks)
             if short.what != FITS:
                 return short
             rank += 1
@@ -115,7 +117,7 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
         value = getattr(allocation, name)
         return kind(job[name] if value is None else value)
 
-    shape = Shape(len(allocation.gpu_ids), *(given(name, kind) for name, kind in HELD.items()))
+    shape = Shape(len(allocation.gpu_ids), *(given(name, kind) for name, kind in SHAPE_FIELDS.items()))
     return shape, np.array(places, dtype=np.int32)
 
 
@@ -123,30 +125,32 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
     """What job j holds, with nothing left open; () GPUs and no server if it does not run."""
     job = state.jobs[b, j]
     server = int(job["server"])
-    shape = {name: kind(job[name]) for name, kind in HELD.items()}
+    shape = {name: kind(job[name]) for name, kind in SHAPE_FIELDS.items()}
     gpu_ids = tuple(gpus_of(state, b, j).tolist())
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 
 #: {what an allocation may leave open: what it may be}
-_OPEN = {name: Positive if kind is float else NonNegativeInt | None for name, kind in HELD.items()}
-_OPEN |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
+_OPTIONAL_FIELDS = {
+    name: Positive if kind is float else NonNegativeInt | None for name, kind in SHAPE_FIELDS.items()
+}
+_OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
 
 
 def _check_numbers(allocation: Allocation) -> None:
     """Raise PlacementError for what is no number, or none that records could hold."""
     if not isinstance(allocation, Allocation):
         raise PlacementError(f"an allocation is {shown(allocation)}; expected an Allocation")
-    _require(allocation, "job", allocation.job, NonNegativeInt)
+    _check_field(allocation, "job", allocation.job, NonNegativeInt)
     for gpu in allocation.gpu_ids:
-        _require(allocation, "gpu_ids", gpu, NonNegativeInt)
-    for name, annotation in _OPEN.items():
+        _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
+    for name, annotation in _OPTIONAL_FIELDS.items():
         value = getattr(allocation, name)
         if value is not None:
-            _require(allocation, name, value, annotation)
+            _check_field(allocation, name, value, annotation)
 
 
-def _require(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
+def _check_field(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
     if type(value) is int and 0 <= value < UNLIMITED_CORES and annotation is not Positive:
         return  # a quick look first
     if type(value) is float and 0 < value < np.inf and annotation is Positive:
@@ -157,7 +161,7 @@ def _require(allocation: Allocation, name: str, value: Any, annotation: object) 
         raise PlacementError(f"the allocation of job {shown(allocation.job)}: {error}") from None
 
 
-def _named(status: int) -> str:
+def _status_name(status: int) -> str:
     return JobStatus(status).name.lower()
 
 
@@ -177,11 +181,11 @@ def validate_allocation(
     job = state.jobs[b, j]
     status = int(job["status"])
     if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-        raise PlacementError(f"job {j} is {_named(status)}; only waiting or running jobs take GPUs")
+        raise PlacementError(f"job {j} is {_status_name(status)}; only waiting or running jobs take GPUs")
     if allocation.reject:
         if status != JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
             raise PlacementError(
-                f"job {j} is {_named(status)}; only waiting jobs are rejected, without places"
+                f"job {j} is {_status_name(status)}; only waiting jobs are rejected, without places"
             )
         return None
     if allocation.stops:
@@ -194,7 +198,7 @@ def validate_allocation(
         _check_cpu_job(state, b, cluster, j, allocation)
     else:
         _check_gpus(state, b, cluster, j, allocation)
-    _check_room(state, b, cluster, j, shape, places)
+    _check_capacity(state, b, cluster, j, shape, places)
     return shape, places
 
 
@@ -282,10 +286,10 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
             )
 
 
-def _check_room(
+def _check_capacity(
     state: State, b: int, cluster: Cluster, j: int, shape: Shape, places: NDArray[np.int32]
 ) -> None:
-    what, where, needed, there = fits(state, b, j, shape, places)
+    what, where, needed, there = find_shortfall(state, b, j, shape, places)
     if what == MEMORY:
         raise PlacementError(
             f"job {j} needs {needed:.3g} bytes on each GPU, GPU {where} has {there:.3g} free;"
@@ -304,4 +308,4 @@ def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """[workers] GPUs that job j holds, ascending."""
     if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
-    return state.held_scratch[b, : collect(state, b, j, state.held_scratch[b])].astype(np.int64)
+    return state.held_scratch[b, : collect_places(state, b, j, state.held_scratch[b])].astype(np.int64)

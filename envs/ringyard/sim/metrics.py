@@ -13,7 +13,7 @@ from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus, Loss
 
 #: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
-LOSSES = (
+LOSS_NAMES = (
     "restarts",
     "failures",
     "contention",
@@ -192,11 +192,11 @@ def measured_rows(num_jobs: int, measured: Window) -> slice:
 def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     """Columns of `JobTimes` that say where the time of these jobs went."""
     if state.losses.shape[1] == 0:
-        columns = [*(f"lost_to_{name}" for name in LOSSES), "work_seconds"]
+        columns = [*(f"lost_to_{name}" for name in LOSS_NAMES), "work_seconds"]
         return dict.fromkeys(columns, np.full(len(rows), np.nan))
     jobs, losses = state.jobs[b, rows], state.losses[b, rows]
     done = jobs["total_iterations"] - jobs["remaining_iterations"]
-    lost = {f"lost_to_{name}": losses[:, Loss[name.upper()]] for name in LOSSES}
+    lost = {f"lost_to_{name}": losses[:, Loss[name.upper()]] for name in LOSS_NAMES}
     return lost | {"work_seconds": done * losses[:, Loss.WORK_RATE]}
 
 
@@ -265,7 +265,7 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
     whole = _whole_run(state, b, table)
     losses = {}
     if state.losses.shape[1]:
-        losses = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSSES}
+        losses = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSS_NAMES}
         losses |= {"mean_work": _mean(served.work_seconds), "kernel_utilisation": whole["kernels"]}
     return Metrics(
         num_finished=len(times.rows),

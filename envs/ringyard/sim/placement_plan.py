@@ -27,21 +27,28 @@ from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import allocate, release
-from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_named, shape_of
+from ringyard.sim.engine.shape import (
+    Shape,
+    current_shape,
+    num_places,
+    override_shape,
+    set_asked_shape,
+    set_shape,
+)
 from ringyard.sim.feasibility import (
-    HELD,
+    SHAPE_FIELDS,
     current_allocation,
     validate_allocation,
 )
-from ringyard.sim.view import Occupancy, SchedulingView, live
+from ringyard.sim.view import Occupancy, SchedulingView, unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
-_named = attrgetter(*HELD)
-_AS_ASKED = np.full(1 + len(HELD), np.nan)  # names nothing of a shape
+_shape_values = attrgetter(*SHAPE_FIELDS)
+_NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # names nothing of a shape
 
 #: {what a job holds beside its GPUs: the column with what it asks for}
-_ASKED_BESIDE = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
+_ASKED_COLUMNS = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
     name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
 }
 
@@ -53,7 +60,7 @@ def _release(state: State, b: int, j: int) -> None:
         release(state, b, j)
     job.first_slot = -1
     job.server = -1
-    ask(job)
+    set_asked_shape(job)
 
 
 @kernel
@@ -63,12 +70,12 @@ def _release_all(state: State, b: int, jobs: Int32Vector) -> None:
 
 
 @kernel
-def _ask(state: State, b: int, j: int) -> None:
-    ask(state.jobs[b, j])
+def _reset_shape(state: State, b: int, j: int) -> None:
+    set_asked_shape(state.jobs[b, j])
 
 
 @kernel
-def _hold(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
+def _allocate_in_shape(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
     set_shape(state.jobs[b, j], shape)
     allocate(state, b, j, places, num_places(shape))
 
@@ -83,15 +90,15 @@ def _place(state: State, b: int, j: int, named: FloatVector, rule: PlacementRule
         (others): as everywhere.
     """
     job, out = state.jobs[b, j], state.gpu_scratch[b]
-    own = shape_of(job)
-    wanted = shape_named(own, named, True)
+    own = current_shape(job)
+    wanted = override_shape(own, named, True)
     if wanted != own:
         set_shape(job, wanted)
     count = place(state, b, j, rule, out)
     if count > 0:
         allocate(state, b, j, out, count)
     elif wanted != own:
-        ask(job)
+        set_asked_shape(job)
     return count
 
 
@@ -139,9 +146,9 @@ def _start(
             return whole(-1 - i)
         if unplaced[alike[i], 0] and unplaced[alike[i], 1]:
             continue
-        own = shape_of(job)
+        own = current_shape(job)
         row = named[min(i, len(named) - 1)]
-        wanted, modest = shape_named(own, row, True), shape_named(own, row, False)
+        wanted, modest = override_shape(own, row, True), override_shape(own, row, False)
         if wanted == modest:
             unplaced[alike[i], 1] = True
         count = 0
@@ -149,7 +156,7 @@ def _start(
             if count > 0 or unplaced[alike[i], k]:
                 continue
             shape = wanted if k == 0 else modest
-            if shape != shape_of(job):
+            if shape != current_shape(job):
                 set_shape(job, shape)
             count = place(state, b, j, rule, out)
             unplaced[alike[i], k] = count == 0
@@ -163,7 +170,7 @@ def _start(
                 places[taken + k] = out[k]
             taken += count
         elif wanted != own or modest != own:
-            ask(job)
+            set_asked_shape(job)
     return whole(taken)
 
 
@@ -173,7 +180,7 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
         return present
     if shape.job != present.job:
         raise PlacementError(f"the shape is of job {shape.job}; expected one of job {present.job}")
-    own = {name: getattr(present, name) for name in HELD if getattr(shape, name) is None}
+    own = {name: getattr(present, name) for name in SHAPE_FIELDS if getattr(shape, name) is None}
     return replace(shape, **own)
 
 
@@ -187,7 +194,7 @@ class PlacementPlan(Occupancy):
     """
 
     def __init__(self, view: SchedulingView) -> None:
-        self._live, self._b, _, _ = live(view)
+        self._live, self._b, _, _ = unrestricted(view)
         self._scratch = view._scratch
         self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
@@ -225,9 +232,9 @@ class PlacementPlan(Occupancy):
         self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
-        named = _AS_ASKED
+        named = _NO_OVERRIDES
         if shape is not None:
-            asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *_named(shape))
+            asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *_shape_values(shape))
             named = np.array(asks[2:], np.float64)  # None becomes NaN
         if asks in self._unplaced:
             return None
@@ -257,7 +264,7 @@ class PlacementPlan(Occupancy):
         """
         rows = self._rows(jobs)
         alike = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
-        started = self._start(rule, rows, _AS_ASKED[None], alike, admission)
+        started = self._start(rule, rows, _NO_OVERRIDES[None], alike, admission)
         return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
 
     def start_as(
@@ -283,13 +290,13 @@ class PlacementPlan(Occupancy):
         rows = self._rows([shape.job for shape in shapes])
         self._changed.update(rows.tolist())
         jobs = self._state.jobs[self._b]
-        named = [(size, *_named(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
+        named = [(size, *_shape_values(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
         if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == JobKind.CPU_ONLY).any():
             raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
         numbers: dict[tuple[Any, ...], int] = {}
         asks = zip(jobs["demand_class"][rows].tolist(), named, strict=True)
         alike = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
-        given = np.array(named, np.float64).reshape(len(rows), 1 + len(HELD))  # None becomes NaN
+        given = np.array(named, np.float64).reshape(len(rows), 1 + len(SHAPE_FIELDS))  # None becomes NaN
         return [
             (self._beside_as_asked(shapes[i]) if fell_back else shapes[i]).at(places)
             for i, places, fell_back in self._start(rule, rows, given, alike, ADMIT_ALL)
@@ -333,7 +340,7 @@ class PlacementPlan(Occupancy):
         job = self._state.jobs[self._b, shape.job]
         asked: dict[str, Any] = {
             name: int(job[column])
-            for name, column in _ASKED_BESIDE.items()
+            for name, column in _ASKED_COLUMNS.items()
             if getattr(shape, name) is not None
         }
         return replace(shape, **asked)
@@ -377,13 +384,13 @@ class PlacementPlan(Occupancy):
         self._require_row(allocation.job)
         self._last_placed = None
         self._changed.add(allocation.job)
-        _ask(self._state, self._b, allocation.job)
+        _reset_shape(self._state, self._b, allocation.job)
         try:
             taken = validate_allocation(self._state, self._b, self.cluster, allocation)
         except PlacementError:
             return False
         if taken is not None:
-            _hold(self._state, self._b, allocation.job, *taken)
+            _allocate_in_shape(self._state, self._b, allocation.job, *taken)
         return True
 
     def change(self, first: Allocation, *then: Allocation) -> bool:
@@ -409,7 +416,7 @@ class PlacementPlan(Occupancy):
                 return False
             self.release(job)
             if taken is not None:
-                _hold(self._state, self._b, job, *taken)
+                _allocate_in_shape(self._state, self._b, job, *taken)
         return True
 
     def move(

@@ -11,7 +11,7 @@ from ringyard.state.records import JobStatus
 
 
 @kernel
-def _copy(source: Any, target: Any) -> None:
+def _copy_rows(source: Any, target: Any) -> None:
     """Copy one cluster's row of an array of the state."""
     for i in range(len(source)):
         target[i] = source[i]
@@ -34,7 +34,7 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 
 @kernel
-def _renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
+def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     """Bring a copy of cluster b, made earlier in the same simulation, up to date; False if it is of another.
 
     In time that grows with the jobs that run or have ended since, and little with those that wait. Sums over
@@ -68,17 +68,17 @@ def _renew(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     _copy_jobs(state, b, copy, state.running[b, : cluster.num_running])
     copy.clusters[b] = cluster
     for i in range(state.shared.shape[1]):
-        _copy(state.shared[b, i], copy.shared[b, i])
-    _copy(state.gpus[b], copy.gpus[b])
-    _copy(state.slots[b], copy.slots[b])
-    _copy(state.servers[b], copy.servers[b])
-    _copy(state.links[b], copy.links[b])
-    _copy(state.waiting[b, first : first + cluster.num_waiting], copy.waiting[b, first:])
-    _copy(state.running[b, : cluster.num_running], copy.running[b])
-    _copy(state.class_waiting[b], copy.class_waiting[b])
-    _copy(state.class_stamp[b], copy.class_stamp[b])
-    _copy(state.free_bits[b], copy.free_bits[b])
-    _copy(state.num_with_free[b], copy.num_with_free[b])
+        _copy_rows(state.shared[b, i], copy.shared[b, i])
+    _copy_rows(state.gpus[b], copy.gpus[b])
+    _copy_rows(state.slots[b], copy.slots[b])
+    _copy_rows(state.servers[b], copy.servers[b])
+    _copy_rows(state.links[b], copy.links[b])
+    _copy_rows(state.waiting[b, first : first + cluster.num_waiting], copy.waiting[b, first:])
+    _copy_rows(state.running[b, : cluster.num_running], copy.running[b])
+    _copy_rows(state.class_waiting[b], copy.class_waiting[b])
+    _copy_rows(state.class_stamp[b], copy.class_stamp[b])
+    _copy_rows(state.free_bits[b], copy.free_bits[b])
+    _copy_rows(state.num_with_free[b], copy.num_with_free[b])
     return True
 
 
@@ -106,7 +106,7 @@ class ScratchState:
         if self._user is not None and self._user() is not None:
             return copy_state(live)
         rows = np.fromiter(self._changed, np.int32, len(self._changed))
-        if self._state is None or not _renew(live, b, self._state, rows):
+        if self._state is None or not _refresh(live, b, self._state, rows):
             self._state = copy_state(live)
         self._user, self._changed = ref(plan), changed
         return self._state

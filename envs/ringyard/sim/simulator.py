@@ -16,10 +16,10 @@ from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.lifecycle import carry_out, end, stop
-from ringyard.sim.engine.livelock import count_step, raise_if_still
+from ringyard.sim.engine.lifecycle import apply_allocation, end_job, preempt
+from ringyard.sim.engine.livelock import count_step, raise_if_livelocked
 from ringyard.sim.engine.prepare import prepare_jobs
-from ringyard.sim.engine.setup import begin, new_state
+from ringyard.sim.engine.setup import new_state, reset_cluster
 from ringyard.sim.feasibility import validate_allocation
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.scratch import ScratchState
@@ -106,7 +106,7 @@ class Simulator:
             losses=losses,
             jobs=rows,
         )
-        begin(self.state, 0, len(records), np.inf, seed)
+        reset_cluster(self.state, 0, len(records), np.inf, seed)
         self._scratch = ScratchState()
 
     @property
@@ -157,30 +157,30 @@ class Simulator:
 
         Raises:
             PlacementError: no list, or an allocation the cluster cannot hold; those before it are in force.
-            SchedulerError: there is no end of allocations at this moment (`livelock.time_stands_still`).
+            SchedulerError: there is no end of allocations at this moment (`livelock.is_livelocked`).
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
             checked = validate_allocation(self.state, 0, self.cluster, allocation)
             if not count_step(self.state, 0, self.now):  # a sequence may have no end
-                raise_if_still(self.state, 0)
+                raise_if_livelocked(self.state, 0)
             if checked is not None:
-                carry_out(self.state, 0, allocation.job, *checked, self.physics)
+                apply_allocation(self.state, 0, allocation.job, *checked, self.physics)
             elif allocation.reject:
-                end(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
+                end_job(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
             else:
-                stop(self.state, 0, allocation.job, self.physics)
+                preempt(self.state, 0, allocation.job, self.physics)
 
     def advance(self) -> None:
         """Move to the next decision point.
 
         Raises:
             SchedulerError: jobs wait, but nothing runs and nothing will arrive; or time stands still
-                (`livelock.time_stands_still`).
+                (`livelock.is_livelocked`).
         """
         if not advance(self.state, 0, self.physics):
-            raise_if_still(self.state, 0)
+            raise_if_livelocked(self.state, 0)
             waiting = int(self.state.clusters["num_waiting"][0])
             raise SchedulerError(
                 f"{waiting} jobs wait at {self.now:.0f} s, nothing runs and nothing will arrive;"

@@ -12,11 +12,11 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, kernel
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
-from ringyard.sim.engine.co_location import PlacementContext, isolated_places, seconds_in
-from ringyard.sim.engine.setup import slowness_of
-from ringyard.sim.engine.shape import asked_shape, set_shape, shape_named
-from ringyard.sim.view import SchedulingView, live
-from ringyard.state.on_gpus import least_slowness, slowness_on
+from ringyard.sim.engine.co_location import PlacementContext, isolated_contexts, seconds_in_context
+from ringyard.sim.engine.setup import slowness_table
+from ringyard.sim.engine.shape import asked_shape, override_shape, set_shape
+from ringyard.sim.view import SchedulingView, unrestricted
+from ringyard.state.gpu_effects import min_slowness, slowness_on
 from ringyard.state.records import Job, JobKind
 
 
@@ -43,7 +43,7 @@ class IsolatedJobs(NamedTuple):
             ObservabilityError: the view's reader did not declare to know speeds.
         """
         view.check("isolated_speeds")
-        state, b, physics, _ = live(view)
+        state, b, physics, _ = unrestricted(view)
         return cls(state.jobs[b], view.cluster, state.slowness, physics)
 
     @classmethod
@@ -51,11 +51,11 @@ class IsolatedJobs(NamedTuple):
         """Jobs that no simulation has, as `prepare_jobs` gives them, or copies of those of one."""
         with_scratch = Job.zeros(len(jobs) + 1)
         with_scratch[:-1] = jobs
-        return cls(with_scratch, cluster, slowness_of(cluster), performance.physics)
+        return cls(with_scratch, cluster, slowness_table(cluster), performance.physics)
 
 
 @kernel
-def _solo(
+def _write_isolated_seconds(
     jobs: Records1[Job],
     slowness: FloatCube,
     rows: IntVector,
@@ -73,13 +73,13 @@ def _solo(
     for i in range(len(rows)):
         if i == 0 or rows[i] != rows[i - 1]:
             jobs[len(jobs) - 1] = jobs[rows[i]]
-        set_shape(scratch, shape_named(asked_shape(scratch), shapes[i], True))
+        set_shape(scratch, override_shape(asked_shape(scratch), shapes[i], True))
         scratch.straggler = 1.0
         if gpu_type < 0:
-            places[i].gpu_speed = 1.0 / least_slowness(slowness, scratch)
+            places[i].gpu_speed = 1.0 / min_slowness(slowness, scratch)
         else:
             places[i].gpu_speed = 1.0 / slowness_on(slowness, scratch, gpu_type)
-        out[i] = seconds_in(scratch, rows[i], places[i], physics)
+        out[i] = seconds_in_context(scratch, rows[i], places[i], physics)
 
 
 def isolated_iteration_seconds(
@@ -132,10 +132,10 @@ def isolated_iteration_seconds(
             shapes[:, column] = value
     sizes = jobs["asked_gpus"][rows] if num_gpus is None else shapes[:, 0]
     spans = None if num_servers is None else np.asarray(num_servers, dtype=np.int64)
-    places = isolated_places(cluster, sizes.astype(np.int64), spans, storage_readers)
+    places = isolated_contexts(cluster, sizes.astype(np.int64), spans, storage_readers)
     out = np.zeros(len(rows))
     kind = -1 if gpu_type is None else gpu_type
-    _solo(jobs, slowness, rows.astype(np.int64), shapes, places, kind, physics, out)
+    _write_isolated_seconds(jobs, slowness, rows.astype(np.int64), shapes, places, kind, physics, out)
     return out
 
 
@@ -198,7 +198,14 @@ class SpeedTable:
 _Columns = Records1[Job] | Mapping[str, NDArray[Any]]
 
 #: columns that a view's reader must know
-_READ = ("base_batch", "asked_gpus", "sample_memory_bytes", "fixed_memory_bytes", "min_gpus", "noise_scale")
+_COLUMNS_READ = (
+    "base_batch",
+    "asked_gpus",
+    "sample_memory_bytes",
+    "fixed_memory_bytes",
+    "min_gpus",
+    "noise_scale",
+)
 
 
 def _memory_limit(jobs: _Columns, cluster: Cluster) -> NDArray[np.float64]:
@@ -224,7 +231,7 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
         rows: [n] rows of GPU jobs.
     """
     seen = view.of(rows)
-    return _fewest({name: seen.column(name) for name in _READ[:-1]}, view.cluster)
+    return _fewest({name: seen.column(name) for name in _COLUMNS_READ[:-1]}, view.cluster)
 
 
 def _candidates(
@@ -275,7 +282,7 @@ def speed_table(
         most: largest number of GPUs considered; None: the largest any job may use.
     """
     if isinstance(asked_of, SchedulingView):
-        for name in _READ:
+        for name in _COLUMNS_READ:
             asked_of.check(name)
         kind, profiled = asked_of.column("kind"), IsolatedJobs.of_view(asked_of)
     else:

@@ -19,10 +19,10 @@ from ringyard.sim.feasibility import current_allocation, gpus_of, validate_alloc
 from ringyard.sim.job_columns import DerivedColumns, JobColumns
 from ringyard.sim.scratch import ScratchState
 from ringyard.state.arrays import State, waiting_rows
-from ringyard.state.on_gpus import Workers, excess_between
+from ringyard.state.gpu_effects import Workers, excess_between
 from ringyard.state.records import Job, JobKind
 
-_TAKES = {name: takes.value for name, takes in COLUMNS.items()}
+_REQUIRED_FLAGS = {name: takes.value for name, takes in COLUMNS.items()}
 
 
 class Occupancy:
@@ -113,7 +113,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     def check(self, name: str) -> None:
         """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
-        takes = _TAKES.get(name, -1)
+        takes = _REQUIRED_FLAGS.get(name, -1)
         if takes < 0 or (takes and not takes & self._bits):
             check_column(name, self._observability)
 
@@ -128,7 +128,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         """[rows] copies of job records, for planners in compiled code; what is hidden is NaN, or -1."""
         records = self._state.jobs[self._b][np.atleast_1d(rows)]
         for name in Job.dtype.names or ():
-            if _TAKES[name] and not _TAKES[name] & self._bits:
+            if _REQUIRED_FLAGS[name] and not _REQUIRED_FLAGS[name] & self._bits:
                 records[name] = np.nan if Job.dtype[name].kind == "f" else -1
         return records
 
@@ -306,7 +306,7 @@ class SchedulingView(DerivedColumns, Occupancy):
             wake[self._b] = min(wake[self._b], seconds)
 
 
-class Live(NamedTuple):
+class UnrestrictedSimulation(NamedTuple):
     """What compiled code runs on: cluster `b` of a batch of simulations, and how fast its jobs run."""
 
     state: State
@@ -315,10 +315,10 @@ class Live(NamedTuple):
     performance: PerformanceModel
 
 
-def live(view: SchedulingView) -> Live:
+def unrestricted(view: SchedulingView) -> UnrestrictedSimulation:
     """The running simulation behind a view, with nothing hidden.
 
     For machinery that checks otherwise what is read: plans, what-if questions, compiled policies with checked
     keys, and agents with a declared observation. A scheduler's own code never needs it; a test checks that.
     """
-    return Live(view._state, view._b, view._physics, view._performance)
+    return UnrestrictedSimulation(view._state, view._b, view._physics, view._performance)

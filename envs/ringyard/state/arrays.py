@@ -191,14 +191,14 @@ def empty_state(
     )
 
 
-def copied(array: Any) -> Any:
+def copy_array(array: Any) -> Any:
     """The same as `array.copy()`, which would copy records field by field."""
     return array.view(np.uint8).copy().view(array.dtype) if array.dtype.names else array.copy()
 
 
 def copy_state(state: State) -> State:
     """An independent copy."""
-    return State(*map(copied, state))
+    return State(*map(copy_array, state))
 
 
 @kernel

@@ -47,7 +47,7 @@ def move_server(state: State, b: int, s: int, before: int, after: int) -> None:
 
 
 @kernel
-def file_servers(state: State, b: int) -> None:
+def index_servers(state: State, b: int) -> None:
     """Note how many free GPUs every server has."""
     state.free_bits[b] = 0
     state.num_with_free[b] = 0

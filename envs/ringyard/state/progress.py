@@ -58,7 +58,7 @@ def seconds_to_compute(job: Job) -> float:
 
 
 @kernel
-def slowdown(isolated_seconds: float, seconds: float) -> float:
+def relative_slowdown(isolated_seconds: float, seconds: float) -> float:
     """1 - isolated / seconds in [0, 1), and seconds / isolated - 1 in (-1, 0) where it is faster."""
     if seconds >= isolated_seconds:
         return 1.0 - isolated_seconds / seconds

@@ -6,7 +6,7 @@ from ringyard.compiled import UIntVector, kernel, u8, whole
 from ringyard.state.records import ClusterRecord
 
 
-def own_seed(*numbers: int) -> int:
+def derive_seed(*numbers: int) -> int:
     """A seed that no other numbers give (but by chance, one in four billion), in place of their sum."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 

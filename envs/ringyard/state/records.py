@@ -339,10 +339,10 @@ class Segment(Record):
 
 
 #: what each worker of a job holds, or asks for
-held_of = field_reader(Job, [one.per_worker for one in RESOURCES])
-set_held = field_writer(Job, [one.per_worker for one in RESOURCES])
-asked_of = field_reader(Job, [one.asked for one in RESOURCES])
+held_per_worker = field_reader(Job, [one.per_worker for one in RESOURCES])
+set_held_per_worker = field_writer(Job, [one.per_worker for one in RESOURCES])
+asked_per_worker = field_reader(Job, [one.asked for one in RESOURCES])
 #: what a server has that no job holds, or in all
 free_on = field_reader(Server, [one.free for one in RESOURCES])
 set_free = field_writer(Server, [one.free for one in RESOURCES])
-there_on = field_reader(Server, [one.total for one in RESOURCES])
+total_on = field_reader(Server, [one.total for one in RESOURCES])

@@ -1,20 +1,13 @@
-"""Ada-SRSF (Wang et al., arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
+"""Ada-SRSF (Wang, Shi, Wang, Chu; arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, Int32Vector, fills
+from ringyard.observability import Observability
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
@@ -22,7 +15,7 @@ from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import expected_iterations_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
-_NO_THRESHOLD = -1.0  # in place of a threshold: a job starts whatever it has to send
+_NO_THRESHOLD = -1.0  # a threshold that allows any number of bytes
 
 
 @fills(AdmitStart)
@@ -35,6 +28,11 @@ def _admit_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
+    """Return whether job j may use the links of its servers: fills `AdmitStart`.
+
+    `of_jobs` holds the bytes left to send, `parameters` the largest number of transfers on a server and the
+    threshold. `state`, `b`, `j`, `places` and `count` are as in `AdmitStart`.
+    """
     max_transfers, threshold = parameters[0], parameters[1]
     first = state.gpus[b, places[0]].server
     spans = False
@@ -61,27 +59,27 @@ def _admit_transfer(
 
 
 def transfer_filter(num_jobs: int, threshold: float | None, max_transfers: int) -> AdmissionFilter:
-    """Keeps jobs on several servers from starting where others transfer.
+    """Return a filter that keeps jobs on several servers from starting where others transfer.
 
-    Its `of_jobs` is bytes left to transfer, 0 until they are filled in.
+    The caller fills the filter's `of_jobs` with the bytes that jobs have left to transfer.
 
     Args:
-        num_jobs: of the workload.
-        threshold: of new to remaining bytes, up to which a job starts beside others; None: whatever it has.
-        most_transfers: so many jobs on several servers may share one, at most.
+        num_jobs: number of jobs of the workload.
+        threshold: largest ratio of new to remaining bytes at which a job starts beside another. None: any.
+        max_transfers: largest number of jobs on several servers that share a server.
     """
     limit = _NO_THRESHOLD if threshold is None else threshold
     return AdmissionFilter(_admit_transfer, np.zeros(num_jobs), np.array([float(max_transfers), limit]))
 
 
 def dual_threshold(beta: float, eta: float) -> float:
-    """The ratio b / (2 (b + eta)) of new to remaining bytes below which a transfer starts beside another.
+    """Return b / (2 (b + eta)), the largest ratio of new to remaining bytes for a transfer beside another.
 
     With one transfer of R bytes left, starting one of M bytes now gives the smaller sum of completion times
-    exactly if M / R is below it.
+    exactly if M / R is below this ratio.
 
     Args:
-        beta: b, seconds per byte of a transfer alone.
+        beta: b, seconds per byte of an isolated transfer.
         eta: extra seconds per byte and contender.
     """
     return beta / (2.0 * (beta + eta))
@@ -89,25 +87,23 @@ def dual_threshold(beta: float, eta: float) -> float:
 
 @checked("ada_srsf")
 class AdaSrsf(Scheduler):
-    """Non-preemptive SRSF whose multi-server jobs may have to wait for the links.
+    """Ada-SRSF (arXiv 2002.10105): non-preemptive SRSF in which multi-server jobs may wait for the links.
 
-    FOUND (the authors' public simulator): waiting jobs by remaining service (remaining time x GPUs), every
-    one is tried; AdaDUAL lets a transfer start on links with no other, never beside two, and beside one
-    exactly if new / remaining <= b / (2 (b + eta)), b = 0.856 and eta = 0.235 ms per MB; SRSF(k) lets k jobs
-    share a link. LWF-kappa is the placement rule `lwf`. Here a job's iterations are not single events, so
-    that the gate acts once, when a job would start: its "transfer" is all it will send, iterations left x
-    gradient bytes (an adaptation). `papers.ada_srsf.transfers` is the model with single transfers, in which
-    the gate acts as published, and shows what the public simulator's progress-counting error does.
+    FOUND (the authors' public simulator): waiting jobs go by remaining service (remaining time x GPUs), and
+    every one is tried. AdaDUAL lets a transfer start on links without another, never beside two, and beside
+    one exactly if new / remaining bytes <= b / (2 (b + eta)), with b = 0.856 and eta = 0.235 ms per MB
+    (10GbE). SRSF(k) lets k jobs share a link. LWF-kappa is the placement rule `lwf`.
+
+    Not as published: iterations are no single events here, so that AdaDUAL acts once, when a job would start.
+    Its "transfer" is all that it will send, iterations left x gradient bytes. In the model of single
+    transfers, `papers.ada_srsf.transfers`, AdaDUAL acts as published.
 
     Args:
-        placement: where a job goes; the paper's is `lwf`.
-        adaptive: AdaDUAL; False is SRSF(`most_transfers`).
-        most_transfers: k; with `adaptive` 2 as published.
-        beta_seconds_per_megabyte: b.
-        eta_seconds_per_megabyte: eta.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        placement: where jobs go, `lwf` in the paper.
+        adaptive: True is AdaDUAL, False is SRSF(`max_transfers`).
+        max_transfers: k, 2 as published with AdaDUAL.
+        beta_seconds_per_megabyte: b, seconds per MB of an isolated transfer.
+        eta_seconds_per_megabyte: eta, extra seconds per MB and contender.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS
@@ -123,22 +119,22 @@ class AdaSrsf(Scheduler):
     ) -> None:
         self.name = "ada_srsf" if adaptive else f"srsf_{max_transfers}"
         self.placement = placement
-        self._adaptive = adaptive
-        self._most = max_transfers
-        self._threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+        self._max_transfers = max_transfers
+        threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
+        self._threshold = threshold if adaptive else None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget what jobs had left to send."""
-        self._gate = transfer_filter(len(jobs), self._threshold if self._adaptive else None, self._most)
+        """Forget what jobs had left to send (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
+        self._filter = transfer_filter(len(jobs), self._threshold, self._max_transfers)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Start what finds GPUs and may use its links."""
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        """Start the jobs that find GPUs and may use their links."""
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         jobs = view.gpu_jobs
         seen, iterations = view.of(jobs), expected_iterations_left(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
-        self._gate.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
+        self._filter.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
         waits = seen.column("status") == JobStatus.WAITING
         order = jobs[waits][np.lexsort((jobs[waits], service[waits]))]
-        return [*allocations, *draft.start(self.placement, order, self._gate)]
+        return [*allocations, *plan.start(self.placement, order, self._filter)]

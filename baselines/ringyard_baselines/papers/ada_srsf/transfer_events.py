@@ -1,4 +1,4 @@
-"""The events of Ada-SRSF's transfer model (`transfers`), in compiled code."""
+"""Events of Ada-SRSF's transfer model (`transfers`), in compiled code. Times are in ms, sizes in MB."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _FORWARD, _BACKWARD, _BARRIER = 0, 1, 2
 
 
 class TransferJob(Record):
-    """A training job."""
+    """Training job of the transfer model."""
 
     arrival: f8  # ms, as all times here
     forward: f8
@@ -20,22 +20,22 @@ class TransferJob(Record):
     megabytes: f8
     memory: f8  # MB on each GPU
     service: f8  # compute ms left, summed over workers
-    total_service: f8  # service at first: the queue's order
+    total_service: f8  # initial service, which orders the queue
     megabytes_left: f8  # MB of the present transfer
     rate: f8  # MB per ms
     end_time: f8
     workers: i4
     first_worker: i4
-    iterations: i4  # left
+    iterations: i4  # iterations left
     status: i4
     phase: i4
-    waiting_workers: i4  # at the barrier
-    num_servers: i4  # servers
-    considered: i4  # scratch: considered in this round
+    waiting_workers: i4  # workers at the barrier
+    num_servers: i4
+    considered: i4  # scratch: whether the job was tried in this round
 
 
 class TransferGpu(Record):
-    """One GPU."""
+    """GPU of the transfer model."""
 
     memory: f8
     load: f8
@@ -45,7 +45,7 @@ class TransferGpu(Record):
 
 
 class TransferWorker(Record):
-    """One worker of a job."""
+    """Worker of a job."""
 
     job: i4
     gpu: i4
@@ -54,23 +54,23 @@ class TransferWorker(Record):
 
 @bundle
 class TransferRun:
-    """The state and the settings of one run.
+    """State and settings of one run.
 
     Attributes:
         jobs: [jobs] `TransferJob`.
         gpus: [GPUs] `TransferGpu`.
         workers: [workers] `TransferWorker`.
         order: [jobs] the queue.
-        sending: [servers] transfers on each.
+        num_transfers: [servers] transfers under way.
         draws: [jobs, GPUs] random numbers of random placement.
-        per_node: GPUs of a server.
-        kappa: of LWF, or RANDOM or FIRST_FIT.
-        most: transfers allowed on a server.
-        adaptive: AdaDUAL.
-        ratio: remaining / new bytes from which on a transfer starts beside another.
-        beta: ms per MB of a transfer alone.
+        gpus_per_server: GPUs of each server.
+        kappa: of LWF-kappa, or RANDOM or FIRST_FIT.
+        max_transfers: largest number of transfers on a server.
+        adaptive: whether AdaDUAL decides.
+        min_ratio: smallest ratio of remaining to new bytes at which a transfer starts beside another.
+        beta: ms per MB of an isolated transfer.
         eta: extra ms per MB and contender.
-        miscount: with the public simulator's error.
+        miscount: whether progress is counted with the public simulator's error.
     """
 
     jobs: Records1[TransferJob]
@@ -89,23 +89,23 @@ class TransferRun:
     miscount: bool
 
 
-#: ms per MB that the public simulator's load estimate uses, its 1GbE figure, though its links run at 0.856
+#: ms per MB of the public simulator's load estimate, its 1GbE figure although its links run at 0.856
 LOAD_MS_PER_MEGABYTE = 7.8125
 
 
 @kernel
-def _on_server(run: TransferRun, j: int, node: int) -> bool:
-    """Whether job j has a worker there."""
+def _on_server(run: TransferRun, j: int, s: int) -> bool:
+    """Return whether job j has a worker on server s."""
     job = run.jobs[j]
     for k in range(job.first_worker, job.first_worker + job.workers):
-        if run.workers[k].gpu // run.gpus_per_server == node:
+        if run.workers[k].gpu // run.gpus_per_server == s:
             return True
     return False
 
 
 @kernel
 def _share_server(run: TransferRun, i: int, j: int) -> bool:
-    """Whether two placed jobs have a server in common."""
+    """Return whether two placed jobs have a server in common."""
     job = run.jobs[i]
     for k in range(job.first_worker, job.first_worker + job.workers):
         if _on_server(run, j, run.workers[k].gpu // run.gpus_per_server):
@@ -115,13 +115,13 @@ def _share_server(run: TransferRun, i: int, j: int) -> bool:
 
 @kernel
 def _in_phase(run: TransferRun, j: int, phase: int) -> bool:
-    """Whether job j is placed and in this phase of its iteration."""
+    """Return whether job j is placed and in this phase of its iteration."""
     return run.jobs[j].status == _PLACED and run.jobs[j].phase == phase
 
 
 @kernel
 def _busiest_server_transfers(run: TransferRun, j: int) -> int:
-    """Transfers on the busiest of the job's servers."""
+    """Return the transfers on the busiest of the job's servers."""
     busiest = 0
     job = run.jobs[j]
     for k in range(job.first_worker, job.first_worker + job.workers):
@@ -131,21 +131,21 @@ def _busiest_server_transfers(run: TransferRun, j: int) -> int:
 
 @kernel
 def _add_transfers(run: TransferRun, j: int, change: int) -> None:
-    """Add a transfer of job j to its servers, or take it away."""
-    for node in range(len(run.num_transfers)):
-        if _on_server(run, j, node):
-            run.num_transfers[node] += change
+    """Add `change` transfers to each server of job j."""
+    for s in range(len(run.num_transfers)):
+        if _on_server(run, j, s):
+            run.num_transfers[s] += change
 
 
 @kernel
 def _has_room(gpu: TransferGpu, memory: float) -> bool:
-    """Whether the GPU has room and is not taken yet."""
+    """Return whether the GPU has memory left and is not chosen yet."""
     return gpu.chosen == 0 and gpu.memory >= memory
 
 
 @kernel
 def _least_loaded(run: TransferRun, memory: float, first: int, last: int) -> int:
-    """Untaken GPU with room and the least load; -1 if none."""
+    """Return the GPU in [first, last) with room and the smallest load, or -1."""
     best = -1
     for g in range(first, last):
         if _has_room(run.gpus[g], memory) and (best < 0 or run.gpus[g].load < run.gpus[best].load):
@@ -155,7 +155,7 @@ def _least_loaded(run: TransferRun, memory: float, first: int, last: int) -> int
 
 @kernel
 def _next_gpu(run: TransferRun, j: int) -> int:
-    """The next GPU of job j by LWF-kappa, first fit or at random."""
+    """Return the next GPU of job j by LWF-kappa, first fit or at random."""
     memory = run.jobs[j].memory
     count = len(run.gpus)
     best = -1
@@ -181,7 +181,7 @@ def _next_gpu(run: TransferRun, j: int) -> int:
 
 @kernel
 def _choose_gpus(run: TransferRun, j: int) -> bool:
-    """GPUs for all workers of job j; False if memory is short."""
+    """Choose GPUs for all workers of job j. False: memory is short."""
     job = run.jobs[j]
     count = 0
     for g in range(len(run.gpus)):
@@ -198,13 +198,14 @@ def _choose_gpus(run: TransferRun, j: int) -> bool:
 
 @kernel
 def _place(run: TransferRun, j: int) -> None:
+    """Place a queued job if there is room, and add its work to the load of its GPUs."""
     job = run.jobs[j]
     if not _choose_gpus(run, j):
         return
     job.status = _PLACED
     job.num_servers = 0
-    for node in range(len(run.num_transfers)):
-        job.num_servers += int(_on_server(run, j, node))
+    for s in range(len(run.num_transfers)):
+        job.num_servers += int(_on_server(run, j, s))
     for k in range(job.first_worker, job.first_worker + job.workers):
         gpu = run.gpus[run.workers[k].gpu]
         gpu.memory -= job.memory
@@ -215,7 +216,7 @@ def _place(run: TransferRun, j: int) -> None:
 
 @kernel
 def _end_iteration(run: TransferRun, job: TransferJob, now: float) -> None:
-    """All workers have the new weights: next iteration, or the end."""
+    """Begin the next iteration after all workers have the new weights, or end the job."""
     job.iterations -= 1
     job.waiting_workers = 0
     job.phase = _COMPUTING
@@ -233,7 +234,7 @@ def _end_iteration(run: TransferRun, job: TransferJob, now: float) -> None:
 
 @kernel
 def _end_task(run: TransferRun, gpu: TransferGpu, now: float) -> None:
-    """A forward or backward task is done."""
+    """End the forward or backward task of a GPU."""
     worker = run.workers[gpu.worker]
     job = run.jobs[worker.job]
     seconds = job.forward if worker.phase == _FORWARD else job.backward
@@ -254,7 +255,7 @@ def _end_task(run: TransferRun, gpu: TransferGpu, now: float) -> None:
 
 @kernel
 def _may_send(run: TransferRun, j: int) -> bool:
-    """SRSF(most), or AdaDUAL: beside one transfer only if that has `ratio` times more left."""
+    """Apply SRSF(k), or AdaDUAL: beside one transfer only if that has `min_ratio` times more left."""
     contenders = _busiest_server_transfers(run, j)
     if contenders == 0:
         return True
@@ -270,7 +271,7 @@ def _may_send(run: TransferRun, j: int) -> bool:
 
 @kernel
 def _start_transfers(run: TransferRun) -> None:
-    """Every job that is ready, least service first."""
+    """Try every job that is ready, least service first."""
     jobs = run.jobs
     for j in range(len(jobs)):
         jobs[j].considered = 0
@@ -290,7 +291,7 @@ def _start_transfers(run: TransferRun) -> None:
 
 @kernel
 def _set_rates(run: TransferRun) -> None:
-    """1 / (k b + (k - 1) eta), k on the busiest server; with the public error, once more for each asker."""
+    """Set rates to 1 / (k b + (k - 1) eta), k on the busiest server. The error adds one rate per asker."""
     for i in range(len(run.jobs)):
         if not _in_phase(run, i, _SENDING):
             continue
@@ -306,7 +307,7 @@ def _set_rates(run: TransferRun) -> None:
 
 @kernel
 def _dispatch(run: TransferRun, now: float) -> None:
-    """Each idle GPU computes for its resident job with least service left."""
+    """Let each idle GPU compute for its resident job with the least service left."""
     jobs, gpus, workers = run.jobs, run.gpus, run.workers
     for g in range(len(gpus)):
         gpus[g].chosen = -1
@@ -328,7 +329,7 @@ def _dispatch(run: TransferRun, now: float) -> None:
 
 @kernel
 def _next_time(run: TransferRun, now: float) -> float:
-    """When the next job arrives, or a transfer or task ends."""
+    """Return when the next job arrives, or a transfer or task ends."""
     later = np.inf
     for j in range(len(run.jobs)):
         job = run.jobs[j]
@@ -343,7 +344,7 @@ def _next_time(run: TransferRun, now: float) -> float:
 
 @kernel
 def run_events(run: TransferRun) -> None:
-    """Play all events."""
+    """Process all events until every job has ended."""
     jobs, gpus, order = run.jobs, run.gpus, run.order
     now = 0.0
     done = 0

@@ -1,10 +1,10 @@
-"""Ada-SRSF's own model, transfer by transfer: where AdaDUAL acts as published.
+"""Ada-SRSF's own model of single transfers, in which AdaDUAL acts as published.
 
-The simulator of `ringyard` averages over iterations; here every forward and backward task and every
-all-reduce is an event, as in the authors' public simulator (HKBU, `dl-scheduling`), with time continuous
-instead of ticks of 1 ms. GPUs are shared: any number of jobs whose memory fits; one task computes at a time,
-of the resident job with least service left; a GPU whose job is transferring may compute for another. All of
-it is FOUND in that simulator.
+The simulator of `ringyard` averages over iterations. Here every forward and backward task and every
+all-reduce is an event, as in the authors' public simulator (HKBU, `dl-scheduling`), but in continuous time
+instead of ticks of 1 ms. Jobs share GPUs as far as memory goes. One task computes at a time, of the resident
+job with the least service left. While a job transfers, its GPUs may compute for another. All of it is FOUND
+in that simulator.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ class JobMix:
 
     Attributes:
         model: [jobs] position in `MODELS`.
-        workers: [jobs] GPUs.
-        iterations: [jobs].
-        arrival: [jobs] ms.
+        workers: [jobs] number of GPUs.
+        iterations: [jobs] number of iterations.
+        arrival: [jobs] in ms.
     """
 
     model: NDArray[np.int64]
@@ -62,12 +62,12 @@ class TransferResult:
 
 
 def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor: float = 1.0) -> JobMix:
-    """The public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms.
+    """Draw the public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms.
 
     Args:
         rng: draws sizes, models, iterations and arrivals.
         scale: 10 in the public simulator.
-        arrival_factor: arrivals take so many times as long; below 1 jobs crowd.
+        arrival_factor: factor on arrival times. Below 1 the load is higher.
     """
     workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     count = len(workers)
@@ -92,24 +92,25 @@ def simulate_transfers(
     eta: float = 0.235,
     seed: int = 0,
 ) -> TransferResult:
-    """Run a mix to its end.
+    """Simulate a job mix to its end.
 
     Args:
         mix: jobs.
         placement: kappa of LWF-kappa, or `RANDOM` or `FIRST_FIT`.
-        most_transfers: k of SRSF(k); 2 with AdaDUAL.
-        adaptive: AdaDUAL.
-        miscount: with the public simulator's error: a waiting job that asks how much of a transfer is left
-            counts the elapsed time once more, so that every asker adds the transfer's own speed to it.
-        num_servers: of the cluster.
-        gpus_per_server: of each.
-        gpu_megabytes: memory of a GPU.
-        beta: ms per MB of a transfer alone (10GbE).
+        max_transfers: k of SRSF(k), 2 with AdaDUAL.
+        adaptive: whether AdaDUAL decides.
+        miscount: reproduce the public simulator's error. There a waiting job that asks how much of a transfer
+            is left counts the elapsed time once more, so that every such job adds the transfer's own rate to
+            it.
+        num_servers: servers of the cluster.
+        gpus_per_server: GPUs of each server.
+        gpu_megabytes: memory of a GPU in MB.
+        beta: ms per MB of an isolated transfer (10GbE).
         eta: extra ms per MB and contender.
         seed: of random placement.
 
     Raises:
-        ConfigurationError: a job that the empty cluster cannot hold.
+        ConfigurationError: the empty cluster cannot hold a job.
     """
     if mix.workers.max() > num_servers * gpus_per_server:
         raise ConfigurationError(

@@ -1,1 +1,1 @@
-"""Interference-aware parallelization (Cluster Computing 2020): CLWP and NLWP."""
+"""Interference-aware parallelization (Geng et al., Cluster Computing 2020) and its two networks."""

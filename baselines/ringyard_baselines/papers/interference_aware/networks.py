@@ -1,7 +1,7 @@
-"""IASP and IAPP as they are used: two small networks in NumPy, their weights in a file without code.
+"""IASP and IAPP, two small networks in NumPy that predict how jobs slow each other down on one GPU.
 
-A job's profile says how it fares beside a few reference jobs and how these fare beside it; nothing else is
-known of a job never seen before. Shapes of the networks are assumptions: the paper's are not public.
+A job's profile holds its speed beside a few reference jobs, and theirs beside it. Nothing else is known of a
+new job. The shapes of the networks are assumptions, since the paper's are not public.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue, model_id
-from ringyard.state.on_gpus import Workers
+from ringyard.state.gpu_effects import Workers
 
-#: jobs that every other is profiled beside; they span the measured sensitivities and pressures
+#: jobs beside which every job is profiled, which span the measured sensitivities and pressures
 REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
 
 FACTORS = 8
@@ -42,26 +42,26 @@ def _affine(x: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.
 
 
 def _relative_speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Speed beside a neighbour / alone, in (0, 1): 1 / (1 + exp(logit))."""
+    """Return speed beside a neighbour / isolated speed, in (0, 1): 1 / (1 + exp(logit))."""
     return 1.0 / (1.0 + np.exp(np.clip(logit[..., 0], -30, 30)))
 
 
 @dataclass(frozen=True)
 class InterferenceNetworks:
-    """Trained weights.
+    """Trained weights of both networks.
 
     Attributes:
-        weights: {name: array} as in `PARAMETERS`.
+        weights: {name: array} with the names and shapes of `PARAMETERS`.
     """
 
     weights: Mapping[str, NDArray[np.float64]]
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
-        """Read an `.npz` file written by `ringyard fit`; None: the one that is shipped.
+        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one.
 
         Raises:
-            ConfigurationError: no such file, or weights of other names or shapes.
+            ConfigurationError: there is no such file, or its weights have other names or shapes.
         """
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
@@ -72,18 +72,22 @@ class InterferenceNetworks:
             with np.load(path, allow_pickle=False) as stored:
                 weights = {name: stored[name].astype(np.float64) for name in stored.files}
         except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
-            raise ConfigurationError(f"{path} is damaged or no .npz file; train it anew ({error})") from error
+            raise ConfigurationError(
+                f"{path} is no readable .npz file ({error}); train it anew by `ringyard fit`"
+            ) from error
         shapes = {name: array.shape for name, array in weights.items()}
         if shapes != dict(PARAMETERS):
-            raise ConfigurationError(f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew")
+            raise ConfigurationError(
+                f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew by `ringyard fit`"
+            )
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[...] IASP, a neural collaborative filter: predicted speed on a GPU beside another / alone.
+        """Return [...] IASP's predicted speed beside another job / isolated (neural collaborative filter).
 
         Args:
             own: [..., 2 x references] profile of the job.
-            other: [..., 2 x references] of its neighbour.
+            other: [..., 2 x references] profile of its neighbour.
         """
         w = self.weights
         u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
@@ -93,11 +97,11 @@ class InterferenceNetworks:
     def performance(
         self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """[...] IAPP: predicted speed of a whole task beside another / alone.
+        """Return [...] IAPP's predicted speed of a task beside another / isolated.
 
         Args:
-            own: [..., 2 x references].
-            other: [..., 2 x references].
+            own: [..., 2 x references] profile of the job.
+            other: [..., 2 x references] profile of its neighbour.
             computing: [...] share of the task's iterations in which its GPU computes.
         """
         w = self.weights
@@ -107,16 +111,16 @@ class InterferenceNetworks:
 
 
 def reference_workers() -> Workers:
-    """[references] the workers of the reference jobs, each at its base batch."""
+    """Return the workers of the reference jobs, each at its base batch."""
     models = [model_id(name) for name in REFERENCES]
     return Workers(np.array(models), np.array([catalogue()[model].batch_size for model in models]))
 
 
-def interference_profiles(beside: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[..., 2 x references] profiles, as profiling runs beside the references would show them.
+def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
     Args:
-        beside: [..., references] extra iteration time of a job beside each reference.
-        given: [..., references] of each reference beside the job.
+        suffered: [..., references] extra iteration time of a job beside each reference, as a share.
+        inflicted: [..., references] extra iteration time of each reference beside the job, as a share.
     """
-    return np.concatenate([1.0 / (1.0 + beside), 1.0 / (1.0 + given)], axis=-1)
+    return np.concatenate([1.0 / (1.0 + suffered), 1.0 / (1.0 + inflicted)], axis=-1)

@@ -6,21 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, checked
-from ringyard.state.on_gpus import Workers
+from ringyard.observability import Observability
+from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
-    interference_profiles,
+    job_profiles,
     reference_workers,
 )
 from ringyard_baselines.scheduler import Scheduler
@@ -29,12 +22,12 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 class _PredictedLosses(NamedTuple):
-    """Predicted losses of speed, by GPU type and by kind of job: model and samples per GPU as asked.
+    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested).
 
     Attributes:
-        kind: [jobs] of each job.
-        similarity: [GPU types, kinds, kinds] of the first beside the second, by IASP.
-        performance: [GPU types, kinds, kinds] by IAPP.
+        kind: [jobs] kind of each job.
+        similarity: [GPU types, kinds, kinds] loss of the first beside the second, by IASP.
+        performance: [GPU types, kinds, kinds] the same by IAPP.
     """
 
     kind: NDArray[np.int64]
@@ -44,26 +37,25 @@ class _PredictedLosses(NamedTuple):
 
 @checked("interference_aware")
 class InterferenceAware(Scheduler):
-    """First come first served; servers by predicted similarity, GPUs by predicted performance.
+    """Geng et al. (Cluster Computing 2020): servers by predicted similarity, GPUs by predicted performance.
 
-    FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers with IASP, a similarity predictor
-    by deep collaborative filtering; a node-level stage (NLWP) places tasks on GPUs with IAPP, a network that
-    predicts performance under co-location, plus the communication cost between tasks. Assumed, for want of
-    any text: the networks' shapes and inputs (`networks`); the score of a server is the mean
-    loss of speed that the job and those it would meet there are predicted to suffer, plus `communication`
-    for each further server a job needs; CLWP names the best servers, as many as a job has tasks; NLWP takes
-    the GPUs of least mean loss plus `communication` for each server beyond the first (`place_tasks`); a job
-    waits rather than be slowed, or slow another, below `least_speed` (at 0.5 two jobs are as well off in
-    turn).
+    Jobs go first come, first served. FOUND (abstract): a cluster-level stage (CLWP) assigns jobs to servers
+    with IASP, a similarity predictor by deep collaborative filtering. A node-level stage (NLWP) places tasks
+    on GPUs with IAPP, a network that predicts performance under co-location, plus the communication cost
+    between tasks.
+
+    Assumed, since no text was available: the networks' shapes and inputs (`networks`). A server's score is
+    the mean loss of speed that the job and the jobs there are predicted to suffer, plus `communication_cost`
+    for each further server that the job needs. CLWP names the best servers, as many as the job has tasks.
+    NLWP takes the GPUs of smallest mean loss plus `communication_cost` for each server beyond the first
+    (`place_tasks`). A job waits if it or a neighbour would run below `min_speed`.
 
     Args:
-        placement: of CPU-only jobs.
-        weights: file of trained weights; None: the shipped ones.
-        communication: what a further server costs, as a loss of speed. Assumption.
-        least_speed: see above. Assumption.
-
-    Raises:
-        ConfigurationError: weights that cannot be read, or an argument out of its range.
+        placement: where CPU-only jobs go, and jobs for which the chosen servers lack cores.
+        weights: file of trained weights. None takes the shipped ones.
+        communication_cost: cost of a further server as a loss of speed, 0 or more. Assumption.
+        min_speed: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one
+            after the other. Assumption.
     """
 
     name = "interference_aware"
@@ -83,29 +75,31 @@ class InterferenceAware(Scheduler):
         self._min_speed = min_speed
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the predictions."""
-        self._tables: _PredictedLosses | None = None
+        """Forget the predictions (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
+        self._predicted: _PredictedLosses | None = None
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Start what finds a place that is predicted to be good enough."""
-        if self._tables is None:
-            self._tables = self._predict(view)
-        draft = PlacementPlan(view)
-        allocations = start_cpu_jobs(view, draft, self.placement)
+        """Start the jobs for which a place is predicted to be good enough."""
+        if self._predicted is None:
+            self._predicted = self._predict(view)
+        plan = PlacementPlan(view)
+        allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.sort(view.waiting)
         jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
         classes = view.column("demand_class")[jobs]
-        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, draft, job))
+        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, plan, job))
 
     def _predict(self, view: SchedulingView) -> _PredictedLosses:
-        """Losses of every kind of job beside every other, on every GPU type."""
+        """Predict the losses of every kind of job beside every other on every GPU type."""
         asked = view.column("base_batch") / np.maximum(view.column("asked_gpus"), 1)
         kinds, first, kind_of_job = np.unique(
             np.stack([view.column("model"), asked], axis=1), axis=0, return_index=True, return_inverse=True
         )
         share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[kind_of_job] = np.minimum(ratio, 1.0)  # of a kind's last job; one profile per kind
+        share[kind_of_job] = np.minimum(
+            ratio, 1.0
+        )  # that of the kind's last job, since a kind has one profile
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)
@@ -114,10 +108,10 @@ class InterferenceAware(Scheduler):
     def _losses(
         self, view: SchedulingView, own: Workers, share: NDArray[np.float64], gpu_type: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """[kinds, kinds] by IASP, and by IAPP, on one GPU type."""
+        """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
         beside = view.interference(each, others, gpu_type)
-        profiles = interference_profiles(beside, view.interference(others, each, gpu_type))
+        profiles = job_profiles(beside, view.interference(others, each, gpu_type))
         count = len(profiles)
         mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         theirs = np.broadcast_to(profiles[None], mine.shape)
@@ -125,25 +119,25 @@ class InterferenceAware(Scheduler):
         similarity = self._networks.similarity(mine, theirs)
         return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
 
-    def _place(self, view: SchedulingView, draft: PlacementPlan, job: int) -> Allocation | None:
-        """CLWP, then NLWP on the servers it names."""
+    def _place(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
+        """Place a job by CLWP, then by NLWP on the servers that CLWP names."""
         size = int(view.column("asked_gpus")[job])
-        if size > draft.num_open_gpus:
+        if size > plan.num_open_gpus:
             return None
-        losses = self._gpu_losses(view, draft, job)
+        losses = self._gpu_losses(view, plan, job)
         open_gpus = np.isfinite(losses)
         if int(open_gpus.sum()) < size:
             return None
-        servers = self._servers(view, draft, job, open_gpus, size)
+        servers = self._servers(view, plan, job, open_gpus, size)
         gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
-        return found if draft.take(found) else draft.place(self.placement, job)
+        return found if plan.take(found) else plan.place(self.placement, job)
 
-    def _gpu_losses(self, view: SchedulingView, draft: PlacementPlan, job: int) -> NDArray[np.float64]:
-        """[gpus] NLWP: losses of all on a GPU if the job joined, by IAPP; inf: no place, or too slow."""
-        assert self._tables is not None
-        loss, kind = self._tables.performance, self._tables.kind
-        holders = draft.jobs_of_gpu
+    def _gpu_losses(self, view: SchedulingView, plan: PlacementPlan, job: int) -> NDArray[np.float64]:
+        """Return [GPUs] NLWP's losses of all jobs on a GPU if the job joined. inf: no place, or too slow."""
+        assert self._predicted is not None
+        loss, kind = self._predicted.performance, self._predicted.kind
+        holders = plan.jobs_of_gpu
         own = int(kind[job])
         present = holders >= 0
         others = kind[np.maximum(holders, 0)]
@@ -158,21 +152,21 @@ class InterferenceAware(Scheduler):
     def _servers(
         self,
         view: SchedulingView,
-        draft: PlacementPlan,
+        plan: PlacementPlan,
         job: int,
         open_gpus: NDArray[np.bool_],
         size: int,
     ) -> list[int]:
-        """CLWP: the best servers, as many as the job has tasks, or as it takes to hold them."""
-        assert self._tables is not None
-        kind = self._tables.kind
+        """Return CLWP's best servers, as many as the job has tasks, or more if these cannot hold it."""
+        assert self._predicted is not None
+        kind = self._predicted.kind
         own = kind[job]
-        holders, server = draft.jobs_of_gpu[open_gpus], view.cluster.server_of_gpu[open_gpus]
+        holders, server = plan.jobs_of_gpu[open_gpus], view.cluster.server_of_gpu[open_gpus]
         num_jobs = np.int64(len(kind))
         pairs = np.unique((server[:, None] * num_jobs + holders)[holders >= 0])  # (server, job) as one number
         gpu_type = view.type_of_gpu[view.cluster.first_gpu_of_server[pairs // num_jobs]]
         there = kind[pairs % num_jobs]
-        loss = self._tables.similarity
+        loss = self._predicted.similarity
         met, first, count = np.unique(pairs // num_jobs, return_index=True, return_counts=True)
         score = np.zeros(view.cluster.num_servers)
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
@@ -191,16 +185,16 @@ def place_tasks(
     size: int,
     communication_cost: float,
 ) -> list[int]:
-    """NLWP: GPUs of the least mean loss plus `communication` for each server beyond the first.
+    """Return NLWP's GPUs: smallest mean loss plus `communication_cost` for each server beyond the first.
 
-    From each server on, task by task goes where that grows least; the best of these plans.
+    Starting from each server, tasks go one by one where the cost grows least. The best of these plans wins.
 
     Args:
-        losses: [gpus] of all on a GPU if a task joined; inf: no place.
-        server_of_gpu: [gpus].
-        servers: that CLWP named; together they have `size` places.
-        size: tasks.
-        communication: what a further server costs, as a loss of speed.
+        losses: [GPUs] losses of all jobs on a GPU if a task joined, inf without a place.
+        server_of_gpu: [GPUs] server of each.
+        servers: servers that CLWP named, which together have `size` places.
+        size: number of tasks.
+        communication_cost: cost of a further server as a loss of speed.
     """
     named = np.flatnonzero(np.isin(server_of_gpu, servers))
     server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))

@@ -1,1 +1,1 @@
-"""ONES (SC 2021): evolution of schedules."""
+"""ONES (Bian et al., SC 2021): evolution of schedules with elastic batches."""

@@ -1,7 +1,7 @@
-"""ONES' evolution of schedules in compiled code.
+"""Evolution of ONES' schedules in compiled code.
 
-A score depends only on how many GPUs each job has, and so does where blocks go: GPUs are looked at one by one
-where parents are crossed, and where a schedule that stays finds no room in blocks.
+A score depends only on the number of GPUs of each job, and so do the blocks of a schedule. Single GPUs matter
+only when parents are crossed, and when a schedule finds no room in blocks.
 """
 
 import numpy as np
@@ -29,19 +29,15 @@ def _copy(source: IntVector, target: IntVector) -> None:
 
 @kernel
 def _cross(work: Workspace, child: int, jobs: SearchJobs, crossover: float, rng: UIntVector) -> None:
-    """Uniform crossover of two parents: each gene from either, unless its job would exceed its limit.
+    """Cross two random parents uniformly into the schedules `child` and `child` + 1.
 
-    Args:
-        work: its first third are the parents.
-        child: the children are the schedules `child` and `child` + 1.
-        jobs: present limits, and the fewest GPUs, below which a job is out.
-        crossover: xi, probability that genes change sides.
-        rng: [1] state of the random numbers.
+    Each gene comes from either parent, unless its job would exceed its limit. `crossover` is xi, the
+    probability that genes change sides. The parents are the first third of `work`.
     """
-    genes, limit = work.genes, jobs.present_limit
+    genes, limit = work.genes, jobs.current_limit
     parents = len(genes) // 2
     a, b = int(next_uniform(rng) * parents), int(next_uniform(rng) * parents)
-    one, two = work.kept[child], work.kept[child + 1]
+    one, two = work.unpadded[child], work.unpadded[child + 1]
     one[:] = 0
     two[:] = 0
     for g in range(genes.shape[1]):
@@ -64,37 +60,37 @@ def _cross(work: Workspace, child: int, jobs: SearchJobs, crossover: float, rng:
 
 
 @kernel
-def _mutate(parent: IntVector, kept: IntVector, mutable: IntVector, rate: float, rng: UIntVector) -> None:
-    """GPUs of each job that are kept of the parent's: none, with probability `rate`, if it may be moved."""
+def _mutate(parent: IntVector, sizes: IntVector, mutable: IntVector, rate: float, rng: UIntVector) -> None:
+    """Write the parent's GPUs of each job to `sizes`, or 0 with probability `rate` if it is mutable."""
     for j in range(len(mutable)):
-        kept[j] = 0 if mutable[j] != 0 and next_uniform(rng) < rate else parent[j]
+        sizes[j] = 0 if mutable[j] != 0 and next_uniform(rng) < rate else parent[j]
 
 
 @kernel
-def _score(jobs: SearchJobs, machine: ClusterGpus, sizes: IntVector) -> float:
-    """SRUF of jobs on `sizes` GPUs: remaining GPU seconds of those with a prediction, and of changes."""
+def _score(jobs: SearchJobs, gpus: ClusterGpus, sizes: IntVector) -> float:
+    """Return SRUF: remaining GPU seconds of jobs with a prediction, plus the cost of changes."""
     total = 0.0
     for j in range(len(sizes)):
         if sizes[j] > 0 and not np.isnan(jobs.left[j]):
             total += sizes[j] * jobs.left[j] / jobs.speed[jobs.place[j], sizes[j]]
-        if machine.switch_seconds > 0.0 and jobs.held[j] > 0 and sizes[j] != jobs.held[j]:
-            total += machine.switch_seconds * max(sizes[j], jobs.held[j])
+        if gpus.switch_seconds > 0.0 and jobs.held[j] > 0 and sizes[j] != jobs.held[j]:
+            total += gpus.switch_seconds * max(sizes[j], jobs.held[j])
     return total
 
 
 @kernel
-def _pad_and_score(jobs: SearchJobs, machine: ClusterGpus, work: Workspace) -> None:
-    """Pad all schedules, and rank them as they come."""
+def _pad_and_score(jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
+    """Pad and score all schedules, and number them in their present order."""
     num_up = 0
-    for g in range(len(machine.up)):
-        num_up += machine.up[g]
+    for g in range(len(gpus.up)):
+        num_up += gpus.up[g]
     for i in range(len(work.scores)):
         sizes, free = work.sizes[i], num_up
         for j in range(len(sizes)):
-            sizes[j] = work.kept[i, j]
+            sizes[j] = work.unpadded[i, j]
             free -= sizes[j]
         pad(sizes, jobs, free)
-        work.scores[i] = _score(jobs, machine, sizes)
+        work.scores[i] = _score(jobs, gpus, sizes)
         work.ranked[i] = i
 
 
@@ -112,7 +108,7 @@ def _select(work: Workspace, i: int) -> None:
 
 @kernel
 def _find_duplicate(work: Workspace, i: int) -> int:
-    """A rank before `i` with the same score and sizes; -1: none."""
+    """Return a rank before `i` with the same score and sizes, or -1."""
     sizes = work.sizes[work.ranked[i]]
     for k in range(i - 1, -1, -1):
         if work.scores[k] != work.scores[i]:
@@ -127,34 +123,32 @@ def _find_duplicate(work: Workspace, i: int) -> int:
 
 
 @kernel
-def _write_genes(
-    genome: IntVector, source: int, jobs: SearchJobs, machine: ClusterGpus, work: Workspace
-) -> None:
-    """The genes of schedule `source`, padded, as they come: its blocks have no room."""
-    kept = work.kept[source]
+def _write(genome: IntVector, source: int, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
+    """Write the genes of schedule `source`, padded, since its blocks found no room."""
+    unpadded = work.unpadded[source]
     count = len(work.genes)
     genes = work.genes[source if source < count else source - count]
     for g in range(len(genome)):
-        genome[g] = genes[g] if genes[g] >= 0 and kept[genes[g]] > 0 else FREE
-    fill(genome, jobs, machine.up, work.sizes[source])
+        genome[g] = genes[g] if genes[g] >= 0 and unpadded[genes[g]] > 0 else FREE
+    fill(genome, jobs, gpus.up, work.sizes[source])
 
 
 @kernel
 def evolve(
     population: IntMatrix,
     jobs: SearchJobs,
-    machine: ClusterGpus,
+    gpus: ClusterGpus,
     crossover: float,
     mutation: float,
     work: Workspace,
     rng: UIntVector,
 ) -> None:
-    """One generation; parents, children and mutants compete, the best of all comes first.
+    """Evolve one generation: parents, children and mutants compete, and the best of all comes first.
 
     Args:
-        population: [K, GPUs] job of each GPU in the parents, -1 free; then in the K lowest scores.
-        jobs: those waiting and running.
-        machine: the GPUs and the jobs that run there now.
+        population: [K, GPUs] job of each GPU in the parents, -1 free. Overwritten with the K lowest scores.
+        jobs: waiting and running jobs.
+        gpus: GPUs and the jobs that run there now.
         crossover: xi, probability that a gene is swapped.
         mutation: theta, probability that a job is removed.
         work: work space.
@@ -163,21 +157,21 @@ def evolve(
     size = len(population)
     for i in range(size):
         _copy(population[i], work.genes[i])
-        refresh(work.genes[i], jobs, machine.up, work.kept[i])
+        refresh(work.genes[i], jobs, gpus.up, work.unpadded[i])
     for i in range(size, 2 * size - 1, 2):
         _cross(work, i, jobs, crossover, rng)
     if size % 2:
         _copy(work.genes[0], work.genes[2 * size - 1])
-        _copy(work.kept[0], work.kept[2 * size - 1])
+        _copy(work.unpadded[0], work.unpadded[2 * size - 1])
     for i in range(size):
-        _mutate(work.kept[i], work.kept[2 * size + i], jobs.mutable, mutation, rng)
-    _pad_and_score(jobs, machine, work)
-    count_unavailable(machine, work)
+        _mutate(work.unpadded[i], work.unpadded[2 * size + i], jobs.mutable, mutation, rng)
+    _pad_and_score(jobs, gpus, work)
+    count_unavailable(gpus, work)
     for i in range(size):
         _select(work, i)
         same = _find_duplicate(work, i)
         source = work.ranked[i]
         if same >= 0:
             _copy(population[same], population[i])
-        elif not arrange(population[i], work.sizes[source], jobs.sequence, machine, work):
-            _write_genes(population[i], source, jobs, machine, work)
+        elif not arrange(population[i], work.sizes[source], jobs.sequence, gpus, work):
+            _write(population[i], source, jobs, gpus, work)

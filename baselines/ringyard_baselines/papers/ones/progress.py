@@ -1,4 +1,4 @@
-"""What ONES knows of a job's progress: features, their history, and what predicts how far a job is."""
+"""Progress of jobs in ONES: features, their history, and the predictor of how far a job is."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,13 @@ from ringyard.workloads.papers import ONES_TASKS
 
 _INPUTS, _UNITS = 5, 64
 
-#: where biases and output weights of the units begin among the network's parameters
+#: positions of the first bias and the first output weight among the network's parameters
 _BIAS, _OUT = _INPUTS * _UNITS, (_INPUTS + 1) * _UNITS
 
 
 @kernel
 def _digamma(x: float) -> float:
-    """Derivative of ln Gamma at x > 0: recurrence up to 6, then the asymptotic series (1e-10)."""
+    """Return the derivative of ln Gamma at x > 0: recurrence up to 6, then the asymptotic series (1e-10)."""
     below = 0.0
     while x < 6.0:
         below += 1.0 / x
@@ -29,7 +29,7 @@ def _digamma(x: float) -> float:
 
 @kernel
 def _tanh(x: float) -> float:
-    """Within 1e-14; exp 2x is (Taylor's series at x / 32)^64, which the compiler does several at a time."""
+    """Return tanh x within 1e-14. exp 2x is (Taylor's series at x / 32)^64, which compilers vectorise."""
     y = min(max(x, -20.0), 20.0) * (1.0 / 32.0)
     power = 1.0
     for k in range(12, 0, -1):
@@ -41,12 +41,10 @@ def _tanh(x: float) -> float:
 
 @kernel
 def _gradient(row: FloatVector, network: FloatVector, change: FloatVector) -> None:
-    """Add what one row says to `change`: of -ln Beta(done, b) at its progress, by each parameter.
+    """Add one row's gradient of -ln Beta(done, b) at its progress, by each parameter, to `change`.
 
-    Args:
-        row: [7] five inputs, epochs done, progress.
-        network: [parameters] see `_fit`.
-        change: [parameters + units] as `network`; what follows is work space.
+    `row` is [7], five inputs, epochs done, progress. `network` is as in `_fit`, and so is `change`, followed
+    by work space of [units].
     """
     done, share = row[_INPUTS], row[_INPUTS + 1]
     hidden = change[len(network) :]
@@ -82,21 +80,15 @@ def _fit(
     rate: float,
     decay: float,
     network: FloatVector,
-    room: FloatMatrix,
+    scratch: FloatMatrix,
 ) -> None:
-    """Adam on the mean negative log likelihood, weight decay added to the gradient.
+    """Fit by Adam on the mean negative log likelihood, with weight decay added to the gradient.
 
-    Args:
-        rows: [rows, 7] five inputs, epochs done, progress.
-        orders: [epochs, rows] of the rows.
-        batch_size: rows of a step.
-        rate: of learning.
-        decay: of weights.
-        network: [parameters] each input's weights, the biases, the output weights, of [units] each; last the
-            output's bias.
-        room: [3, parameters + units] work space: zeros.
+    `rows` [rows, 7] are five inputs, epochs done and progress, `orders` [epochs, rows] their orders.
+    `network` [parameters] holds each input's weights, the biases, the output weights, of [units] each, and
+    last the output's bias. It changes in place. `scratch` [3, parameters + units] is zeros.
     """
-    change, first, second = room[0], room[1], room[2]
+    change, first, second = scratch[0], scratch[1], scratch[2]
     step = 0
     for epoch in range(len(orders)):
         for begin in range(0, len(rows), batch_size):
@@ -117,24 +109,21 @@ def _fit(
 
 @checked("predictor")
 class BetaProgress:
-    """b = 1 + ReLU(MLP(features)), refitted by maximum likelihood on finished jobs.
+    """Predictor b = 1 + ReLU(MLP(features)), refitted by maximum likelihood on finished jobs.
 
-    FOUND (ONES' artifact): 5 inputs, 64 tanh units, 1 output; loss -log Beta(a, b) at the progress it turned
-    out to be; Adam 1e-4 with weight decay 1e-4, 60 epochs, at most 2000 random rows; weights drawn N(0, 1)
-    anew at every fit. Not as published: batches of 64 rows and a learning rate of 1e-3 (8 and 1e-4 there),
-    inputs standardised (there a network of unit weights gets losses up to 100 and, to predict, D instead of
-    log D, so that its units are saturated and what it says hardly depends on the job), and a caller that
-    refits when a tenth more jobs have finished. Before the first fit b is the epochs done, at least 1.
+    FOUND (ONES' artifact): 5 inputs, 64 tanh units, 1 output. Loss -log Beta(a, b) at the final progress.
+    Adam 1e-4 with weight decay 1e-4, 60 epochs, at most 2000 random rows. Weights drawn from N(0, 1) at every
+    fit. Not as published: batches of 64 rows and a learning rate of 1e-3 (8 and 1e-4 there), standardised
+    inputs, and refits when a tenth more jobs have finished. (There a network of unit weights gets losses up
+    to 100 and, to predict, D instead of log D, so that its units saturate and its output hardly depends on
+    the job.) Before the first fit b is the epochs done, at least 1.
 
     Args:
-        rows: most rows of a fit.
-        epochs: over them.
+        rows: largest number of rows of a fit.
+        epochs: passes over the rows.
         batch_size: rows of one step.
-        learning_rate: of Adam.
-        weight_decay: of Adam.
-
-    Raises:
-        ConfigurationError: an argument out of its range.
+        learning_rate: learning rate of Adam.
+        weight_decay: weight decay of Adam.
     """
 
     def __init__(
@@ -153,7 +142,7 @@ class BetaProgress:
         self.reset(np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator) -> None:
-        """Forget everything; fits draw from `rng` from now on."""
+        """Forget everything. Fits draw from `rng` from now on."""
         self._rng = rng
         self._network: NDArray[np.float64] | None = None
         self._mean = np.zeros(_INPUTS)
@@ -162,13 +151,13 @@ class BetaProgress:
     def fit(
         self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
     ) -> None:
-        """Learn from jobs that have finished.
+        """Fit to jobs that have finished.
 
         Args:
-            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss,
-                validation metric.
+            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss, validation
+                metric.
             epochs: [rows] epochs done.
-            progress: [rows] their share of all the job's epochs.
+            progress: [rows] share of the job's epochs that was done.
         """
         chosen = self._rng.permutation(len(features))[: self._rows]
         self._mean = features[chosen].mean(axis=0)
@@ -177,14 +166,19 @@ class BetaProgress:
         share = np.clip(progress[chosen], 1e-4, 1 - 1e-4)
         rows = np.column_stack([self._inputs(features[chosen]), done, share])
         orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self._epochs, 1)), axis=1)
-        drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # unit by unit
+        drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # in order of units
         network = np.append(drawn[:-1].reshape(_UNITS, _INPUTS + 2).T, drawn[-1])
-        room = np.zeros((3, len(network) + _UNITS))
-        _fit(rows, orders, self._batch_size, self._learning_rate, self._weight_decay, network, room)
+        scratch = np.zeros((3, len(network) + _UNITS))
+        _fit(rows, orders, self._batch_size, self._learning_rate, self._weight_decay, network, scratch)
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[rows] b of Beta(epochs done, b), at least 1: how many epochs jobs of these features still need."""
+        """Return [rows] b of Beta(epochs done, b), at least 1: the number of epochs that jobs still need.
+
+        Args:
+            features: [rows, 5] as in `fit`.
+            epochs: [rows] epochs done.
+        """
         if self._network is None:
             return np.maximum(epochs, 1.0)
         weights = self._network[:-1].reshape(_INPUTS + 2, _UNITS)
@@ -196,41 +190,46 @@ class BetaProgress:
 
 
 class ProgressHistory:
-    """Feature rows of each job, and those of finished jobs with the progress they turned out to be.
+    """Feature rows of running jobs, and of finished jobs with the progress that these rows turned out to be.
 
     Args:
         rows: [rows, 6] of earlier jobs.
-        num_jobs: of the job table.
+        num_jobs: number of jobs of the job table.
     """
 
     ROWS_PER_JOB = 40
 
     def __init__(self, rows: NDArray[np.float64], num_jobs: int) -> None:
-        self._open: dict[int, list[NDArray[np.float64]]] = {}
-        self._noted = np.zeros(num_jobs)  # epochs done at the last note
+        self._running_rows: dict[int, list[NDArray[np.float64]]] = {}
+        self._recorded_epochs = np.zeros(num_jobs)  # epochs done when a job was last recorded
         self.rows = list(rows)
 
-    def note(self, jobs: NDArray[np.int64], features: NDArray[np.float64]) -> None:
-        """Keep features [n, 5] of running jobs [n], once an epoch at most, thinned out as they grow many."""
-        due = features[:, 2] >= self._noted[jobs] + 1.0
-        self._noted[jobs[due]] = features[due, 2]
+    def record(self, jobs: NDArray[np.int64], features: NDArray[np.float64]) -> None:
+        """Record features of running jobs, at most once an epoch, thinned out when they grow many.
+
+        Args:
+            jobs: [n] rows of running jobs.
+            features: [n, 5] as in `BetaProgress.fit`.
+        """
+        due = features[:, 2] >= self._recorded_epochs[jobs] + 1.0
+        self._recorded_epochs[jobs[due]] = features[due, 2]
         for job, row in zip(jobs[due].tolist(), features[due], strict=True):
-            rows = self._open.setdefault(job, [])
+            rows = self._running_rows.setdefault(job, [])
             rows.append(row)
             if len(rows) > self.ROWS_PER_JOB:
                 del rows[1::2]
 
     def finish(self, job: int, epochs: float) -> None:
-        """The job ended after so many epochs: its rows become [6], the last the progress it had made."""
-        for row in self._open.pop(job, []):
+        """Complete the rows of `job`, which ended after so many `epochs`, with the progress made by then."""
+        for row in self._running_rows.pop(job, []):
             self.rows.append(np.append(row, min(row[2] / max(epochs, 1e-9), 1.0)))
 
 
 def earlier_job_rows() -> NDArray[np.float64]:
-    """[590, 6] one row per epoch but the last of the artifact's earlier jobs, as kept by `ProgressHistory`.
+    """Return [590, 6] a row for each epoch but the last of the artifact's earlier jobs.
 
-    FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles that our jobs of
-    these kinds follow, without scatter.
+    FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles for these kinds of
+    jobs, without scatter.
     """
     rows = []
     for task in ONES_TASKS:

@@ -1,1 +1,1 @@
-"""SJF-BCO (MobiHoc 2022) and the planners of its experiment."""
+"""SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022) and the planners to which its paper compares it."""

@@ -1,4 +1,4 @@
-"""SJF-BCO's bisection on theta with the kappa loop inside (Algorithm 1), trials only where they differ."""
+"""SJF-BCO's bisection on theta with the loop over kappa inside (Algorithm 1), skipping equal trials."""
 
 import numpy as np
 
@@ -14,28 +14,28 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     start_trial,
 )
 
-#: parts of a trial's large jobs, from the beginning of each of which another trial may go on
+#: number of parts of a trial's large jobs. Another trial may continue from the begin of each part.
 PARTS = 8
 
 
 @bundle
 class Trials:
-    """The trials of the K kappas at one theta, to which those at smaller ones are compared.
+    """Trials of the K kappas at one theta, to which trials at smaller thetas are compared.
 
-    A trial in which no load exceeds the smaller theta is the same there: GPUs that were not within theta are
-    not now, and the chosen ones still are. Row k of the planner is where the k-th trial had planned its small
-    jobs, row K + k the same at another theta, row 2 K the trial that is under way, row 2 K + 1 + PARTS k + p
-    the k-th trial where a part p of its large jobs begins.
+    A trial in which no load exceeds the smaller theta is the same there: GPUs outside theta stay outside, and
+    the chosen ones stay inside. Row k of the planner holds the k-th trial after its small jobs, row K + k the
+    same at another theta, row 2 K the present trial, and row 2 K + 1 + PARTS k + p the k-th trial where part
+    p of its large jobs begins.
 
     Attributes:
-        planner: work space, `num_rows` of rows.
-        plan: of the trial under way; the best one in the end.
-        task: jobs in order of size, GPUs, limits.
-        small: [K] how many jobs are small.
-        last: [K] each trial's last exit; inf: a job found no place, or ended too late.
-        highest: [K] largest load until then.
-        stem: [K] largest load until its small jobs were planned; inf: they were not.
-        reached: [K, PARTS] largest load where a part begins; inf: it was not reached.
+        planner: work space with `num_rows` rows.
+        plan: plan of the present trial, the best one in the end.
+        task: jobs in order of size, GPUs, settings of the search.
+        num_small: [K] number of small jobs.
+        makespan: [K] last exit. inf: a job found no place or ended too late.
+        highest_load: [K] largest load until then.
+        load_after_small: [K] largest load after the small jobs. inf: these were not planned.
+        load_at_part: [K, PARTS] largest load where a part begins. inf: it was not reached.
     """
 
     planner: PlannerState
@@ -49,13 +49,13 @@ class Trials:
 
 
 def num_rows(task: PlanningProblem) -> int:
-    """Rows of the planner that the trials need."""
-    return (2 + PARTS) * len(task.settings.kappas) + 1
+    """Return the rows of the planner that the trials of `task` need."""
+    return (2 + PARTS) * len(task.kappas) + 1
 
 
 def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) -> Trials:
-    """Before any trial."""
-    kappas = task.settings.kappas
+    """Return trials before any has run, on `planner` with the jobs of `task`. GPUs go to `plan`."""
+    kappas = task.kappas
     num_small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
     makespan, highest_load, load_after_small = np.full((3, len(kappas)), np.inf)
     load_at_part = np.full((len(kappas), PARTS), np.inf)
@@ -63,18 +63,16 @@ def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) ->
 
 
 @kernel
-def _plan_jobs(
-    trials: Trials, r: int, since: int, until: int, small: bool, theta: float, limit: float
-) -> bool:
-    """Plan the jobs since .. until - 1 (Algorithms 2 and 3); False: one found no place, or ended too late."""
+def _plan_jobs(trials: Trials, r: int, begin: int, end: int, small: bool, theta: float, limit: float) -> bool:
+    """Plan jobs `begin` to `end` - 1 in row r. False: no place, or an end after `limit`."""
     planner, plan, task = trials.planner, trials.plan, trials.task
     batch = task.batch
-    for i in range(since, until):
+    for i in range(begin, end):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         if small:
             time = choose_for_small(planner, r, batch.estimates[i], theta, out)
         else:
-            capacity = task.settings.over_provision * len(out)
+            capacity = task.over_provision * len(out)
             time = choose_for_large(planner, r, batch.estimates[i], theta, capacity, out)
         if time == np.inf:
             return False
@@ -87,7 +85,7 @@ def _plan_jobs(
 
 @kernel
 def _plan_small_jobs(trials: Trials, r: int, k: int, before: int, theta: float, limit: float) -> bool:
-    """Plan the small jobs of the k-th kappa in row r; those of the kappa before are planned in `before`."""
+    """Plan the small jobs of the k-th kappa in row r, starting from those of kappa k - 1 in row `before`."""
     since = 0
     if k == 0:
         start_trial(trials.planner, r, trials.task.busy_seconds)
@@ -99,15 +97,15 @@ def _plan_small_jobs(trials: Trials, r: int, k: int, before: int, theta: float, 
 
 @kernel
 def _part_begin(trials: Trials, k: int, part: int) -> int:
-    """Where a part of the k-th trial's large jobs begins; the last part ends where the next would begin."""
+    """Return where a part of the k-th trial's large jobs begins, and with it where the part before ends."""
     return trials.num_small[k] + (len(trials.task.batch.records) - trials.num_small[k]) * part // PARTS
 
 
 @kernel
 def _plan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """Plan the large jobs of the k-th kappa, part by part, each of which is noted; the last exit.
+    """Plan the large jobs of the k-th kappa, keep the state at each part, and return the last exit.
 
-    Its small jobs are planned in row `stem`.
+    `source` is the row in which its small jobs are planned.
     """
     planner = trials.planner
     r = 2 * len(trials.num_small)
@@ -123,7 +121,7 @@ def _plan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: f
 
 @kernel
 def _replan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """As `_plan_large_jobs` at a smaller theta, from the last part on where both trials are the same."""
+    """Plan as `_plan_large_jobs` at a smaller theta, from the last part on where both trials are the same."""
     planner = trials.planner
     r = 2 * len(trials.num_small)
     since = trials.num_small[k]
@@ -140,11 +138,11 @@ def _replan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit:
 
 @kernel
 def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
-    """The earliest last exit at theta, not after `best`, and its kappa's number; all trials are noted."""
+    """Return the earliest makespan at theta, up to `best`, and the number of its kappa. Keeps all trials."""
     planner = trials.planner
     found, chosen, count = np.inf, 0, len(trials.num_small)
     for k in range(count):
-        limit = min(trials.task.settings.horizon, best, found)  # a trial that ends later changes nothing
+        limit = min(trials.task.horizon, best, found)  # a trial that ends later changes nothing
         trials.makespan[k] = np.inf
         trials.load_after_small[k] = np.inf
         trials.load_at_part[k, :] = np.inf
@@ -165,11 +163,11 @@ def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
 
 @kernel
 def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]:
-    """As `_try_all` at a smaller theta: only what differs is tried."""
+    """Return as `_try_all` at a smaller theta, running only the trials that differ."""
     found, chosen, count = np.inf, 0, len(trials.num_small)
     row = -1
     for k in range(count):
-        limit = min(trials.task.settings.horizon, best, found)
+        limit = min(trials.task.horizon, best, found)
         if trials.load_after_small[k] <= theta:
             row = k
         if trials.highest_load[k] <= theta:
@@ -187,14 +185,14 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
 
 @kernel
 def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
-    """Find the least theta, and the kappa, whose trial ends first; the best plan stays in `trials.plan`.
+    """Find the smallest theta and the kappa of the trial that ends first. `trials.plan` gets the best plan.
 
     Returns:
-        (planned makespan, theta, kappa); makespan inf if no plan ends within the horizon.
+        Planned makespan and theta in seconds, and kappa. Makespan is inf if no plan ends within the horizon.
     """
-    search = trials.task.settings
-    best, best_theta, best_kappa = np.inf, search.horizon, 0
-    left, right = 0.0, search.horizon
+    task = trials.task
+    best, best_theta, best_kappa = np.inf, task.horizon, 0
+    left, right = 0.0, task.horizon
     noted = 0.0  # the theta of `trials`
     theta = right / 2.0
     while True:
@@ -208,7 +206,7 @@ def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
             right = theta
         else:
             left = theta
-        if right - left <= search.resolution:
+        if right - left <= task.resolution:
             break
         theta = (left + right) / 2.0
     if best < np.inf:
@@ -217,21 +215,22 @@ def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
         num_small = trials.num_small[best_kappa]
         _plan_jobs(trials, r, 0, num_small, True, best_theta, np.inf)
         _plan_jobs(trials, r, num_small, len(trials.task.batch.records), False, best_theta, np.inf)
-    return best, best_theta, search.kappas[best_kappa]
+    return best, best_theta, task.kappas[best_kappa]
 
 
 @kernel
 def find_certain_starts(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> int:
-    """How many jobs, from the first on, every trial that finds places for all gives the same GPUs at once.
+    """Return how many jobs, from the first on, get the same GPUs at once in every trial that places all jobs.
 
-    They are small whatever kappa, and choose GPUs without load: within any theta that has a place for them.
-    Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing.
+    They are small whatever kappa, and choose GPUs without load, which are within any theta that has a place
+    for them. Their GPUs and starts are in `plan` afterwards, those of later jobs mean nothing. Row 0 of
+    `planner` is work space. `task` has the jobs in order of size.
     """
     start_trial(planner, 0, task.busy_seconds)
     batch = task.batch
     for i in range(len(batch.records)):
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        if len(out) > task.settings.kappas[0]:
+        if len(out) > task.kappas[0]:
             return i
         time = choose_for_small(planner, 0, batch.estimates[i], np.inf, out)
         for g in out:

@@ -1,4 +1,4 @@
-"""Compiled planner of SJF-BCO's comparators: assign every job to GPUs under a limit on each GPU's time."""
+"""Planner of SJF-BCO's comparators FF, LS and RAND, with a limit on the accumulated time of each GPU."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, 
 
 @kernel
 def _earliest(planner: PlannerState, estimate: float, theta: float, time: float, count: int) -> float:
-    """When `count` GPUs within theta are free: `time`, or an exit after it; inf: there are not as many."""
+    """Return when `count` GPUs within theta are free: `time`, or an exit after it. inf: there are too few."""
     load, free_at = planner.load[0], planner.free_at[0]
     while time < np.inf:
         later = np.inf
@@ -36,9 +36,9 @@ def _choose(
     time: float,
     out: IntVector,
 ) -> None:
-    """Fill `out` with the GPUs within theta, free at `time`, that the rule prefers; there are as many.
+    """Fill `out` with GPUs within theta and free at `time`, of which there are enough.
 
-    FF: by id; LS: least load first; RAND: by priority.
+    FF takes them by id, LS by least load, RAND by `draws`.
     """
     load, free_at, taken = planner.load[0], planner.free_at[0], planner.candidates
     taken[:] = 0
@@ -57,13 +57,10 @@ def _choose(
 
 @kernel
 def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: float, limit: float) -> float:
-    """Plan every job in order; the last exit.
-
-    inf if a job finds no place or ends after `limit`.
-    """
-    batch, search = task.batch, task.settings
+    """Plan every job in order and return the last exit, inf if a job finds no place or ends after `limit`."""
+    batch = task.batch
     start_trial(planner, 0, task.busy_seconds)
-    idle = 0.0  # when all GPUs are
+    idle = 0.0  # time from which all GPUs are idle
     for seconds in task.busy_seconds:
         idle = max(idle, seconds)
     time = 0.0
@@ -71,14 +68,14 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
         since = (
-            max(idle, planner.clock[0, EXIT]) if search.queue_on_busy_gpus else time
-        )  # a job that queues up takes any
+            max(idle, planner.clock[0, EXIT]) if task.queue_on_busy_gpus else time
+        )  # a queued job may take busy GPUs
         found = _earliest(planner, estimate, theta, since, len(out))
         if found == np.inf:
             return np.inf
-        if not search.queue_on_busy_gpus:
+        if not task.queue_on_busy_gpus:
             time = found
-        _choose(planner, search.rule, batch.draws[i], estimate, theta, found, out)
+        _choose(planner, task.rule, batch.draws[i], estimate, theta, found, out)
         plan.start[i] = time
         for g in out:
             plan.start[i] = max(plan.start[i], planner.free_at[0, g])
@@ -90,24 +87,23 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
 
 @kernel
 def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> tuple[float, float]:
-    """Bisection on theta_u; the best plan stays in `plan`.
+    """Bisect on theta_u and leave the best plan in `plan`.
 
     Args:
-        planner: work space, one row.
-        plan: holds the best plan afterwards.
-        task: jobs, GPUs, rule and limits.
+        planner: work space of one row.
+        plan: filled with the best plan.
+        task: jobs, GPUs, settings of the search.
 
     Returns:
-        (planned makespan, theta); makespan inf if no plan ends within the horizon.
+        Planned makespan and theta, in seconds. Makespan is inf if no plan ends within the horizon.
     """
-    tried = task.settings
     best = np.inf
-    best_theta = tried.horizon
+    best_theta = task.horizon
     left = 0.0
-    right = tried.horizon
-    theta = tried.horizon if tried.rule == RANDOM else tried.horizon / 2.0
+    right = task.horizon
+    theta = task.horizon if task.rule == RANDOM else task.horizon / 2.0
     while True:
-        limit = min(tried.horizon, best)  # a trial that ends later changes nothing
+        limit = min(task.horizon, best)  # a trial that ends later changes nothing
         found = _trial(planner, plan, task, theta, limit)
         if found < np.inf:
             best = found
@@ -115,7 +111,7 @@ def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) ->
             right = theta
         else:
             left = theta
-        if right - left <= tried.resolution or tried.rule == RANDOM:
+        if right - left <= task.resolution or task.rule == RANDOM:
             break
         theta = (left + right) / 2.0
     if best < np.inf:

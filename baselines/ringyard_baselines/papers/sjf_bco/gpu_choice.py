@@ -8,7 +8,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import TIME, PlannerState
 
 @kernel
 def _smallest(values: FloatVector, count: int, k: int) -> float:
-    """The k-th smallest, from 1, of the first `count` values, which change their order."""
+    """Return the k-th smallest, from 1, of the first `count` values. Changes their order."""
     low, high = 0, count - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -33,7 +33,7 @@ def _smallest(values: FloatVector, count: int, k: int) -> float:
 
 @kernel
 def _earliest(planner: PlannerState, r: int, count: int, demand: int) -> float:
-    """When so many of the first `count` candidates are free: when the last job started, or an exit later."""
+    """Return when `demand` of the first `count` candidates are free: the last start, or a later exit."""
     time = planner.clock[r, TIME]
     free = 0
     for k in range(count):
@@ -47,15 +47,10 @@ def _earliest(planner: PlannerState, r: int, count: int, demand: int) -> float:
 def _least_loaded(
     planner: PlannerState, r: int, count: int, time: float, busy_first: bool, out: IntVector
 ) -> None:
-    """Of the first `count` candidates those free at `time` with the least load, in order of id.
+    """Choose the candidates that are free at `time` and have the least load, in order of id, into `out`.
 
-    Args:
-        planner: all trials; no server has a mark.
-        r: row of the trial.
-        count: of the candidates, which are in order of id.
-        time: as many as asked for are free then.
-        busy_first: of equal loads, GPUs of servers in use come first; then lower ids.
-        out: [demand] is filled.
+    The first `count` candidates are in order of id, enough are free at `time`, and no server has a mark. With
+    `busy_first`, GPUs of servers in use come first among equal loads, before lower ids.
     """
     load, free_at, candidates, values = (
         planner.load[r],
@@ -75,7 +70,7 @@ def _least_loaded(
     for k in range(free):
         below += int(load[candidates[k]] < bound)
         equal += int(load[candidates[k]] == bound)
-    places = len(out) - below  # for those of equal load
+    places = len(out) - below  # left for candidates of equal load
     in_use = 0
     if busy_first and places < equal:
         for k in range(free):
@@ -103,7 +98,7 @@ def _least_loaded(
 
 @kernel
 def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, out: IntVector) -> float:
-    """As `_least_loaded`, as soon as enough of the candidates are free; when that is, or inf: never."""
+    """Choose as `_least_loaded` as soon as enough candidates are free. Return that time, inf: never."""
     if count < len(out):
         return np.inf
     time = _earliest(planner, r, count, len(out))
@@ -113,17 +108,17 @@ def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, o
 
 @kernel
 def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: float, out: IntVector) -> float:
-    """FA-FFP: the least loaded GPUs within theta, of equal ones those on servers in use; when they are free.
+    """Choose by FA-FFP: the least loaded GPUs within theta, on servers in use first among equal loads.
 
     Args:
         planner: all trials.
         r: row of the trial.
         estimate: seconds of the job.
-        theta: limit of a GPU's load.
-        out: [demand] the GPUs, in order of id.
+        theta: limit of a GPU's load, seconds.
+        out: [demand] filled with the GPUs, in order of id.
 
     Returns:
-        seconds; inf: there are not as many.
+        Seconds at which the GPUs are free, inf if there are too few.
     """
     load = planner.load[r]
     count = 0
@@ -137,10 +132,10 @@ def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: floa
 def choose_for_large(
     planner: PlannerState, r: int, estimate: float, theta: float, capacity: float, out: IntVector
 ) -> float:
-    """LBSGF: as `choose_for_small`, on the servers of least mean load that hold `capacity` GPUs together.
+    """Choose by LBSGF: as `choose_for_small`, on the servers of least mean load with `capacity` GPUs.
 
-    Returns:
-        seconds; inf: there are not as many.
+    `capacity` is lambda x demand. `planner`, `r`, `estimate`, `theta`, `out` and the result are as in
+    `choose_for_small`.
     """
     ranked, first_gpu = planner.ranked[r], planner.first_gpu
     servers, gpus = 0, 0
@@ -169,7 +164,7 @@ def choose_for_large(
 def _choose_all(
     planner: PlannerState, r: int, estimate: float, theta: float, servers: int, out: IntVector
 ) -> float:
-    """All GPUs of the first `servers` in rank; when they are free, or inf: one is not within theta."""
+    """Choose all GPUs of the first `servers` in rank. Return when they are free, inf: one exceeds theta."""
     ranked, first_gpu = planner.ranked[r], planner.first_gpu
     time = planner.clock[r, TIME]
     for k in range(servers):

@@ -1,4 +1,4 @@
-"""What SJF-BCO's planner works with: jobs, machine, what is tried, and the plan; all legal in kernels."""
+"""Records of SJF-BCO's planner: jobs, settings and the plan, all legal in kernels."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,9 @@ class PlannedJobs:
     """The n jobs to plan, in planning order.
 
     Attributes:
-        rows: [n] of the job table.
+        rows: [n] rows of the job table.
         records: [n] `Job` records.
-        estimates: [n] rhohat / u, seconds.
+        estimates: [n] estimated seconds, rhohat / u.
         draws: [n, G] random numbers, read by RANDOM only.
     """
 
@@ -29,18 +29,24 @@ class PlannedJobs:
 
 
 @bundle
-class SearchSettings:
-    """What is tried.
+class PlanningProblem:
+    """Jobs to plan, GPUs, speeds, and settings of the search.
 
     Attributes:
+        batch: jobs.
+        busy_seconds: [G] seconds until each GPU is free, its first U.
+        physics: performance model.
         rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
-        kappas: thresholds, ascending; SJF-BCO's alone, as the next.
-        over_provision: lambda.
-        queues: FF, LS, RAND: jobs queue up on any GPUs; else they wait for GPUs that are free.
-        horizon: T, upper limit of theta and of every job's exit, seconds.
-        resolution: stop when the interval is this short, seconds.
+        kappas: thresholds between small and large jobs, ascending, of SJF-BCO only.
+        over_provision: lambda, of SJF-BCO only.
+        queue_on_busy_gpus: for the other rules, whether jobs queue on any GPUs or wait for free ones.
+        horizon: T, upper limit of theta and of every job's exit, in seconds.
+        resolution: length of the interval of theta at which bisection ends, in seconds.
     """
 
+    batch: PlannedJobs
+    busy_seconds: FloatVector
+    physics: Physics
     rule: int
     kappas: IntVector
     over_provision: float
@@ -50,29 +56,12 @@ class SearchSettings:
 
 
 @bundle
-class PlanningProblem:
-    """What to plan, with what, and how fast jobs run.
-
-    Attributes:
-        batch: the jobs.
-        busy_seconds: [G] until each GPU is free, its first U.
-        settings: what is tried.
-        physics: performance model.
-    """
-
-    batch: PlannedJobs
-    busy_seconds: FloatVector
-    settings: SearchSettings
-    physics: Physics
-
-
-@bundle
 class GpuPlan:
-    """The plan of n jobs.
+    """Planned GPUs and starts of n jobs.
 
     Attributes:
-        start: [n] planned start.
-        begin: [n + 1] where each job's GPUs begin in `gpus`.
+        start: [n] planned start in seconds.
+        begin: [n + 1] position in `gpus` where each job's GPUs begin.
         gpus: [sum of demands] planned GPU ids, job after job.
     """
 
@@ -82,33 +71,31 @@ class GpuPlan:
 
 
 def empty_gpu_plan(demands: NDArray[np.int64]) -> GpuPlan:
-    """A plan for jobs of the given demands, in planning order."""
+    """Return a plan with room for jobs of these demands, in planning order."""
     begin = np.concatenate([[0], np.cumsum(demands)]).astype(np.int64)
     return GpuPlan(np.zeros(len(demands)), begin, np.zeros(begin[-1], np.int64))
 
 
 @kernel
-def find_ready_jobs(
-    plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, turns: IntVector
-) -> int:
-    """Find the jobs that are first on all their GPUs, which are free: how many, their numbers in `turns`.
+def find_ready(plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, ready: IntVector) -> int:
+    """Fill `ready` with the jobs that are first on all their GPUs, which are free, and return their number.
 
     Args:
         plan: the GPUs of each job.
-        order: [m] numbers of the planned jobs, in order of their planned starts: each GPU's queue.
-        waits: [n] whether a job still does.
-        free: [G] whether a GPU holds nothing; False afterwards where a job waits for it.
-        turns: [n] is filled from the beginning on.
+        order: [m] positions of the planned jobs by planned start, which is the queue of each GPU.
+        waits: [n] whether a job still waits.
+        free: [G] whether a GPU holds nothing. False afterwards where a job waits for it.
+        ready: [n] filled from the beginning.
     """
     count = 0
     for i in order:
         if not waits[i]:
             continue
-        ready = True
+        is_first = True
         for g in plan.gpus[plan.begin[i] : plan.begin[i + 1]]:
-            ready = ready and free[g]
+            is_first = is_first and free[g]
             free[g] = False
-        if ready:
-            turns[count] = i
+        if is_first:
+            ready[count] = i
             count += 1
     return count

@@ -1,4 +1,4 @@
-"""How a trial of SJF-BCO's planner goes: what each GPU and server has been given so far, job by job."""
+"""State of trial plans: the load and the exits of each GPU and server, job by job."""
 
 import numpy as np
 
@@ -13,21 +13,21 @@ TIME, EXIT, HIGHEST = 0, 1, 2
 
 @bundle
 class PlannerState:
-    """R trials under way on G GPUs of S servers; r is the row of one.
+    """R trial plans on G GPUs of S servers. Row r is one trial.
 
     Attributes:
         load: [R, G] U_s^g, estimated seconds assigned to each GPU.
-        free_at: [R, G] when the GPU's last planned job exits.
-        ring: [R, G] 1 on one GPU of each server held by a job that spans servers.
-        mean: [R, S] mean load of the server's GPUs.
-        heaviest: [R, S] their largest load.
-        exit: [R, S] their latest exit.
+        free_at: [R, G] exit of the GPU's last planned job.
+        spans_servers: [R, G] 1 on one GPU of each server held by a job that spans servers.
+        mean_load: [R, S] mean load of the server's GPUs.
+        max_load: [R, S] largest load of the server's GPUs.
+        latest_exit: [R, S] latest exit of the server's GPUs.
         ranked: [R, S] servers by mean load, then by id.
-        clock: [R, 3] when the last job started, the last exit, the largest load that a job has led to.
-        first: [S + 1] where each server's GPUs begin.
-        server: [G] of each GPU.
+        clock: [R, 3] start of the last job, last exit, largest load that a job has led to.
+        first_gpu: [S + 1] first GPU of each server.
+        server: [G] server of each GPU.
         marks: [S] scratch.
-        moved: [S] scratch.
+        changed_servers: [S] scratch.
         candidates: [G] scratch.
         values: [G] scratch.
     """
@@ -49,7 +49,7 @@ class PlannerState:
 
 
 def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
-    """Room for so many trials at once."""
+    """Return a state for `rows` trials at once on `cluster`."""
     gpus, servers = (rows, cluster.num_gpus), (rows, cluster.num_servers)
     return PlannerState(
         load=np.zeros(gpus),
@@ -71,7 +71,7 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
 
 @kernel
 def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
-    """What the server's GPUs come to."""
+    """Update mean load, largest load and latest exit of a server."""
     load, free_at = planner.load[r], planner.free_at[r]
     begin, end = planner.first_gpu[s], planner.first_gpu[s + 1]
     total, max_load, latest = 0.0, 0.0, 0.0
@@ -86,13 +86,13 @@ def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
 
 @kernel
 def _precedes(mean_load: FloatVector, one: int, other: int) -> bool:
-    """Whether a server comes before another: by mean load, then by id."""
+    """Return whether a server comes before another: by mean load, then by id."""
     return mean_load[one] < mean_load[other] or (mean_load[one] == mean_load[other] and one < other)
 
 
 @kernel
 def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector, count: int) -> None:
-    """Put the first `count` servers in order; they nearly are."""
+    """Sort the first `count` servers, which are nearly in order."""
     for i in range(1, count):
         s = servers[i]
         k = i - 1
@@ -104,7 +104,7 @@ def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector, count: int) -
 
 @kernel
 def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
-    """No job is planned yet; GPUs are busy so long."""
+    """Reset row r of `planner` to a trial without jobs, with GPUs busy for `busy_seconds`."""
     for g in range(len(busy_seconds)):
         planner.load[r, g] = busy_seconds[g]
         planner.free_at[r, g] = busy_seconds[g]
@@ -118,7 +118,7 @@ def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> Non
 
 @kernel
 def copy_trial(planner: PlannerState, source: int, target: int) -> None:
-    """One trial goes on from where another is."""
+    """Copy a trial of `planner` from row `source` to row `target`."""
     for g in range(planner.load.shape[1]):
         planner.load[target, g] = planner.load[source, g]
         planner.free_at[target, g] = planner.free_at[source, g]
@@ -134,7 +134,7 @@ def copy_trial(planner: PlannerState, source: int, target: int) -> None:
 
 @kernel
 def _update_ranking(planner: PlannerState, r: int) -> None:
-    """Put servers with a mark, whose load has grown, back in order; marks are gone."""
+    """Put marked servers back in order after their load has grown, and clear the marks."""
     ranked, mean_load = planner.ranked[r], planner.mean_load[r]
     marks, changed_servers = planner.marks, planner.changed_servers
     count, left = 0, 0
@@ -163,16 +163,16 @@ def _update_ranking(planner: PlannerState, r: int) -> None:
 def assign_job(
     planner: PlannerState, r: int, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:
-    """Occupy the GPUs from `time` on, when they are free, until the job's exit.
+    """Assign GPUs to a job from `time` on, when they are free, until the job's exit.
 
     Args:
-        planner: all trials; no server has a mark.
+        planner: all trials. No server has a mark.
         r: row of the trial.
-        batch: the jobs.
-        i: which of them.
-        gpus: [demand] its GPUs.
-        time: the exit follows by eq. 8 with the links as planned then.
-        physics: how fast jobs run.
+        batch: jobs.
+        i: position of the job.
+        gpus: [demand] GPUs of the job.
+        time: start. The exit follows from eq. 8 with the links as planned at the start.
+        physics: performance model.
     """
     load, free_at, spans_servers = planner.load[r], planner.free_at[r], planner.spans_servers[r]
     marks, server, first_gpu = planner.marks, planner.server, planner.first_gpu
@@ -196,7 +196,9 @@ def assign_job(
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # the job's first GPU there
+        spans_servers[g] = int(
+            num_servers > 1 and marks[server[g]] == 1
+        )  # only the job's first GPU of a server
         marks[server[g]] = 2
         highest = max(highest, load[g])
     for g in gpus:

@@ -1,4 +1,4 @@
-"""SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022) and the comparators of its experiment: FF, LS, RAND."""
+"""SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022, arXiv 2207.07817) and its comparators FF, LS and RAND."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,9 +25,8 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
     PlannedJobs,
     PlanningProblem,
-    SearchSettings,
     empty_gpu_plan,
-    find_ready_jobs,
+    find_ready,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.scheduler import Scheduler
@@ -35,29 +34,28 @@ from ringyard_baselines.scheduler import Scheduler
 
 @checked("sjf_bco")
 class PlannedScheduler(Scheduler):
-    """Plans all known jobs on GPU queues, then starts each job when its GPUs have come to it.
+    """Plans all known jobs on GPU queues, then starts each job when its GPUs are free for it.
 
-    Whenever jobs have arrived since the last plan, the waiting ones are planned anew around those that
-    run. With every job submitted at time 0 this is the offline algorithm as published; with arrivals it
-    is its online form. Plans use estimated run times; a job starts when it is first in the queue of each
-    of its GPUs and they are free, whatever the plan's clock says. The published plan knows of GPUs only: a
-    job that lacks cores or GPU memory there is packed elsewhere, or waits (an assumption).
+    When jobs have arrived since the last plan, the waiting ones are planned anew around the running ones.
+    With all jobs submitted at time 0 this is the offline algorithm as published, otherwise its online form.
+    Plans use estimated run times. A job starts when it is first in the queue of each of its GPUs and these
+    are free, whatever time the plan says. The published plan knows GPUs only. A job that lacks cores or GPU
+    memory there is packed elsewhere, or waits (an assumption).
 
     Args:
         name: shown in tables.
-        rule: how GPUs are chosen (`ringyard_baselines.papers.sjf_bco.plan`).
-        over_provision: lambda of LBSGF, at least 1 (the paper's setting is 1).
-        kappa: small/large threshold in GPUs; None tries every job size, as Algorithm 1 does.
-        estimate_factor: u in rhohat / u, at least 1; 1 trusts the estimates (an assumption: the paper
-            does not print u).
-        horizon_seconds: T, the largest theta_u and the latest planned exit (T_j <= T); None: twice (total
-            work / GPUs + longest job) over the plan's jobs. Doubled until a plan exists.
-        resolution: stop bisecting when theta is known to this share of the horizon.
-        max_planned: plan only the first this many waiting jobs in planning order; the rest follow
-            when they have started (an assumption of the online form, bounds decision time).
-        queues: a job queues up on the GPUs it is given even if they are taken; False: it waits for GPUs that
-            are free, and all behind it with it, as in Algorithm 2. SJF-BCO itself never queues.
-        offline: every job must be there at time 0.
+        rule: how GPUs are chosen, a constant of `ringyard_baselines.papers.sjf_bco.plan`.
+        over_provision: lambda of LBSGF, at least 1 (1 in the paper).
+        kappa: threshold between small and large jobs in GPUs. None tries every job size, as Algorithm 1 does.
+        estimate_factor: u in rhohat / u, at least 1. 1 trusts the estimates. Assumption, not in the paper.
+        horizon_seconds: T, the largest theta_u and the latest planned exit (T_j <= T). It is doubled until a
+            plan exists. None: twice (total work / GPUs + longest job) over the planned jobs.
+        resolution: length of the interval of theta at which bisection ends, as a share of the horizon.
+        max_planned: number of waiting jobs to plan, in planning order. The rest follow when these have
+            started. Assumption of the online form, which bounds decision time.
+        queue_on_busy_gpus: a job queues on its GPUs even if they are taken. False: it waits for free GPUs,
+            and all jobs behind it wait too, as in Algorithm 2. SJF-BCO itself never queues.
+        offline: refuse jobs that arrive after time 0.
     """
 
     observability = Observability.SIZES | Observability.DURATIONS | Observability.SPEEDS
@@ -85,14 +83,14 @@ class PlannedScheduler(Scheduler):
         self._horizon_seconds = horizon_seconds
         self._resolution = resolution
         self._max_planned = max_planned
-        self._queues_up = queue_on_busy_gpus
+        self._queue_on_busy_gpus = queue_on_busy_gpus
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan.
+        """Forget the plan (`cluster`, `jobs`, `rng`: see `Scheduler.reset`).
 
         Raises:
-            SchedulerError: CPU-only jobs, which the algorithm knows nothing of; jobs that arrive later, if
-                the scheduler is for offline batches.
+            SchedulerError: there are CPU-only jobs, which the algorithm does not cover, or later jobs in an
+                offline batch.
         """
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
@@ -107,11 +105,9 @@ class PlannedScheduler(Scheduler):
         no_jobs = np.zeros(0, dtype=np.int64)
         self._plan = empty_gpu_plan(no_jobs)
         self._rows = no_jobs  # [n] of the planned jobs, in planning order
-        self._waits = np.zeros(0, dtype=bool)  # [n] whether they still do
-        self._order = no_jobs  # numbers of those with GPUs, in order of their starts
-        self._task: PlanningProblem | None = (
-            None  # what is left to plan, if only the first few jobs have GPUs
-        )
+        self._waits = np.zeros(0, dtype=bool)  # [n] whether they still wait
+        self._order = no_jobs  # positions of the jobs with GPUs, by planned start
+        self._task: PlanningProblem | None = None  # what is left to plan if only certain starts are planned
         self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
         self._failures = (0, 0)
@@ -123,26 +119,28 @@ class PlannedScheduler(Scheduler):
         return self._choice
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
-        """Plan if there is something new, then start the jobs whose turn has come."""
-        self._waits &= (
-            view.of(self._rows).column("status") == JobStatus.WAITING
-        )  # else withdrawn, or too late
+        """Plan if there is something new, then start the jobs that are first on free GPUs."""
+        status = view.of(self._rows).column("status")
+        self._waits &= status == JobStatus.WAITING  # else withdrawn, or too late
         if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
             self._make_plan(view)
         free = view.gpu_is_free
-        turns = self._turns(free)
+        ready = self._ready_jobs(free)
         if len(self._order) < len(self._rows):
             demands = np.diff(self._plan.begin)
-            if free.sum() - demands[turns].sum() >= demands[len(self._order)]:  # else no other job can start
+            if free.sum() - demands[ready].sum() >= demands[len(self._order)]:  # else no other job can start
                 self._plan_the_rest()
-                turns = self._turns(free)
-        allocations = self._with_room(view, [self._allocation(i) for i in turns])
+                ready = self._ready_jobs(free)
+        gpus, begin = self._plan.gpus, self._plan.begin
+        places = [tuple(sorted(gpus[begin[i] : begin[i + 1]].tolist())) for i in ready]
+        planned = [Allocation(int(self._rows[i]), ids) for i, ids in zip(ready, places, strict=True)]
+        allocations = self._with_room(view, planned)
         started = [allocation.job for allocation in allocations]
         self._waits &= ~np.isin(self._rows, started)
         return allocations
 
     def _has_news(self, view: SchedulingView) -> bool:
-        """Whether jobs have arrived, or lost their servers, since the last time that they had."""
+        """Return whether jobs have arrived or lost their servers since the last call."""
         failures, lost = self._failures
         if view.num_server_failures != failures:
             lost = int(view.column("num_failures").sum())
@@ -150,30 +148,25 @@ class PlannedScheduler(Scheduler):
         seen, self._seen = self._seen, view.num_arrived + lost
         return self._seen > seen
 
-    def _turns(self, free: NDArray[np.bool_]) -> list[int]:
-        """Numbers of the jobs whose turn it is, by row."""
-        turns = np.zeros(len(self._rows), dtype=np.int64)
-        found = turns[: find_ready_jobs(self._plan, self._order, self._waits, free.copy(), turns)]
+    def _ready_jobs(self, free: NDArray[np.bool_]) -> list[int]:
+        """Return positions of the jobs that may start, by row."""
+        ready = np.zeros(len(self._rows), dtype=np.int64)
+        found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
         chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
         return chosen
 
-    def _allocation(self, i: int) -> Allocation:
-        gpus = self._plan.gpus[self._plan.begin[i] : self._plan.begin[i + 1]]
-        return Allocation(int(self._rows[i]), tuple(sorted(gpus.tolist())))
-
-    def _with_room(self, view: SchedulingView, turns: list[Allocation]) -> list[Allocation]:
-        """What can be held of it: planned GPUs may lack cores or memory; then elsewhere, packed, or later."""
-        if not (turns and (self._cluster.cores_per_server or self._cluster.gpu_types)):
-            return turns  # a free GPU is all there is to have
-        draft = PlacementPlan(view)
-        placed = [turn if draft.take(turn) else draft.place(pack(), turn.job) for turn in turns]
+    def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
+        """Return what fits: if planned GPUs lack cores or memory, the job is packed elsewhere or waits."""
+        if not (ready and (self._cluster.cores_per_server or self._cluster.gpu_types)):
+            return ready  # a free GPU is all that a job needs
+        plan = PlacementPlan(view)
+        placed = [one if plan.take(one) else plan.place(pack(), one.job) for one in ready]
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
-        """Queue the waiting jobs on GPUs, around the running ones; SJF-BCO: the first, the rest when needed.
+        """Plan the waiting jobs around the running ones. SJF-BCO first plans only starts that are certain.
 
-        Jobs that certainly start at once are told apart: until GPUs are free for another one, what comes next
-        may be another plan.
+        The rest is planned when GPUs are free for it. By then there may be a new plan.
         """
         waiting = view.waiting.astype(np.int64)
         if self._rule == SJF_BCO:
@@ -191,29 +184,38 @@ class PlannedScheduler(Scheduler):
         draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
         batch = PlannedJobs(order, records, estimates, draws)
         busy = self._busy_seconds(view)
-        tried = self._search(self._horizon(busy, estimates, demands), self._kappas(demands))
-        self._task = PlanningProblem(batch, busy, tried, view.physics)
+        horizon = self._horizon(busy, estimates, demands)
+        self._task = PlanningProblem(
+            batch=batch,
+            busy_seconds=busy,
+            physics=view.physics,
+            rule=self._rule,
+            kappas=self._kappas(demands),
+            over_provision=float(self._over_provision),
+            queue_on_busy_gpus=self._queue_on_busy_gpus,
+            horizon=horizon,
+            resolution=self._resolution * horizon,
+        )
         if self._rule == SJF_BCO:
             self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
         else:
             self._plan_the_rest()
 
     def _plan_the_rest(self) -> None:
-        """The whole plan as it was to be made."""
+        """Make the whole plan if only its certain starts are planned."""
         task = self._task
         if task is None:
             return
         makespan = np.inf
         while makespan == np.inf:
-            makespan, theta, kappa = self._searched(task)
-            horizon = 2.0 * task.settings.horizon
-            task = replace(task, settings=self._search(horizon, task.settings.kappas))
+            makespan, theta, kappa = self._best_plan(task)
+            task = replace(task, horizon=2.0 * task.horizon, resolution=2.0 * task.resolution)
         self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
         self._task = None
 
-    def _searched(self, task: PlanningProblem) -> tuple[float, float, int]:
-        """Makespan, theta and kappa of the best plan."""
+    def _best_plan(self, task: PlanningProblem) -> tuple[float, float, int]:
+        """Return makespan, theta and kappa of the best plan."""
         if self._rule != SJF_BCO:
             makespan, theta = bisect_theta(self._planner, self._plan, task)
             return makespan, theta, 1
@@ -222,34 +224,23 @@ class PlannedScheduler(Scheduler):
             self._planner = empty_planner_state(self._cluster, rows)
         return bisect_theta_and_kappa(empty_trials(self._planner, task, self._plan))
 
-    def _search(self, horizon: float, kappas: NDArray[np.int64]) -> SearchSettings:
-        """What is tried up to a horizon."""
-        return SearchSettings(
-            rule=self._rule,
-            kappas=kappas,
-            over_provision=float(self._over_provision),
-            queue_on_busy_gpus=self._queues_up,
-            horizon=horizon,
-            resolution=self._resolution * horizon,
-        )
-
     def _horizon(
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
     ) -> float:
-        """T, the largest theta to try."""
+        """Return T, the largest theta to try."""
         if self._horizon_seconds is not None:
             return float(self._horizon_seconds)
         work = float(load.sum() + (estimates * demands).sum()) / self._cluster.num_gpus
         return 2.0 * (work + float(load.max()) + float(estimates.max()))
 
     def _kappas(self, demands: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Thresholds to try: only job sizes matter, those between two sizes split the jobs alike."""
+        """Return the thresholds to try: job sizes, since those between two sizes split the jobs alike."""
         if self._kappa is not None or self._rule != SJF_BCO:
             return np.array([self._kappa or 1], dtype=np.int64)
         return np.unique(np.concatenate([[1], demands])).astype(np.int64)
 
     def _busy_seconds(self, view: SchedulingView) -> NDArray[np.float64]:
-        """[gpus] time until each is free, by the running jobs' expected ends."""
+        """Return [GPUs] seconds until each is free, by the running jobs' expected ends."""
         left = np.zeros(self._cluster.num_gpus)
         ends = view.column("end_seconds")
         holder = view.job_of_gpu
@@ -266,12 +257,13 @@ def sjf_bco(
     resolution: float = 1e-3,
     max_planned: int = 256,
 ) -> PlannedScheduler:
-    """SJF-BCO: smallest jobs first, bisection on theta_u, FA-FFP for small jobs and LBSGF for large ones.
+    """SJF-BCO (MobiHoc 2022): smallest jobs first, bisection on theta_u, FA-FFP and LBSGF.
 
-    Args: as in `PlannedScheduler`. Sources: technical report section 6, Algorithms 1-3. A trial in
-    which a job finds no place is infeasible as a whole (the listing compares its partial makespan). Among
-    GPUs of equal load FA-FFP prefers servers in use, as the prose says. A job's planned exit follows from
-    eq. 8 with the links as planned at its start.
+    FA-FFP chooses the GPUs of small jobs and LBSGF those of large ones. FOUND (technical report, section 6,
+    Algorithms 1-3). A trial in which a job finds no place is infeasible as a whole (the listing compares its
+    partial makespan). Among GPUs of equal load FA-FFP prefers servers in use, as the prose says. A job's
+    planned exit follows from eq. 8 with the links as planned at its start. `over_provision`, `kappa`,
+    `estimate_factor`, `horizon_seconds`, `resolution` and `max_planned` are as in `PlannedScheduler`.
     """
     return PlannedScheduler(
         "sjf_bco", SJF_BCO, over_provision, kappa, estimate_factor, horizon_seconds, resolution, max_planned
@@ -288,13 +280,12 @@ def sjf_bco_comparator(
     queue_on_busy_gpus: bool = False,
     max_planned: PositiveInt = 256,
 ) -> PlannedScheduler:
-    """FF, LS or RAND of SJF-BCO section 7, whose jobs are all there at time 0; in order of submission.
+    """FF, LS or RAND of SJF-BCO's section 7, for jobs that are all there at time 0, in order of submission.
 
-    Args:
-        name: "sjf_bco_ff": the first GPUs, server by server, whose accumulated time stays within theta;
-            "sjf_bco_ls": those with the least accumulated time, within theta; "sjf_bco_rand": random ones
-            within theta = T, the whole horizon.
-        horizon_seconds, queues, max_planned: as in `PlannedScheduler`.
+    By `name`, "sjf_bco_ff" takes the first GPUs within theta (a limit on accumulated time), server by server,
+    "sjf_bco_ls" those with the least accumulated time, within theta, and "sjf_bco_rand" random ones within
+    theta = T, the whole horizon. `horizon_seconds`, `queue_on_busy_gpus` and `max_planned` are as in
+    `PlannedScheduler`.
     """
     return PlannedScheduler(
         name,

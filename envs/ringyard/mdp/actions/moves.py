@@ -18,10 +18,10 @@ from ringyard.mdp.actions.space import IN_PLACE, PLACE, PREEMPT, REJECT, Actions
 from ringyard.mdp.episode import running_at
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, pack, place
-from ringyard.sim.engine.allocation import collect, detach, reattach
-from ringyard.sim.engine.lifecycle import carry_out, end, same_places, stop
-from ringyard.sim.engine.shape import Shape, ask, set_shape, shape_of
-from ringyard.sim.feasibility import FITS, fits
+from ringyard.sim.engine.allocation import collect_places, detach, reattach
+from ringyard.sim.engine.lifecycle import apply_allocation, end_job, preempt, same_places
+from ringyard.sim.engine.shape import Shape, current_shape, set_asked_shape, set_shape
+from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
 
@@ -84,7 +84,7 @@ def options_of(actions: Actions) -> Options:
 @kernel
 def target_shape(job: Job, options: Options, o: int) -> Shape:
     """Return the shape of `job` after option `o` of `options`, from its present one."""
-    shape = shape_of(job)
+    shape = current_shape(job)
     gpus = shape.num_gpus
     batch = shape.batch_size
     cores = shape.cores_per_worker
@@ -109,7 +109,7 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
 def propose_start(state: State, b: int, j: int, options: Options, t: int, out: Int32Vector) -> int:
     """Find the GPUs (or the server) on which template `t` of `options` would start a waiting job.
 
-    The job keeps the template's shape if that is not the one it asks for. `shape.ask` undoes this.
+    The job keeps the template's shape, also where it asks for another. `shape.set_asked_shape` undoes this.
 
     Args:
         state: simulation arrays.
@@ -128,7 +128,7 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
         return 1
     if options.scaled:
         shape = target_shape(job, options, t)
-        same = shape == shape_of(job)
+        same = shape == current_shape(job)
         factors = options.factors[t]
         if same and (factors[0] != 1.0 or factors[1] != 1.0 or factors[2] != 1.0):
             return 0
@@ -146,15 +146,15 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
     o = options.num_templates + a
     job = state.jobs[b, j]
     shape = target_shape(job, options, o)
-    same_shape = shape == shape_of(job)
+    same_shape = shape == current_shape(job)
     moves = options.kinds[o] != IN_PLACE and job.kind != JobKind.CPU_ONLY
     if same_shape and not moves:
         return 0
     if same_shape and (options.factors[o, 0] != 1.0 or options.factors[o, 1] != 1.0):
         return 0  # the job is at the end of its range, so that this would only migrate it
     if not moves:
-        count = collect(state, b, j, out)
-        return count if fits(state, b, j, shape, out).what == FITS else 0
+        count = collect_places(state, b, j, out)
+        return count if find_shortfall(state, b, j, shape, out).what == FITS else 0
     if shape.num_gpus - job.num_gpus > state.clusters[b].open_gpus:
         return 0
     num_held = detach(state, b, j)
@@ -190,14 +190,14 @@ def _propose(state: State, b: int, j: int, options: Options, o: int, out: Int32V
 def apply_option(state: State, b: int, j: int, options: Options, o: int, physics: Physics) -> None:
     """Apply the valid option `o` of `options` to job `j` of cluster `b` in `state`, given `physics`."""
     if options.kinds[o] == REJECT:
-        end(state, b, j, JobOutcome.BLOCKED, physics)
+        end_job(state, b, j, JobOutcome.BLOCKED, physics)
     elif options.kinds[o] == PREEMPT:
-        stop(state, b, j, physics)
+        preempt(state, b, j, physics)
     else:
         out, shape = state.gpu_scratch[b], target_shape(state.jobs[b, j], options, o)
         if _propose(state, b, j, options, o, out) == 0:
             complain(_INCONSISTENT_RULE, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
-        carry_out(state, b, j, shape, out, physics)
+        apply_allocation(state, b, j, shape, out, physics)
 
 
 @kernel
@@ -210,5 +210,5 @@ def preview_option(state: State, b: int, j: int, options: Options, o: int) -> tu
     if options.kinds[o] != REJECT and options.kinds[o] != PREEMPT:
         count = _propose(state, b, j, options, o, state.gpu_scratch[b])
     if o < options.num_templates:
-        ask(state.jobs[b, j])
+        set_asked_shape(state.jobs[b, j])
     return count, shape

@@ -24,7 +24,7 @@ from ringyard.state.progress import (
     predicted_iterations,
     predicted_seconds,
     predicted_share,
-    slowdown,
+    relative_slowdown,
 )
 from ringyard.state.records import JobKind
 
@@ -297,7 +297,7 @@ def _write_running(
         row.ran = squash(now - job.last_start_seconds, _HOUR)
         row.attained_service = squash(attained_service(job, now), 10.0 * _HOUR)
         row.servers = squash(float(job.num_servers - 1), 2.0)
-        row.slowdown = slowdown(job.isolated_iteration_seconds, job.iteration_seconds)
+        row.slowdown = relative_slowdown(job.isolated_iteration_seconds, job.iteration_seconds)
         if len(resources) == 0:
             continue
         more = resources[i]

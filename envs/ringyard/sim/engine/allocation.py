@@ -6,12 +6,12 @@ from ringyard.placement.availability import parameter_servers_on, sort_ascending
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import move_server
-from ringyard.state.on_gpus import Shared, shared_on, slowness_on
-from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_of, set_free, there_on
+from ringyard.state.gpu_effects import SharingFactors, sharing_factors_on, slowness_on
+from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_per_worker, set_free, total_on
 
 
 @kernel
-def _count_gpus(state: State, b: int, s: int, change: int) -> None:
+def _add_free_gpus(state: State, b: int, s: int, change: int) -> None:
     """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
     cluster = state.clusters[b]
     server = state.servers[b, s]
@@ -25,32 +25,32 @@ def _count_gpus(state: State, b: int, s: int, change: int) -> None:
 
 
 @kernel
-def _count_open(state: State, b: int, s: int, change: int) -> None:
+def _add_open_gpus(state: State, b: int, s: int, change: int) -> None:
     """Add `change` to the GPUs of server s that have a free slot."""
     state.servers[b, s].open_gpus += change
     state.clusters[b].open_gpus += change
 
 
 @kernel
-def _use(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
+def _add_usage(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
     """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
     for r in range(NUM_RESOURCES):
-        used = total_demand(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+        used = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
         set_free(server, r, free_on(server, r) - sign * used)
     cores = workers * job.cores_per_worker + tasks * job.cores_per_server_task
     server.bandwidth_demand += sign * requested_bandwidth(job, cores)
 
 
 @kernel
-def _seat(server: Server, job: Job, sign: int) -> None:
+def _add_worker_usage(server: Server, job: Job, sign: int) -> None:
     """Give one worker of a job (or a CPU-only job) what it has of a server, or take it back with sign -1."""
-    _use(server, job, 1, 0, sign)
+    _add_usage(server, job, 1, 0, sign)
     if job.stored_bytes > 0.0:
         server.storage_readers += sign
 
 
 @kernel
-def _hold_server(state: State, b: int, j: int, s: int) -> None:
+def _allocate_on_server(state: State, b: int, j: int, s: int) -> None:
     """CPU-only job j joins server s."""
     job = state.jobs[b, j]
     server = state.servers[b, s]
@@ -58,11 +58,11 @@ def _hold_server(state: State, b: int, j: int, s: int) -> None:
     job.num_servers = 1
     job.next_cpu_job = server.first_cpu_job
     server.first_cpu_job = j
-    _seat(server, job, 1)
+    _add_worker_usage(server, job, 1)
 
 
 @kernel
-def _leave_server(state: State, b: int, j: int) -> None:
+def _release_from_server(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     server = state.servers[b, job.server]
     if server.first_cpu_job == j:
@@ -72,7 +72,7 @@ def _leave_server(state: State, b: int, j: int) -> None:
         while state.jobs[b, other].next_cpu_job != j:
             other = state.jobs[b, other].next_cpu_job
         state.jobs[b, other].next_cpu_job = job.next_cpu_job
-    _seat(server, job, -1)
+    _add_worker_usage(server, job, -1)
 
 
 @kernel
@@ -89,15 +89,15 @@ def _take_slot(state: State, b: int, j: int, g: int) -> int:
     slot.next_server_slot = -1
     gpu.num_jobs += 1
     if gpu.num_jobs == 1:
-        _count_gpus(state, b, gpu.server, -1)
+        _add_free_gpus(state, b, gpu.server, -1)
     if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
-        _count_open(state, b, gpu.server, -1)
+        _add_open_gpus(state, b, gpu.server, -1)
     gpu.free_memory_bytes -= state.jobs[b, j].gpu_memory_bytes
     return i
 
 
 @kernel
-def _span(state: State, b: int, j: int, sign: int) -> None:
+def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
     """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
     job = state.jobs[b, j]
     spans = job.num_servers > 1
@@ -112,7 +112,7 @@ def _span(state: State, b: int, j: int, sign: int) -> None:
             server.spanning_jobs += sign
         here = parameter_servers_on(tasks, job.num_servers, rank)
         if here > 0:
-            _use(server, job, 0, here, sign)
+            _add_usage(server, job, 0, here, sign)
         rank += 1
         i = state.slots[b, i].next_server_slot
 
@@ -122,7 +122,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
     """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
-        _hold_server(state, b, j, places[0])
+        _allocate_on_server(state, b, j, places[0])
         return
     sort_ascending(places, count)
     num_servers = 0
@@ -131,7 +131,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
     num_racks = 0
     rack = -1
     slowest = 0.0
-    shared = Shared(0.0, 0.0)
+    shared = SharingFactors(0.0, 0.0)
     for k in range(count):
         i = _take_slot(state, b, j, places[k])
         s = state.slots[b, i].server
@@ -151,16 +151,16 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
                 num_racks += 1
             slowest = max(slowest, slowness_on(state.slowness, job, server.gpu_type))
             if state.shared.shape[1] > 0:
-                shared = shared_on(state, job, server.gpu_type)
+                shared = sharing_factors_on(state, job, server.gpu_type)
         if state.shared.shape[1] > 0:
             state.shared[b, i, 0] = shared.sensitivity
             state.shared[b, i, 1] = shared.pressure
         if job.beside_gpus:
-            _seat(server, job, 1)
+            _add_worker_usage(server, job, 1)
     job.num_servers = num_servers
     job.num_racks = num_racks
     job.gpu_speed = 1.0 / slowest
-    _span(state, b, j, 1)
+    _add_spanning_usage(state, b, j, 1)
 
 
 @kernel
@@ -168,27 +168,27 @@ def release(state: State, b: int, j: int) -> None:
     """Take everything from job j. Its chain of slots can be walked until other jobs take them."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
-        _leave_server(state, b, j)
+        _release_from_server(state, b, j)
         return
-    _span(state, b, j, -1)
+    _add_spanning_usage(state, b, j, -1)
     i = job.first_slot
     while i >= 0:
         slot = state.slots[b, i]
         slot.job = -1
         gpu = state.gpus[b, slot.gpu]
         if gpu.num_jobs == state.clusters[b].jobs_per_gpu:
-            _count_open(state, b, slot.server, 1)
+            _add_open_gpus(state, b, slot.server, 1)
         gpu.num_jobs -= 1
         gpu.free_memory_bytes += job.gpu_memory_bytes
         if gpu.num_jobs == 0:
-            _count_gpus(state, b, slot.server, 1)
+            _add_free_gpus(state, b, slot.server, 1)
         if job.beside_gpus:
-            _seat(state.servers[b, slot.server], job, -1)
+            _add_worker_usage(state.servers[b, slot.server], job, -1)
         i = slot.next_slot
 
 
 @kernel
-def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
+def collect_places(state: State, b: int, j: int, out: Int32Vector) -> int:
     """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
@@ -204,11 +204,11 @@ def collect(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 
 @kernel
-def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
+def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
     """What job j holds of resource r on server s now, its share of its parameter servers with it."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
-        return held_of(job, r) if job.server == s else 0
+        return held_per_worker(job, r) if job.server == s else 0
     rank = 0
     head = job.first_slot
     while head >= 0 and state.slots[b, head].server != s:
@@ -221,7 +221,7 @@ def held_there(state: State, b: int, j: int, s: int, r: int) -> int:
         head = state.slots[b, head].next_slot
         workers += 1
     tasks = parameter_servers_on(job.parameter_servers, job.num_servers, rank)
-    return total_demand(r, workers, held_of(job, r), tasks, job.cores_per_server_task)
+    return total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
 
 
 @kernel
@@ -234,7 +234,7 @@ def detach(state: State, b: int, j: int) -> int:
     state.jobs[b, state.jobs.shape[1] - 1] = job
     if job.first_slot < 0 and job.server < 0:
         return 0
-    num_held = collect(state, b, j, state.held_scratch[b])
+    num_held = collect_places(state, b, j, state.held_scratch[b])
     release(state, b, j)
     return num_held
 
@@ -248,29 +248,29 @@ def reattach(state: State, b: int, j: int, num_held: int) -> None:
 
 
 @kernel
-def take_down(state: State, b: int, s: int) -> None:
+def fail_server(state: State, b: int, s: int) -> None:
     """Server s, on which nothing runs, fails."""
     server = state.servers[b, s]
     server.up = 0
     server.num_failures += 1
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
         state.gpus[b, g].num_jobs = DOWN
-    _count_gpus(state, b, s, -server.num_gpus)
-    _count_open(state, b, s, -server.num_gpus)
+    _add_free_gpus(state, b, s, -server.num_gpus)
+    _add_open_gpus(state, b, s, -server.num_gpus)
     state.clusters[b].down_gpus += server.num_gpus
     for r in range(NUM_RESOURCES):
-        set_free(server, r, free_on(server, r) - there_on(server, r))
+        set_free(server, r, free_on(server, r) - total_on(server, r))
 
 
 @kernel
-def repair(state: State, b: int, s: int) -> None:
+def repair_server(state: State, b: int, s: int) -> None:
     """Server s returns, empty."""
     server = state.servers[b, s]
     server.up = 1
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):
         state.gpus[b, g].num_jobs = 0
-    _count_gpus(state, b, s, server.num_gpus)
-    _count_open(state, b, s, server.num_gpus)
+    _add_free_gpus(state, b, s, server.num_gpus)
+    _add_open_gpus(state, b, s, server.num_gpus)
     state.clusters[b].down_gpus -= server.num_gpus
     for r in range(NUM_RESOURCES):
-        set_free(server, r, free_on(server, r) + there_on(server, r))
+        set_free(server, r, free_on(server, r) + total_on(server, r))

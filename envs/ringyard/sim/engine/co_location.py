@@ -12,10 +12,10 @@ from ringyard.performance.host_resources import (
 )
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.allocation import allocate, detach, reattach, release
-from ringyard.sim.engine.network import count_links, link_contenders, put_on_links
+from ringyard.sim.engine.network import add_link_load, link_contenders, update_max_min_shares
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_on, shared_on, slowness_on
+from ringyard.state.gpu_effects import SharingFactors, excess_on, sharing_factors_on, slowness_on
 from ringyard.state.records import Job, JobKind, Network, Server
 
 
@@ -32,7 +32,7 @@ class PlacementContext(Record):
 
 
 @kernel
-def _stretch(server: Server, more: int) -> float:
+def _bandwidth_slowdown(server: Server, more: int) -> float:
     """Memory bandwidth asked, with `more` bytes per second, / there is, at least 1."""
     return bandwidth_slowdown(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
 
@@ -48,13 +48,13 @@ def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
     cluster, job = state.clusters[b], state.jobs[b, j]
     spanning, stretch, seconds = 0, 1.0, 0.0
     if job.kind == JobKind.CPU_ONLY:
-        return spanning, _stretch(state.servers[b, job.server], 0), seconds
+        return spanning, _bandwidth_slowdown(state.servers[b, job.server], 0), seconds
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
         spanning = max(spanning, server.spanning_jobs)
         if cluster.bandwidth_limited:
-            stretch = max(stretch, _stretch(server, 0))
+            stretch = max(stretch, _bandwidth_slowdown(server, 0))
         if job.stored_bytes > 0.0:
             seconds = max(
                 seconds, storage_seconds_per_byte(server.storage_readers, server.storage_bytes_per_second)
@@ -67,20 +67,20 @@ def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
 def sharing_slowdown(state: State, b: int, j: int) -> float:
     """1 + the neighbours' summed excess on the worst of the job's GPUs."""
     worst = 0.0
-    own = Shared(0.0, 0.0)
+    own = SharingFactors(0.0, 0.0)
     i = state.jobs[b, j].first_slot
     while i >= 0:
         gpu = state.slots[b, i].gpu
         if state.gpus[b, gpu].num_jobs > 1:
             if state.shared.shape[1] > 0:
-                own = Shared(state.shared[b, i, 0], state.shared[b, i, 1])
+                own = SharingFactors(state.shared[b, i, 0], state.shared[b, i, 1])
             worst = max(worst, excess_on(state, b, j, own, gpu))
         i = state.slots[b, i].next_slot
     return 1.0 + worst
 
 
 @kernel
-def surround(state: State, b: int, j: int) -> bool:
+def update_context(state: State, b: int, j: int) -> bool:
     """Bring up to date what the record of job j says of its neighbours; whether anything changed.
 
     Links that are counted all together are left to `count_links`.
@@ -124,13 +124,13 @@ def evaluate_placement(
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
-            out.bandwidth_slowdown = _stretch(
+            out.bandwidth_slowdown = _bandwidth_slowdown(
                 state.servers[b, places[0]], requested_bandwidth(job, job.cores_per_worker)
             )
         return
     first = -1
     slowest = 0.0
-    own = Shared(0.0, 0.0)
+    own = SharingFactors(0.0, 0.0)
     own_type = -1
     for i in range(count):
         g = places[i]
@@ -138,7 +138,7 @@ def evaluate_placement(
         gpu_type = state.servers[b, s].gpu_type
         if cluster.sharing and state.gpus[b, g].num_jobs > 0:
             if gpu_type != own_type:
-                own = shared_on(state, job, gpu_type)
+                own = sharing_factors_on(state, job, gpu_type)
                 own_type = gpu_type
             out.sharing_slowdown = max(out.sharing_slowdown, 1.0 + excess_on(state, b, j, own, g))
         if i + 1 < count and state.gpus[b, places[i + 1]].server == s:
@@ -155,7 +155,9 @@ def evaluate_placement(
         out.contenders = max(out.contenders, crowd)
         if cluster.bandwidth_limited:
             asked = requested_bandwidth(job, workers * job.cores_per_worker)
-            out.bandwidth_slowdown = max(out.bandwidth_slowdown, _stretch(state.servers[b, s], asked))
+            out.bandwidth_slowdown = max(
+                out.bandwidth_slowdown, _bandwidth_slowdown(state.servers[b, s], asked)
+            )
         if cluster.storage_limited and job.stored_bytes > 0.0:
             server = state.servers[b, s]
             readers = server.storage_readers + workers
@@ -166,7 +168,7 @@ def evaluate_placement(
         out.contenders = 0.0
 
 
-def isolated_places(
+def isolated_contexts(
     cluster: Cluster,
     num_gpus: NDArray[np.int64],
     num_servers: NDArray[np.int64] | None = None,
@@ -193,7 +195,7 @@ def isolated_places(
 
 
 @kernel
-def unplace(job: Job) -> None:
+def clear_context(job: Job) -> None:
     """The job is in no place: it holds nothing."""
     job.num_servers = 0
     job.contenders = 0.0
@@ -204,7 +206,7 @@ def unplace(job: Job) -> None:
 
 
 @kernel
-def seconds_in(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
+def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
     """Seconds per base iteration of job j, which holds nothing, were it in this place."""
     job.num_servers = place.num_servers
     job.contenders = place.contenders
@@ -213,7 +215,7 @@ def seconds_in(job: Job, j: int, place: PlacementContext, physics: Physics) -> f
     job.bandwidth_slowdown = place.bandwidth_slowdown
     job.storage_seconds_per_byte = place.storage_seconds_per_byte
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    unplace(job)
+    clear_context(job)
     return seconds
 
 
@@ -221,20 +223,20 @@ def seconds_in(job: Job, j: int, place: PlacementContext, physics: Physics) -> f
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
     """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
 
-    The job is put there for a moment, unnoticed, and back again. Arguments are as in `lifecycle.carry_out`.
+    The job is put there for a moment, unnoticed, and back again. Arguments are as in `apply_allocation`.
     """
     job = state.jobs[b, j]
     network = state.clusters[b].network
     is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
     if is_ring and network != Network.MAX_MIN:
-        put_on_links(state, b, j, -1.0)
+        add_link_load(state, b, j, -1.0)
     num_held = detach(state, b, j)
     set_shape(job, shape)
     allocate(state, b, j, places, num_places(shape))
-    surround(state, b, j)
+    update_context(state, b, j)
     if state.clusters[b].global_links and job.num_servers > 1:
         if network == Network.MAX_MIN:
-            count_links(state, b, -1 if num_held > 0 else j)
+            update_max_min_shares(state, b, -1 if num_held > 0 else j)
             job.contenders = job.new_contenders
         else:
             job.contenders = link_contenders(state, b, j, 0.0)
@@ -242,7 +244,7 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     release(state, b, j)
     reattach(state, b, j, num_held)
     if network == Network.MAX_MIN:
-        count_links(state, b, -1)  # `look` reads the links' loads
+        update_max_min_shares(state, b, -1)  # `look` reads the links' loads
     elif is_ring:
-        put_on_links(state, b, j, 1.0)
+        add_link_load(state, b, j, 1.0)
     return seconds

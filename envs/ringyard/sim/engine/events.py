@@ -20,8 +20,8 @@ import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
 from ringyard.performance.model import Physics
-from ringyard.sim.engine.allocation import repair, take_down
-from ringyard.sim.engine.lifecycle import arrive, become_predictable, end, fail_job, log_down
+from ringyard.sim.engine.allocation import fail_server, repair_server
+from ringyard.sim.engine.lifecycle import arrive, become_predictable, end_job, fail_job, log_downtime
 from ringyard.sim.engine.livelock import count_step
 from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
@@ -111,7 +111,7 @@ SERVER_STREAM = 1 << 40
 
 
 @kernel
-def first_failures(state: State, b: int) -> None:
+def draw_first_failures(state: State, b: int) -> None:
     """Draw when each server first fails."""
     cluster = state.clusters[b]
     cluster.next_change_seconds = np.inf
@@ -126,7 +126,7 @@ def first_failures(state: State, b: int) -> None:
 
 
 @kernel
-def _fail(state: State, b: int, s: int, physics: Physics) -> None:
+def _fail_server(state: State, b: int, s: int, physics: Physics) -> None:
     """Server s goes down; its jobs, by row, lose what they did since their last checkpoint."""
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
@@ -142,11 +142,11 @@ def _fail(state: State, b: int, s: int, physics: Physics) -> None:
         if hit == state.jobs.shape[1]:
             break
         fail_job(state, b, hit, physics)
-    take_down(state, b, s)
+    fail_server(state, b, s)
 
 
 @kernel
-def _change_servers(state: State, b: int, physics: Physics) -> None:
+def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
     """Fail or repair every server whose time has come, and draw when it changes next."""
     cluster = state.clusters[b]
     earliest = np.inf
@@ -154,17 +154,17 @@ def _change_servers(state: State, b: int, physics: Physics) -> None:
         server = state.servers[b, s]
         if server.next_change_seconds <= cluster.now:
             if server.up:
-                _fail(state, b, s, physics)
+                _fail_server(state, b, s, physics)
                 mean = cluster.mean_repair_seconds
             else:
-                repair(state, b, s)
+                repair_server(state, b, s)
                 mean = cluster.mean_up_seconds
             position = 2 * server.num_failures + server.up - 1
             server.next_change_seconds = cluster.now + exponential_at(
                 cluster.seed, SERVER_STREAM + s, position, mean
             )
             if not server.up:
-                log_down(state, b, s)
+                log_downtime(state, b, s)
         earliest = min(earliest, server.next_change_seconds)
     cluster.next_change_seconds = earliest
 
@@ -185,7 +185,7 @@ def _block_late(state: State, b: int, physics: Physics) -> bool:
     j = _first_late(state, b)
     any_late = j >= 0
     while j >= 0:
-        end(state, b, j, JobOutcome.BLOCKED, physics)
+        end_job(state, b, j, JobOutcome.BLOCKED, physics)
         j = _first_late(state, b)
     state.clusters[b].may_be_late = 0
     return any_late
@@ -200,7 +200,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
         if state.jobs[b, j].due_seconds > now:
             break
         if state.jobs[b, j].end_seconds <= now:
-            end(state, b, j, JobOutcome.COMPLETED, physics)
+            end_job(state, b, j, JobOutcome.COMPLETED, physics)
         else:
             become_predictable(state, b, j)
 
@@ -213,7 +213,7 @@ def _cancel_due(state: State, b: int, physics: Physics) -> None:
         job = state.jobs[b, j]
         if job.status != JobStatus.DONE and job.cancel_seconds <= cluster.now:
             blocked = job.cancel_seconds == job.deadline_seconds
-            end(state, b, j, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED, physics)
+            end_job(state, b, j, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED, physics)
 
 
 @kernel
@@ -236,7 +236,7 @@ def _next_event(state: State, b: int) -> float:
 
 
 @kernel
-def _pass(state: State, b: int, physics: Physics) -> bool:
+def _process_next_event(state: State, b: int, physics: Physics) -> bool:
     """Let time pass to the next event; False if none is left, or if time stands still."""
     cluster = state.clusters[b]
     time = cluster.now
@@ -250,7 +250,7 @@ def _pass(state: State, b: int, physics: Physics) -> bool:
     if cluster.next_cancel_seconds <= time:
         _cancel_due(state, b, physics)
     if cluster.next_change_seconds <= time:
-        _change_servers(state, b, physics)
+        _fail_and_repair_due(state, b, physics)
     while (
         cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
     ):
@@ -275,7 +275,7 @@ def advance(state: State, b: int, physics: Physics) -> bool:
     """Move to the next decision point; False if no event is left, or if time stands still (`standstill`)."""
     cluster = state.clusters[b]
     while True:
-        if not _pass(state, b, physics):
+        if not _process_next_event(state, b, physics):
             return False
         if not _between_rounds(cluster):
             break

@@ -5,19 +5,30 @@ import numpy as np
 from ringyard.compiled import Int32Vector, kernel, linked_kernel
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
-from ringyard.sim.engine.allocation import allocate, collect, release
-from ringyard.sim.engine.co_location import surround, unplace
+from ringyard.sim.engine.allocation import allocate, collect_places, release
+from ringyard.sim.engine.co_location import clear_context, update_context
 from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
-from ringyard.sim.engine.rates import expect_end, rerate_neighbours, rerate_rings, sample_straggler, sync
-from ringyard.sim.engine.shape import Shape, ask, num_places, set_shape, shape_of
-from ringyard.sim.engine.slowdown_accounting import count_kernels, count_lost, count_rolled_back, rate_losses
+from ringyard.sim.engine.rates import (
+    sample_straggler,
+    update_expected_end,
+    update_neighbour_rates,
+    update_progress,
+    update_ring_rates,
+)
+from ringyard.sim.engine.shape import Shape, current_shape, num_places, set_asked_shape, set_shape
+from ringyard.sim.engine.slowdown_accounting import (
+    add_kernel_seconds,
+    add_losses,
+    add_repeated_work,
+    update_loss_rates,
+)
 from ringyard.state.arrays import State
 from ringyard.state.progress import seconds_to_compute
 from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus, Segment
 
 
 @kernel
-def _log(state: State, b: int, j: int, server: int, start: float, stop: float) -> Segment:
+def _append_segment(state: State, b: int, j: int, server: int, start: float, stop: float) -> Segment:
     """The next row, the oldest if all are taken, with no GPUs yet."""
     cluster = state.clusters[b]
     row = state.segments[b, cluster.num_segments % state.segments.shape[1]]
@@ -31,25 +42,25 @@ def _log(state: State, b: int, j: int, server: int, start: float, stop: float) -
 
 
 @kernel
-def log_down(state: State, b: int, s: int) -> None:
+def log_downtime(state: State, b: int, s: int) -> None:
     """Remember that server s is down from now on until it returns: a row of no job."""
     if state.segments.shape[1] > 0:
-        _log(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
+        _append_segment(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
 
 
 @kernel
-def _log_segments(state: State, b: int, j: int) -> None:
+def _record_segments(state: State, b: int, j: int) -> None:
     """Remember which GPUs of which servers job j held since its last start; a CPU-only job: where it was."""
     if state.segments.shape[1] == 0:
         return
     now = state.clusters[b].now
     job = state.jobs[b, j]
     if job.server >= 0:
-        _log(state, b, j, job.server, job.last_start_seconds, now)
+        _append_segment(state, b, j, job.server, job.last_start_seconds, now)
     i = job.first_slot
     while i >= 0:
         server = state.slots[b, i].server
-        row = _log(state, b, j, server, job.last_start_seconds, now)
+        row = _append_segment(state, b, j, server, job.last_start_seconds, now)
         bits = np.uint64(0)
         held = i
         while held >= 0 and state.slots[b, held].server == server:
@@ -61,7 +72,7 @@ def _log_segments(state: State, b: int, j: int) -> None:
 
 
 @linked_kernel
-def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
+def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
     """Job j, that holds nothing, runs on the places from now on, without progress for `pause` seconds."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -69,23 +80,23 @@ def _run(state: State, b: int, j: int, places: Int32Vector, pause: float, physic
     counts = state.losses.shape[1] > 0
     if counts and job.kind != JobKind.CPU_ONLY:
         for k in range(job.num_gpus):
-            count_kernels(state, b, places[k])
-    allocate(state, b, j, places, num_places(shape_of(job)))
+            add_kernel_seconds(state, b, places[k])
+    allocate(state, b, j, places, num_places(current_shape(job)))
     job.computed_seconds += seconds_to_compute(job)
     job.synced_seconds = now
     job.last_start_seconds = now
     job.progress_from_seconds = now + pause
     if cluster.straggler_cv > 0.0:
         sample_straggler(cluster, job, j)
-    surround(state, b, j)
+    update_context(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        rerate_rings(state, b, j, 1, physics)
+        update_ring_rates(state, b, j, 1, physics)
     job.iteration_seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     if counts:
-        rate_losses(state, b, j, physics)
-    expect_end(cluster, job)
+        update_loss_rates(state, b, j, physics)
+    update_expected_end(cluster, job)
     heap_push(state, b, j)
-    rerate_neighbours(state, b, j, physics)
+    update_neighbour_rates(state, b, j, physics)
 
 
 @kernel
@@ -105,55 +116,55 @@ def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -
         job.first_start_seconds = cluster.now
     else:
         pause = restart_pause(job, job.num_gpus)
-    _run(state, b, j, places, pause, physics)
+    _run_on(state, b, j, places, pause, physics)
 
 
 @linked_kernel
-def _release(state: State, b: int, j: int, physics: Physics) -> None:
+def _stop_running(state: State, b: int, j: int, physics: Physics) -> None:
     """Take everything from running job j and re-rate those that felt it."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if state.losses.shape[1] > 0:
-        count_lost(state, b, j)
-    sync(job, cluster.now)
+        add_losses(state, b, j)
+    update_progress(job, cluster.now)
     job.computed_seconds -= seconds_to_compute(job)
-    _log_segments(state, b, j)
+    _record_segments(state, b, j)
     heap_remove(state, b, j)
     release(state, b, j)
     if cluster.global_links and job.num_servers > 1:
-        rerate_rings(state, b, j, -1, physics)
-    rerate_neighbours(state, b, j, physics)
+        update_ring_rates(state, b, j, -1, physics)
+    update_neighbour_rates(state, b, j, physics)
     job.first_slot = -1
     job.server = -1
     job.num_racks = 0
     job.straggler = 1.0
-    unplace(job)
+    clear_context(job)
 
 
 @kernel
-def _wait_again(state: State, b: int, j: int) -> None:
+def _requeue(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     job.status = JobStatus.WAITING
     job.last_stop_seconds = state.clusters[b].now
     job.end_seconds = np.nan
     job.saved_iterations = job.remaining_iterations
-    ask(job)
+    set_asked_shape(job)
     waiting_add(state, b, j)
 
 
 @kernel
-def stop(state: State, b: int, j: int, physics: Physics) -> None:
+def preempt(state: State, b: int, j: int, physics: Physics) -> None:
     """Preempt running job j: it waits again as it asked to run, its progress is kept."""
-    _release(state, b, j, physics)
+    _stop_running(state, b, j, physics)
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
-    _wait_again(state, b, j)
+    _requeue(state, b, j)
 
 
 @kernel
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
     """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
-    _release(state, b, j, physics)
+    _stop_running(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
     between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
@@ -162,8 +173,8 @@ def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
     left = job.remaining_iterations
     job.remaining_iterations = min(job.total_iterations - kept, job.saved_iterations)
     if state.losses.shape[1] > 0:
-        count_rolled_back(state, b, j, job.remaining_iterations - left)
-    _wait_again(state, b, j)
+        add_repeated_work(state, b, j, job.remaining_iterations - left)
+    _requeue(state, b, j)
 
 
 @kernel
@@ -195,7 +206,9 @@ def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
 
 
 @linked_kernel
-def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> None:
+def apply_allocation(
+    state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics
+) -> None:
     """Let job j run in this shape on these places, of which the caller has checked that they fit.
 
     A waiting job starts. A running one is left alone where nothing changes; with other places for the same
@@ -212,25 +225,25 @@ def carry_out(state: State, b: int, j: int, shape: Shape, places: Int32Vector, p
         set_shape(job, shape)
         start(state, b, j, places, physics)
         return
-    present = shape_of(job)
+    present = current_shape(job)
     held = state.held_scratch[b]
     resized = shape.batch_size != present.batch_size or shape.num_gpus != present.num_gpus
-    moved = not same_places(places, num_places(shape), held, collect(state, b, j, held))
+    moved = not same_places(places, num_places(shape), held, collect_places(state, b, j, held))
     if shape == present and not moved:
         return
     if moved and not resized:
-        stop(state, b, j, physics)
+        preempt(state, b, j, physics)
         set_shape(job, shape)
         start(state, b, j, places, physics)
         return
     now = state.clusters[b].now
     pending = max(job.progress_from_seconds - now, 0.0)
     pause = _change_pause(job, present, shape, now)
-    _release(state, b, j, physics)
+    _stop_running(state, b, j, physics)
     set_shape(job, shape)
     job.num_resizes += 1
     state.clusters[b].num_resizes += 1
-    _run(state, b, j, places, max(pause, pending), physics)
+    _run_on(state, b, j, places, max(pause, pending), physics)
 
 
 @kernel
@@ -261,7 +274,7 @@ def _next_cancellation(state: State, b: int) -> float:
 
 
 @kernel
-def _count_served(state: State, b: int, j: int) -> None:
+def _add_to_fairness(state: State, b: int, j: int) -> None:
     """Add job j, which has ended, to what is summed over jobs; fairness as in `ringyard.sim.metrics`."""
     job, sums = state.jobs[b, j], state.integrals[b]
     jct = job.end_seconds - job.submit_seconds
@@ -273,7 +286,7 @@ def _count_served(state: State, b: int, j: int) -> None:
 
 
 @kernel
-def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
+def end_job(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     """Job j leaves the system, running or waiting.
 
     Args:
@@ -283,7 +296,7 @@ def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if job.status == JobStatus.RUNNING:
-        _release(state, b, j, physics)
+        _stop_running(state, b, j, physics)
     else:
         waiting_remove(state, b, j)
     job.status = JobStatus.DONE
@@ -297,7 +310,7 @@ def end(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
     if outcome == JobOutcome.BLOCKED:
         state.integrals[b, Integral.BLOCKED_JOBS] += 1.0
     else:
-        _count_served(state, b, j)
+        _add_to_fairness(state, b, j)
     cluster.demanded_gpus -= job.asked_gpus
     cluster.inverse_durations -= 1.0 / job.isolated_seconds
     if job.predictable_from <= 0.0:
@@ -312,5 +325,5 @@ def become_predictable(state: State, b: int, j: int) -> None:
     """Schedulers may see the remaining time of running job j from now on."""
     job = state.jobs[b, j]
     job.predictable = 1
-    expect_end(state.clusters[b], job)
+    update_expected_end(state.clusters[b], job)
     heap_update(state, b, j)

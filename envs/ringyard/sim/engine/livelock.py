@@ -11,18 +11,18 @@ from ringyard.state.records import ClusterRecord
 #: steps that a simulation may take at one moment: these, and so many for each job
 _STEPS, _STEPS_PER_JOB = 1000, 10
 #: stops and resizes after which some job must have got some work done: these, and so many for each job
-_MOVES, _MOVES_PER_JOB = 10_000, 100
+_CHANGES, _CHANGES_PER_JOB = 10_000, 100
 _NANOSECOND = 1e-9
-_SPACING = 2.0**-52  # of floating-point numbers, at most, as a share of them
+_EPSILON = 2.0**-52  # of floating-point numbers, at most, as a share of them
 
 
 @kernel
-def _most_steps(num_jobs: int) -> int:
+def _max_steps(num_jobs: int) -> int:
     return _STEPS + _STEPS_PER_JOB * num_jobs
 
 
 @kernel
-def _only_the_scheduler_can(cluster: ClusterRecord) -> bool:
+def _depends_on_scheduler(cluster: ClusterRecord) -> bool:
     """Whether jobs wait and rounds, wake-ups and repairs are all that lies ahead."""
     if cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs:
         return False
@@ -30,7 +30,7 @@ def _only_the_scheduler_can(cluster: ClusterRecord) -> bool:
 
 
 @kernel
-def time_stands_still(state: State, b: int) -> bool:
+def is_livelocked(state: State, b: int) -> bool:
     """Whether more steps were taken at one moment than anything sane takes.
 
     A step is a decision point, an allocation or an action; 1,000 and 10 for each job are allowed, where a job
@@ -43,17 +43,17 @@ def time_stands_still(state: State, b: int) -> bool:
     their restarts last as long as they may run.
     """
     cluster = state.clusters[b]
-    return cluster.steps_now > _most_steps(cluster.num_jobs) or cluster.moves_in_vain > 0
+    return cluster.steps_now > _max_steps(cluster.num_jobs) or cluster.moves_in_vain > 0
 
 
 @kernel
-def _look_whether_work_is_done(state: State, b: int) -> None:
+def _check_progress(state: State, b: int) -> None:
     """Jobs that are stopped before their restarts are over, again and again, get nothing done for ever."""
     cluster = state.clusters[b]
     work = 0.0
     for j in range(cluster.num_jobs):
         work += remaining_iterations(state.jobs[b, j], cluster.now)
-    most = _MOVES + _MOVES_PER_JOB * cluster.num_jobs
+    most = _CHANGES + _CHANGES_PER_JOB * cluster.num_jobs
     if work == cluster.work_at_look:
         cluster.moves_in_vain = most
     cluster.work_at_look = work
@@ -65,16 +65,16 @@ def count_step(state: State, b: int, time: float) -> bool:
     """Count a step at `time`, now or later; False if time stands still, or moves are made in vain."""
     cluster = state.clusters[b]
     if cluster.num_preemptions + cluster.num_resizes >= cluster.moves_to_look:
-        _look_whether_work_is_done(state, b)
+        _check_progress(state, b)
     if time > cluster.moment_ends_seconds:
-        if not _only_the_scheduler_can(cluster):
-            numbers = 2 * _most_steps(cluster.num_jobs)
-            cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _SPACING)
+        if not _depends_on_scheduler(cluster):
+            numbers = 2 * _max_steps(cluster.num_jobs)
+            cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _EPSILON)
             cluster.steps_now = 0
         elif cluster.down_gpus > 0:  # it may wait for a repair
             return True
     cluster.steps_now += 1
-    return not time_stands_still(state, b)
+    return not is_livelocked(state, b)
 
 
 def _cause(state: State, b: int) -> str:
@@ -97,15 +97,15 @@ def _cause(state: State, b: int) -> str:
             f"job {j} changes hands again and again ({jobs['num_preemptions'][j]} preemptions,"
             f" {jobs['num_resizes'][j]} resizes so far); let the scheduler answer once and then wait"
         )
-    if _only_the_scheduler_can(cluster):
+    if _depends_on_scheduler(cluster):
         waiting = cluster["num_waiting"]
         return f"{waiting} jobs wait, nothing runs and nothing will arrive; the scheduler must start one"
     return "the scheduler answers again and again and nothing changes; let it answer once and then wait"
 
 
-def raise_if_still(state: State, b: int) -> None:
+def raise_if_livelocked(state: State, b: int) -> None:
     """Raise SchedulerError, naming time and cause, if cluster b's simulation would never end."""
-    if time_stands_still(state, b):
+    if is_livelocked(state, b):
         cluster = state.clusters[b]
         if cluster["moves_in_vain"] > 0:
             raise SchedulerError(
@@ -113,7 +113,7 @@ def raise_if_still(state: State, b: int) -> None:
                 " resized, and none got any work done; let jobs run for longer than their restarts take"
                 " (longer rounds, or a smaller restart.seconds)"
             )
-        most = _most_steps(cluster["num_jobs"])
+        most = _max_steps(cluster["num_jobs"])
         raise SchedulerError(
             f"time stands still at {cluster['now']!s} s: {cluster['steps_now']} decisions, allocations or"
             f" actions since anything else happened, expected at most {most}; {_cause(state, b)}"

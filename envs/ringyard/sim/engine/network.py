@@ -6,12 +6,12 @@ from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import summable
+from ringyard.state.gpu_effects import summable
 from ringyard.state.records import Network
 
 
 @kernel
-def weigh_ring(state: State, b: int, j: int) -> None:
+def set_link_load(state: State, b: int, j: int) -> None:
     """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
     job = state.jobs[b, j]
     job.link_weight = 1.0
@@ -46,7 +46,7 @@ def _links_of(state: State, b: int, j: int) -> int:
 
 
 @kernel
-def _ring(state: State, b: int, i: int, extra: int) -> int:
+def _ring_at(state: State, b: int, i: int, extra: int) -> int:
     """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
     j = extra
     if i < state.clusters[b].num_running:
@@ -57,7 +57,7 @@ def _ring(state: State, b: int, i: int, extra: int) -> int:
 
 
 @kernel
-def put_on_links(state: State, b: int, j: int, sign: float) -> None:
+def add_link_load(state: State, b: int, j: int, sign: float) -> None:
     """Add job j's ring, which has its weight, to its links, or take it off with sign -1. Sums are exact."""
     weight = sign * state.jobs[b, j].link_weight
     for k in range(_links_of(state, b, j)):
@@ -72,19 +72,19 @@ def clear_links(state: State, b: int) -> None:
 
 
 @kernel
-def _load_links(state: State, b: int, extra: int) -> None:
+def _recount_loads(state: State, b: int, extra: int) -> None:
     """Rings on every link, from scratch."""
     cluster = state.clusters[b]
     clear_links(state, b)
     for i in range(cluster.num_running + 1):
-        j = _ring(state, b, i, extra)
+        j = _ring_at(state, b, i, extra)
         if j >= 0:
-            weigh_ring(state, b, j)
-            put_on_links(state, b, j, 1.0)
+            set_link_load(state, b, j)
+            add_link_load(state, b, j, 1.0)
 
 
 @kernel
-def contenders_alone(state: State, b: int, j: int) -> float:
+def isolated_contenders(state: State, b: int, j: int) -> float:
     """Contenders of job j, where it is, if there were no other ring; 0: it does not span servers."""
     job = state.jobs[b, j]
     if job.num_servers <= 1:
@@ -112,7 +112,7 @@ def link_contenders(state: State, b: int, j: int, weight: float) -> float:
 
 
 @kernel
-def find_rings_beside(state: State, b: int, j: int) -> int:
+def find_rings_on_links(state: State, b: int, j: int) -> int:
     """Other rings that may use a link of job j's ring into `ring_scratch`, by their first GPU; how many."""
     out = state.ring_scratch[b]
     job = state.jobs[b, j]
@@ -169,7 +169,7 @@ def _tightest_link(state: State, b: int) -> int:
 
 
 @kernel
-def _fill(state: State, b: int, extra: int) -> None:
+def _fill_progressively(state: State, b: int, extra: int) -> None:
     """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
 
     The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
@@ -180,14 +180,14 @@ def _fill(state: State, b: int, extra: int) -> None:
         link.flows = link.load
     num_rings = state.clusters[b].num_running + 1
     for i in range(num_rings):
-        j = _ring(state, b, i, extra)
+        j = _ring_at(state, b, i, extra)
         if j >= 0:
             state.jobs[b, j].new_contenders = 0.0
     tightest = _tightest_link(state, b)
     while tightest >= 0:
         share = state.links[b, tightest].left / state.links[b, tightest].flows
         for i in range(num_rings):
-            j = _ring(state, b, i, extra)
+            j = _ring_at(state, b, i, extra)
             if j < 0 or state.jobs[b, j].new_contenders > 0.0:
                 continue
             count = _links_of(state, b, j)
@@ -204,18 +204,18 @@ def _fill(state: State, b: int, extra: int) -> None:
 
 
 @kernel
-def count_links(state: State, b: int, extra: int) -> bool:
+def update_max_min_shares(state: State, b: int, extra: int) -> bool:
     """Every ring's `new_contenders` by max-min shares; whether any differs from its `contenders`.
 
     Args:
         extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
         (others): as everywhere.
     """
-    _load_links(state, b, extra)
-    _fill(state, b, extra)
+    _recount_loads(state, b, extra)
+    _fill_progressively(state, b, extra)
     changed = False
     for i in range(state.clusters[b].num_running + 1):
-        j = _ring(state, b, i, extra)
+        j = _ring_at(state, b, i, extra)
         if j >= 0:
             changed = changed or state.jobs[b, j].new_contenders != state.jobs[b, j].contenders
     return changed

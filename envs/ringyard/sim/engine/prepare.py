@@ -22,10 +22,10 @@ from ringyard.plugin_checks import validate_array
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost
-from ringyard.sim.engine.co_location import PlacementContext, isolated_places, seconds_in
-from ringyard.sim.engine.setup import slowness_of
-from ringyard.sim.engine.shape import ask
-from ringyard.state.on_gpus import least_slowness
+from ringyard.sim.engine.co_location import PlacementContext, isolated_contexts, seconds_in_context
+from ringyard.sim.engine.setup import slowness_table
+from ringyard.sim.engine.shape import set_asked_shape
+from ringyard.state.gpu_effects import min_slowness
 from ringyard.state.records import Job, JobKind
 
 #: jobs whose records are written at a time: few enough to stay in a processor's cache
@@ -33,7 +33,7 @@ _BLOCK = 1024
 
 
 @bundle
-class Alone:
+class IsolatedRun:
     """What says how fast jobs are alone.
 
     Attributes:
@@ -50,8 +50,8 @@ class Alone:
 
 
 @kernel
-def _isolate(
-    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, solo: Alone
+def _write_isolated_times(
+    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, solo: IsolatedRun
 ) -> None:
     """Shape jobs as they ask, and write how long they take alone, per iteration and in all.
 
@@ -65,10 +65,10 @@ def _isolate(
     for i in range(len(jobs)):
         job = jobs[i]
         job.overlap_exponent = solo.exponents[job.model]
-        ask(job)
+        set_asked_shape(job)
         place = solo.places[job.asked_gpus]
-        place.gpu_speed = 1.0 / least_slowness(solo.slowness, job)
-        seconds = seconds_in(job, first + i, place, solo.physics)
+        place.gpu_speed = 1.0 / min_slowness(solo.slowness, job)
+        seconds = seconds_in_context(job, first + i, place, solo.physics)
         job.isolated_iteration_seconds = seconds
         if np.isnan(iterations[i]):
             job.total_iterations = durations[i] / seconds
@@ -153,7 +153,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     return columns
 
 
-def _like(restart: RestartCost) -> Records1[Job]:
+def _record_template(restart: RestartCost) -> Records1[Job]:
     """[1] a record with what is the same for all jobs at time zero."""
     like: Records1[Job] = Job.zeros(1)
     everyone = {
@@ -173,7 +173,7 @@ def _like(restart: RestartCost) -> Records1[Job]:
     return like
 
 
-class Preparation:
+class JobPreparer:
     """What makes job tables ready for simulations that differ in nothing else.
 
     Args:
@@ -184,10 +184,10 @@ class Preparation:
 
     def __init__(self, cluster: Cluster, performance: PerformanceModel, restart: RestartCost) -> None:
         self.cluster, self.performance, self.restart = cluster, performance, restart
-        self._like = _like(restart)
-        self._alone = Alone(
-            places=isolated_places(cluster, np.arange(cluster.num_gpus + 1)),
-            slowness=slowness_of(cluster),
+        self._like = _record_template(restart)
+        self._alone = IsolatedRun(
+            places=isolated_contexts(cluster, np.arange(cluster.num_gpus + 1)),
+            slowness=slowness_table(cluster),
             exponents=_overlap_exponents(performance),
             physics=performance.physics,
         )
@@ -234,7 +234,7 @@ class Preparation:
             for name in others:
                 block[name] = columns[name][here]
             block["row"] = rows[here]
-            _isolate(block, first, durations[here], iterations[here], self._alone)
+            _write_isolated_times(block, first, durations[here], iterations[here], self._alone)
             room[records[here]] = block.view(room.dtype)
             columns["isolated_seconds"][here] = block["isolated_seconds"]
         return columns
@@ -262,7 +262,7 @@ def prepare_jobs(
         PluginError: the performance model or the restart cost answer what is no time.
     """
     jobs: Records1[Job] = Job.zeros(len(table)) if out is None else out
-    Preparation(cluster, performance, restart).write(table, [len(table)], jobs, [0])
+    JobPreparer(cluster, performance, restart).write(table, [len(table)], jobs, [0])
     return jobs
 
 
@@ -306,12 +306,12 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
             found, classes = np.unique(classes, return_inverse=True)
             count = len(found)
         classes, count = classes * values + codes, count * values
-    classes = _ranks(classes, count)
+    classes = _dense_ranks(classes, count)
     firsts = np.flatnonzero(np.concatenate([[True], owner[1:] > owner[:-1]]))
     return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
 
 
-def _ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def _dense_ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """[jobs] rank of each code, of 0 to count - 1, among those that occur."""
     if count > len(codes):
         return np.asarray(np.unique(codes, return_inverse=True)[1])

@@ -97,7 +97,7 @@ def _waiting_position(state: State, b: int, j: int) -> int:
 
 
 @kernel
-def _shift(state: State, b: int, first: int, count: int, by: int) -> None:
+def _shift_waiting(state: State, b: int, first: int, count: int, by: int) -> None:
     """Move `count` entries of the waiting list's array, from `first` on, by so many places."""
     if by < 0:
         for i in range(first, first + count):
@@ -108,11 +108,11 @@ def _shift(state: State, b: int, first: int, count: int, by: int) -> None:
 
 
 @kernel
-def _to_the_middle(state: State, b: int) -> None:
+def _recenter_waiting(state: State, b: int) -> None:
     """Leave as much room before the waiting list as behind it: half as many jobs as there are, at least."""
     cluster = state.clusters[b]
     first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
-    _shift(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)
+    _shift_waiting(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)
     cluster.first_waiting = first
 
 
@@ -124,13 +124,13 @@ def waiting_add(state: State, b: int, j: int) -> None:
     before = 2 * position < cluster.num_waiting
     last = cluster.first_waiting + cluster.num_waiting
     if (before and cluster.first_waiting == 0) or (not before and last == state.waiting.shape[1]):
-        _to_the_middle(state, b)
+        _recenter_waiting(state, b)
     if before:
         cluster.first_waiting -= 1
-        _shift(state, b, cluster.first_waiting + 1, position, -1)
+        _shift_waiting(state, b, cluster.first_waiting + 1, position, -1)
     else:
         first = cluster.first_waiting + position
-        _shift(state, b, first, cluster.num_waiting - position, 1)
+        _shift_waiting(state, b, first, cluster.num_waiting - position, 1)
     state.waiting[b, cluster.first_waiting + position] = j
     cluster.num_waiting += 1
     state.class_waiting[b, state.jobs[b, j].demand_class] += 1
@@ -144,8 +144,8 @@ def waiting_remove(state: State, b: int, j: int) -> None:
     first = cluster.first_waiting
     cluster.num_waiting -= 1
     if 2 * position < cluster.num_waiting:
-        _shift(state, b, first, position, 1)
+        _shift_waiting(state, b, first, position, 1)
         cluster.first_waiting += 1
     else:
-        _shift(state, b, first + position + 1, cluster.num_waiting - position, -1)
+        _shift_waiting(state, b, first + position + 1, cluster.num_waiting - position, -1)
     state.class_waiting[b, state.jobs[b, j].demand_class] -= 1

@@ -4,16 +4,16 @@ import numpy as np
 
 from ringyard.compiled import kernel, linked_kernel
 from ringyard.performance.model import Physics, iteration_seconds
-from ringyard.sim.engine.co_location import surround
+from ringyard.sim.engine.co_location import update_context
 from ringyard.sim.engine.network import (
-    count_links,
-    find_rings_beside,
+    add_link_load,
+    find_rings_on_links,
     link_contenders,
-    put_on_links,
-    weigh_ring,
+    set_link_load,
+    update_max_min_shares,
 )
 from ringyard.sim.engine.queues import heap_update
-from ringyard.sim.engine.slowdown_accounting import count_lost, rate_losses
+from ringyard.sim.engine.slowdown_accounting import add_losses, update_loss_rates
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations, run_seconds
 from ringyard.state.random_numbers import normal_at
@@ -21,7 +21,7 @@ from ringyard.state.records import ClusterRecord, Job, JobKind, Network
 
 
 @kernel
-def sync(job: Job, now: float) -> None:
+def update_progress(job: Job, now: float) -> None:
     """Bring progress and service of a running job up to `now`."""
     remaining = remaining_iterations(job, now)
     service = attained_service(job, now)
@@ -33,7 +33,7 @@ def sync(job: Job, now: float) -> None:
 
 
 @kernel
-def expect_end(cluster: ClusterRecord, job: Job) -> None:
+def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
     """When the job will end at its present speed, and when the engine has to look at it."""
     begin = max(job.synced_seconds, job.progress_from_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
@@ -47,7 +47,7 @@ def expect_end(cluster: ClusterRecord, job: Job) -> None:
 
 
 @kernel
-def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
+def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
     """Give running job j the speed of its surroundings, unless its end has come.
 
     What time has passed since its speed changed is rounded: such a job might end a little later.
@@ -58,43 +58,43 @@ def _rerate(state: State, b: int, j: int, physics: Physics) -> None:
     ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
     counts = state.losses.shape[1] > 0 and not ends
     if counts:
-        count_lost(state, b, j)
+        add_losses(state, b, j)
     if seconds != job.iteration_seconds and not ends:
-        sync(job, cluster.now)
+        update_progress(job, cluster.now)
         job.iteration_seconds = seconds
-        expect_end(cluster, job)
+        update_expected_end(cluster, job)
         heap_update(state, b, j)
     if counts:
-        rate_losses(state, b, j, physics)
+        update_loss_rates(state, b, j, physics)
 
 
 @kernel
-def _rerate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
+def _update_rate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
     """Re-rate neighbour j if its surroundings changed, once per stamp."""
     job = state.jobs[b, j]
     if job.stamp != stamp:
         job.stamp = stamp
-        if surround(state, b, j):
-            _rerate(state, b, j, physics)
+        if update_context(state, b, j):
+            _update_rate(state, b, j, physics)
 
 
 @kernel
-def _rerate_server(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
+def _update_server_rates(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
     """Look at every job on server s."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j >= 0:
-            _rerate_if_changed(state, b, j, stamp, physics)
+            _update_rate_if_changed(state, b, j, stamp, physics)
     j = server.first_cpu_job
     while j >= 0:
-        _rerate_if_changed(state, b, j, stamp, physics)
+        _update_rate_if_changed(state, b, j, stamp, physics)
         j = state.jobs[b, j].next_cpu_job
 
 
 @linked_kernel
-def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
+def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
     """Count the ring of job j, which comes or goes, and re-rate every ring whose share of links changes.
 
     Args:
@@ -104,27 +104,27 @@ def rerate_rings(state: State, b: int, j: int, sign: int, physics: Physics) -> N
         (others): as everywhere.
     """
     if state.clusters[b].network == Network.MAX_MIN:
-        _rerate_all_rings(state, b, j if sign > 0 else -1, physics)
+        _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
         return
     job = state.jobs[b, j]
     if sign > 0:
-        weigh_ring(state, b, j)
-    put_on_links(state, b, j, sign)
+        set_link_load(state, b, j)
+    add_link_load(state, b, j, sign)
     if sign > 0:
         job.contenders = link_contenders(state, b, j, job.link_weight)
-    for i in range(find_rings_beside(state, b, j)):
+    for i in range(find_rings_on_links(state, b, j)):
         k = state.ring_scratch[b, i]
         other = state.jobs[b, k]
         contenders = link_contenders(state, b, k, other.link_weight)
         if contenders != other.contenders:
             other.contenders = contenders
-            _rerate(state, b, k, physics)
+            _update_rate(state, b, k, physics)
 
 
 @kernel
-def _rerate_all_rings(state: State, b: int, newcomer: int, physics: Physics) -> None:
+def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics) -> None:
     """Fill all links anew and re-rate every ring whose share changed, but the newcomer (-1: none)."""
-    if not count_links(state, b, newcomer):
+    if not update_max_min_shares(state, b, newcomer):
         return
     if newcomer >= 0:
         state.jobs[b, newcomer].contenders = state.jobs[b, newcomer].new_contenders
@@ -135,11 +135,11 @@ def _rerate_all_rings(state: State, b: int, newcomer: int, physics: Physics) -> 
         job = state.jobs[b, j]
         if job.contenders != job.new_contenders:
             job.contenders = job.new_contenders
-            _rerate(state, b, j, physics)
+            _update_rate(state, b, j, physics)
 
 
 @linked_kernel
-def rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
+def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> None:
     """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -151,13 +151,13 @@ def rerate_neighbours(state: State, b: int, j: int, physics: Physics) -> None:
     stamp = cluster.stamp
     job.stamp = stamp
     if job.kind == JobKind.CPU_ONLY:
-        _rerate_server(state, b, job.server, stamp, physics)
+        _update_server_rates(state, b, job.server, stamp, physics)
         return
     head = job.first_slot
     while head >= 0:
         s = state.slots[b, head].server
         if close or state.servers[b, s].spanning_jobs > 0:
-            _rerate_server(state, b, s, stamp, physics)
+            _update_server_rates(state, b, s, stamp, physics)
         head = state.slots[b, head].next_server_slot
 
 

@@ -17,14 +17,14 @@ from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
 from ringyard.resources import NUM_RESOURCES, RESOURCES
-from ringyard.sim.engine.events import first_failures
+from ringyard.sim.engine.events import draw_first_failures
 from ringyard.sim.engine.network import clear_links
 from ringyard.state.arrays import State, empty_state
-from ringyard.state.free_servers import file_servers
-from ringyard.state.records import UNLIMITED, Job, Network, set_free, there_on
+from ringyard.state.free_servers import index_servers
+from ringyard.state.records import UNLIMITED, Job, Network, set_free, total_on
 
 
-def slowness_of(cluster: Cluster) -> NDArray[np.float64]:
+def slowness_table(cluster: Cluster) -> NDArray[np.float64]:
     """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types
     found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # none named: the reference GPU
@@ -85,13 +85,13 @@ def new_state(
     )
     if jobs is not None:
         state = replace(state, jobs=jobs)
-    state.slowness[:] = slowness_of(cluster)
+    state.slowness[:] = slowness_table(cluster)
     state.sharing[:] = sharing
     if interference.pairs is not None:
         state.pairs[:] = np.nan_to_num(interference.pairs)
     if losses:
         state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
-    _describe_servers(state, cluster)
+    _write_hardware(state, cluster)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
@@ -124,7 +124,7 @@ def new_state(
     return state
 
 
-def _describe_servers(state: State, cluster: Cluster) -> None:
+def _write_hardware(state: State, cluster: Cluster) -> None:
     """Write what the cluster says of its GPUs, servers and links."""
     state.gpus["server"] = cluster.server_of_gpu
     state.slots["gpu"] = np.repeat(np.arange(cluster.num_gpus), cluster.jobs_per_gpu)
@@ -148,7 +148,7 @@ def _describe_servers(state: State, cluster: Cluster) -> None:
 
 
 @kernel
-def _empty_servers(state: State, b: int) -> None:
+def _reset_servers(state: State, b: int) -> None:
     """Nothing runs anywhere and every server is up."""
     for i in range(state.slots.shape[1]):
         state.slots[b, i].job = -1
@@ -159,7 +159,7 @@ def _empty_servers(state: State, b: int) -> None:
         server.spanning_jobs = 0
         server.bandwidth_demand = 0
         for r in range(NUM_RESOURCES):
-            set_free(server, r, there_on(server, r))
+            set_free(server, r, total_on(server, r))
         server.storage_readers = 0
         server.first_cpu_job = -1
         server.up = 1
@@ -168,19 +168,19 @@ def _empty_servers(state: State, b: int) -> None:
             state.gpus[b, g].num_jobs = 0
             state.gpus[b, g].free_memory_bytes = server.gpu_memory_bytes
     clear_links(state, b)
-    file_servers(state, b)
+    index_servers(state, b)
 
 
 @linked_kernel
-def load(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
+def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the given job records; nothing has arrived yet."""
     for j in range(len(jobs)):
         state.jobs[b, j] = jobs[j]
-    begin(state, b, len(jobs), limit_seconds, seed)
+    reset_cluster(state, b, len(jobs), limit_seconds, seed)
 
 
 @linked_kernel
-def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
+def reset_cluster(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
     """Put cluster b at time zero with the first so many of its job records, which are as prepared."""
     jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
@@ -191,7 +191,7 @@ def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) 
             certain = 0
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
-    _empty_servers(state, b)
+    _reset_servers(state, b)
     state.class_waiting[b] = 0
     state.class_stamp[b] = 0
     state.integrals[b] = 0.0
@@ -208,4 +208,4 @@ def begin(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) 
     cluster.num_classes = num_classes
     cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.first_waiting = num_jobs // 2
-    first_failures(state, b)
+    draw_first_failures(state, b)

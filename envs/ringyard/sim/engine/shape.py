@@ -8,7 +8,7 @@ from ringyard.compiled import FloatVector, kernel, whole
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.host_resources import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
-from ringyard.state.records import Job, JobKind, asked_of, held_of, set_held
+from ringyard.state.records import Job, JobKind, asked_per_worker, held_per_worker, set_held_per_worker
 
 
 class Shape(NamedTuple):
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
 
 @kernel
-def shape_of(job: Job) -> Shape:
+def current_shape(job: Job) -> Shape:
     """What the job has; of a waiting one, what it will start with."""
     return Shape(
         whole(job.num_gpus),
@@ -62,12 +62,12 @@ def asked_shape(job: Job) -> Shape:
 
 
 @kernel
-def _or(named: float, present: float) -> float:
+def _value_or(named: float, present: float) -> float:
     return present if np.isnan(named) else named
 
 
 @kernel
-def shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
+def override_shape(own: Shape, named: FloatVector, beside: bool) -> Shape:
     """The shape that a job is to hold. What is not named stays as in its own shape.
 
     Args:
@@ -76,24 +76,24 @@ def shape_named(own: Shape, named: FloatVector, beside: bool) -> Shape:
         beside: whether the cores, RAM and parameter servers named count.
     """
     return Shape(
-        whole(_or(named[0], own.num_gpus)),
-        _or(named[1], own.batch_size),
-        whole(_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
-        whole(_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
-        whole(_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
-        _or(named[5], own.memory_bandwidth_cap),
-        whole(_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
+        whole(_value_or(named[0], own.num_gpus)),
+        _value_or(named[1], own.batch_size),
+        whole(_value_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
+        whole(_value_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
+        whole(_value_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
+        _value_or(named[5], own.memory_bandwidth_cap),
+        whole(_value_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
     )
 
 
 @kernel
-def per_worker_in(job: Job, shape: Shape, r: int) -> int:
+def amount_per_worker(job: Job, shape: Shape, r: int) -> int:
     """What each worker of the job holds of resource r in this shape."""
     if r == CORES:
         return shape.cores_per_worker
     if r == RAM:
         return shape.ram_per_worker
-    return asked_of(job, r)
+    return asked_per_worker(job, r)
 
 
 @kernel
@@ -103,7 +103,7 @@ def num_places(shape: Shape) -> int:
 
 
 @kernel
-def memory_of(job: Job, shape: Shape) -> int:
+def gpu_memory_needed(job: Job, shape: Shape) -> int:
     """Bytes that the job needs on each of its GPUs in this shape."""
     samples = shape.batch_size / shape.num_gpus
     return whole(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
@@ -119,8 +119,8 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
     asked = shape.cores_per_server_task
     for r in range(NUM_RESOURCES):
-        set_held(job, r, per_worker_in(job, shape, r))
-        asked += held_of(job, r)
+        set_held_per_worker(job, r, amount_per_worker(job, shape, r))
+        asked += held_per_worker(job, r)
     if job.kind == JobKind.CPU_ONLY:
         job.beside_gpus = 1
         return
@@ -131,7 +131,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.compute_seconds = job.base_compute_seconds * stretch
     job.fixed_share = share / stretch
     job.progress_per_iteration = progress_per_iteration(job.noise_scale, job.base_batch, shape.batch_size)
-    job.gpu_memory_bytes = memory_of(job, shape)
+    job.gpu_memory_bytes = gpu_memory_needed(job, shape)
     if job.sample_bytes > 0.0:
         cached = float(shape.num_gpus) * float(shape.ram_per_worker)
         job.stored_bytes = stored_bytes(job.sample_bytes, job.dataset_bytes, cached)
@@ -139,6 +139,6 @@ def set_shape(job: Job, shape: Shape) -> None:
 
 
 @kernel
-def ask(job: Job) -> None:
+def set_asked_shape(job: Job) -> None:
     """Let the job have the shape it asks for."""
     set_shape(job, asked_shape(job))

@@ -20,10 +20,10 @@ is lost to failures. All of it together is the time that the job ran.
 
 from ringyard.compiled import kernel, linked_kernel
 from ringyard.performance.model import Physics, iteration_seconds
-from ringyard.sim.engine.network import contenders_alone
+from ringyard.sim.engine.network import isolated_contenders
 from ringyard.sim.engine.shape import asked_shape, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.on_gpus import Shared, excess_on, least_slowness, slowness_on
+from ringyard.state.gpu_effects import SharingFactors, excess_on, min_slowness, slowness_on
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job, JobKind, Loss
 
@@ -32,7 +32,7 @@ _CAUSES = int(Loss.RATES)
 
 
 @kernel
-def _seconds(job: Job, j: int, physics: Physics) -> float:
+def _seconds_per_base_iteration(job: Job, j: int, physics: Physics) -> float:
     return iteration_seconds(job, j, physics) / job.progress_per_iteration
 
 
@@ -48,7 +48,7 @@ def _consolidate(state: State, job: Job) -> bool:
 
 
 @kernel
-def _feed(job: Job) -> bool:
+def _remove_input_waits(job: Job) -> bool:
     """Let the job never wait for input, or a CPU-only job have what it asked for; whether that is new."""
     waits = job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.bandwidth_slowdown > 1.0
     waits = waits or job.stored_bytes > 0.0 or job.memory_bandwidth_cap < 1.0
@@ -61,16 +61,16 @@ def _feed(job: Job) -> bool:
 
 
 @kernel
-def _speed_up(state: State, job: Job) -> bool:
+def _use_fastest_type(state: State, job: Job) -> bool:
     """Let the job be on the GPU type where it is fastest; whether that is another one."""
-    fastest = 1.0 / least_slowness(state.slowness, job)
+    fastest = 1.0 / min_slowness(state.slowness, job)
     changed = job.gpu_speed != fastest
     job.gpu_speed = fastest
     return changed
 
 
 @kernel
-def _ask_again(state: State, job: Job) -> bool:
+def _restore_asked_shape(state: State, job: Job) -> bool:
     """Let the job have the shape it asked for, all else at its best; whether that is another one."""
     asked = asked_shape(job)
     same = job.num_gpus == asked.num_gpus and job.batch_size == asked.batch_size
@@ -78,13 +78,13 @@ def _ask_again(state: State, job: Job) -> bool:
         return False
     set_shape(job, asked)
     _consolidate(state, job)
-    _feed(job)
-    _speed_up(state, job)
+    _remove_input_waits(job)
+    _use_fastest_type(state, job)
     return True
 
 
 @kernel
-def _improve(state: State, b: int, j: int, job: Job, cause: int) -> bool:
+def _remove_cause(state: State, b: int, j: int, job: Job, cause: int) -> bool:
     """Let one thing be at its best for a copy of job j; whether it was not.
 
     Args:
@@ -94,14 +94,14 @@ def _improve(state: State, b: int, j: int, job: Job, cause: int) -> bool:
     """
     changed = False
     if cause == Loss.CONTENTION:
-        alone = contenders_alone(state, b, j)
+        alone = isolated_contenders(state, b, j)
         changed = job.contenders != alone
         job.contenders = alone
     elif cause == Loss.INTERFERENCE:
         changed = job.sharing_slowdown != 1.0
         job.sharing_slowdown = 1.0
     elif cause == Loss.INPUT:
-        changed = _feed(job)
+        changed = _remove_input_waits(job)
     elif cause == Loss.STRAGGLERS:
         changed = job.straggler != 1.0
         job.straggler = 1.0
@@ -109,14 +109,14 @@ def _improve(state: State, b: int, j: int, job: Job, cause: int) -> bool:
         if cause == Loss.SPREAD:
             changed = _consolidate(state, job)
         elif cause == Loss.GPU_TYPES:
-            changed = _speed_up(state, job)
+            changed = _use_fastest_type(state, job)
         else:
-            changed = _ask_again(state, job)
+            changed = _restore_asked_shape(state, job)
     return changed
 
 
 @linked_kernel
-def rate_losses(state: State, b: int, j: int, physics: Physics) -> None:
+def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
     """Write what job j loses to what from now on, at its present speed."""
     losses = state.losses[b, j]
     losses[Loss.COUNTED_SECONDS] = state.clusters[b].now
@@ -126,15 +126,15 @@ def rate_losses(state: State, b: int, j: int, physics: Physics) -> None:
     job = state.jobs[b, spare]
     for cause in range(_CAUSES):
         without = seconds
-        if _improve(state, b, j, job, cause):
-            without = _seconds(job, j, physics)
+        if _remove_cause(state, b, j, job, cause):
+            without = _seconds_per_base_iteration(job, j, physics)
         losses[_CAUSES + cause] = seconds - without
         seconds = without
     losses[Loss.WORK_RATE] = seconds
 
 
 @linked_kernel
-def count_lost(state: State, b: int, j: int) -> None:
+def add_losses(state: State, b: int, j: int) -> None:
     """Add what running job j lost until now, before its speed changes or it stops."""
     now = state.clusters[b].now
     job = state.jobs[b, j]
@@ -147,12 +147,12 @@ def count_lost(state: State, b: int, j: int) -> None:
     losses[Loss.COUNTED_SECONDS] = now
     i = job.first_slot
     while i >= 0:
-        count_kernels(state, b, state.slots[b, i].gpu)
+        add_kernel_seconds(state, b, state.slots[b, i].gpu)
         i = state.slots[b, i].next_slot
 
 
 @kernel
-def count_rolled_back(state: State, b: int, j: int, iterations: float) -> None:
+def add_repeated_work(state: State, b: int, j: int, iterations: float) -> None:
     """Job j has to do so many iterations of the base batch again."""
     state.losses[b, j, Loss.FAILURES] += iterations * state.losses[b, j, Loss.WORK_RATE]
 
@@ -162,9 +162,9 @@ def _kernel_share(state: State, b: int, i: int) -> float:
     """Share of an iteration in which kernels of the job in slot i run on that GPU, beside its neighbours."""
     j = state.slots[b, i].job
     job = state.jobs[b, j]
-    own = Shared(0.0, 0.0)
+    own = SharingFactors(0.0, 0.0)
     if state.shared.shape[1] > 0:
-        own = Shared(state.shared[b, i, 0], state.shared[b, i, 1])
+        own = SharingFactors(state.shared[b, i, 0], state.shared[b, i, 1])
     gpu_type = state.servers[b, state.slots[b, i].server].gpu_type
     kernels = job.compute_seconds * slowness_on(state.slowness, job, gpu_type)
     kernels *= 1.0 + excess_on(state, b, j, own, state.slots[b, i].gpu)
@@ -172,7 +172,7 @@ def _kernel_share(state: State, b: int, i: int) -> float:
 
 
 @linked_kernel
-def count_kernels(state: State, b: int, g: int) -> None:
+def add_kernel_seconds(state: State, b: int, g: int) -> None:
     """Add the seconds in which kernels ran on GPU g until now, before its jobs or their speeds change.
 
     Kernels of jobs on one GPU run at times independent of one another: an assumption. None runs while its job

@@ -1,4 +1,4 @@
-"""The presets as environments: checkers, one world for all commands, actions as allocations."""
+"""Experiments as environments: checkers, one configuration for all commands, actions as allocations."""
 
 import shutil
 import subprocess
@@ -28,12 +28,12 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation import selection
 from worlds import specs
 
-PRESETS = registration.experiment_ids()
+EXPERIMENTS = registration.experiment_ids()
 
 
 @pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_pass_the_checkers_and_finish(name):
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_pass_the_checkers_and_finish(name):
     env = gymnasium.make(name)
     check_env(env.unwrapped)
     rng = np.random.default_rng(0)
@@ -58,10 +58,10 @@ def test_presets_pass_the_checkers_and_finish(name):
     assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_command_and_gymnasium_have_one_world(name):
     configs = [
-        composed(command, f"experiment={PRESETS[name]}") for command in ("train", "compare", "simulate")
+        composed(command, f"experiment={EXPERIMENTS[name]}") for command in ("train", "compare", "simulate")
     ]
     groups = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
     worlds = [{group: to_plain(config[group]) for group in groups} for config in configs]
@@ -84,12 +84,16 @@ def test_ids_are_those_of_the_yamls():
     experiments = {
         file.stem: yaml.safe_load(file.read_text()) for file in (CONF / "experiment").glob("*.yaml")
     }
-    named = {f"ringyard/{one['gym']}": file for file, one in experiments.items() if one.get("gym")}
-    assert named == PRESETS
+    named = {
+        f"ringyard/{one['environment_id']}": file
+        for file, one in experiments.items()
+        if one.get("environment_id")
+    }
+    assert named == EXPERIMENTS
     assert set(named) <= set(gymnasium.registry)
 
 
-def test_a_new_preset_is_one_yaml(tmp_path, monkeypatch):
+def test_a_new_experiment_is_one_yaml(tmp_path, monkeypatch):
     conf = shutil.copytree(CONF, tmp_path / "conf")
     text = (conf / "experiment" / "sharing.yaml").read_text()
     text = text.replace("Sharing-v1", "Mine-v0").replace("/reward: jct", "/reward: makespan")
@@ -116,7 +120,7 @@ def test_importing_ringyard_loads_no_hydra():
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "envs")}, check=True)
 
 
-def test_a_preset_leaves_hydra_as_it_was():
+def test_an_experiment_leaves_hydra_as_it_was():
     GlobalHydra.instance().clear()
     with hydra_initialized():
         version = getbase()
@@ -128,7 +132,7 @@ def test_a_preset_leaves_hydra_as_it_was():
     assert not GlobalHydra.instance().is_initialized()
 
 
-def test_unknown_presets_name_the_known():
+def test_unknown_experiments_name_the_known():
     with pytest.raises(ConfigurationError, match=r"'Sharing'; expected one of .*sharing.*new"):
         experiment("Sharing")
 

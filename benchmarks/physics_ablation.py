@@ -1,7 +1,7 @@
-"""Does a preset's own physics decide? What schedulers lose to it, and the same jobs with that physics off.
+"""What schedulers lose to the physics that an environment is about, and the same jobs with that physics off.
 
-python benchmarks/presets.py                  writes docs/presets/NAME.md of every preset (`--out`: elsewhere)
-python benchmarks/presets.py sharing --seeds 40
+python benchmarks/physics_ablation.py    writes docs/five_environments/NAME.md (`--out`: elsewhere)
+python benchmarks/physics_ablation.py sharing --seeds 40
 """
 
 import argparse
@@ -14,7 +14,7 @@ import hydra
 import numpy as np
 
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard.sim.metrics import LOSSES
+from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.config.compose import (
     ENVIRONMENT_GROUPS,
     SchedulerEntry,
@@ -39,7 +39,7 @@ MOVED = 5  # places by which who moves is named
 
 @dataclass(frozen=True)
 class Physics:
-    """What a preset's question is about, and how that is switched off.
+    """What an environment's question is about, and how that is switched off.
 
     Attributes:
         title: of the page.
@@ -117,35 +117,35 @@ PHYSICS = {
 }  # fmt: skip
 
 
-def world(preset: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Configs of a preset's world."""
-    config = hydra.compose("compare", [f"experiment={preset}", *overrides])
+def world(environment: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Configs of an environment's world."""
+    config = hydra.compose("compare", [f"experiment={environment}", *overrides])
     return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
-def entries(preset: str) -> dict[str, SchedulerEntry]:
+def entries(environment: str) -> dict[str, SchedulerEntry]:
     """{label: entry}: every scheduler that can serve the jobs, at its best, and who ignores the question."""
-    physics = PHYSICS[preset]
+    physics = PHYSICS[environment]
     given = {name: SchedulerEntry(name, name) for name in scheduler_names() if name not in physics.left_out}
-    found = with_tuned_options(given, read_tuned(preset))
+    found = with_tuned_options(given, read_tuned(environment))
     if physics.ignores not in given:
         found.setdefault(physics.ignores, SchedulerEntry(physics.ignores, physics.ignores))
     configs = {label: to_plain(scheduler_config(entry)) for label, entry in found.items()}
     return {
         label: found[label]
-        for label in supported_schedulers(configs, world(preset), COMPARISON_SEED_OFFSET)[0]
+        for label in supported_schedulers(configs, world(environment), COMPARISON_SEED_OFFSET)[0]
     }
 
 
 def measured(
-    preset: str,
+    environment: str,
     overrides: tuple[str, ...],
     running: Mapping[str, SchedulerEntry],
     seeds: int,
     workers: int | None,
 ) -> list[RunResult]:
-    """Every scheduler on every workload of a preset; the workloads are those of `ringyard compare`."""
-    given = world(preset, overrides)
+    """Every scheduler on every workload of an environment; the workloads are those of `ringyard compare`."""
+    given = world(environment, overrides)
     schedulers = {label: to_plain(scheduler_config(entry)) for label, entry in running.items()}
     tasks = [
         EvaluationTask(
@@ -171,8 +171,8 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
         return mean(label, lambda result: getattr(result.metrics, name))
 
     labels = list(dict.fromkeys(result.label for result in results))
-    lost = {label: {name: metric(label, f"lost_to_{name}") for name in LOSSES} for label in labels}
-    shown = [name for name in LOSSES if any(abs(lost[label][name]) >= 0.05 for label in labels)]
+    lost = {label: {name: metric(label, f"lost_to_{name}") for name in LOSS_NAMES} for label in labels}
+    shown = [name for name in LOSS_NAMES if any(abs(lost[label][name]) >= 0.05 for label in labels)]
     bound = mean(labels[0], lambda result: result.bounds.mean_jct)
     table = []
     for label in sorted(labels, key=lambda one: metric(one, "mean_jct")):
@@ -214,16 +214,16 @@ def answer(
         return f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "equal to"
 
     return (
-        f"`{ignores}` ignores what this preset is about, `{heeds}` heeds it. The mean JCT of the first is"
-        f" {beside(on)} that of the second; with this physics off, {beside(off)} it."
+        f"`{ignores}` ignores what this environment is about, `{heeds}` heeds it. The mean JCT of the"
+        f" first is {beside(on)} that of the second; with this physics off, {beside(off)} it."
     )
 
 
-def page(preset: str, seeds: int, workers: int | None) -> str:
-    """The evidence of one preset."""
-    physics, running = PHYSICS[preset], entries(preset)
-    on = measured(preset, (), running, seeds, workers)
-    off = measured(preset, physics.overrides, running, seeds, workers)
+def page(environment: str, seeds: int, workers: int | None) -> str:
+    """The evidence of one environment."""
+    physics, running = PHYSICS[environment], entries(environment)
+    on = measured(environment, (), running, seeds, workers)
+    off = measured(environment, physics.overrides, running, seeds, workers)
     table_on, table_off = rows(on), rows(off)
     places = {row["scheduler"]: place for place, row in enumerate(table_off, 1)}
     moved = [
@@ -240,11 +240,13 @@ def page(preset: str, seeds: int, workers: int | None) -> str:
             "",
             answer(physics, running, on, off),
             "",
-            f"`python benchmarks/presets.py {preset} --seeds {seeds}`: means over {seeds} workloads, the same"
-            " for all, in seconds of a mean job. *mean JCT* (completion time) is *queueing*, all that is lost"
+            f"`python benchmarks/physics_ablation.py {environment} --seeds {seeds}`: means over {seeds}"
+            " workloads, the same for all, in seconds of a mean job. *mean JCT* (completion time) is"
+            " *queueing*, all that is lost"
             " ([what to](../metrics.md); below 0: gained) and *work*. Every scheduler has the rule and the"
-            f" options that suit it with the physics on ([conf/tuned](../../conf/tuned/{preset}.yaml)){foil}."
-            " More of them, with intervals, and how to read this: [presets.md](../presets.md).",
+            f" options that suit it with the physics on ([conf/tuned](../../conf/tuned/{environment}.yaml))"
+            f"{foil}. More of them, with intervals, and how to read this:"
+            " [five_environments.md](../five_environments.md).",
             *(["", f"{few}."] if few else []),
             "",
             "## As it is",
@@ -252,7 +254,7 @@ def page(preset: str, seeds: int, workers: int | None) -> str:
             markdown(table_on),
             f"Options other than the usual ones: {'; '.join(options) or 'none'}.",
             "",
-            f"Left out to save time (docs/presets.md has them): {', '.join(physics.left_out)}.",
+            f"Left out to save time (docs/five_environments.md has them): {', '.join(physics.left_out)}.",
             "",
             f"## Physics off: {physics.off}",
             "",
@@ -266,21 +268,25 @@ def page(preset: str, seeds: int, workers: int | None) -> str:
 
 
 def main() -> None:
-    """Write a page per preset."""
+    """Write a page per environment."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("presets", nargs="*", metavar="PRESET", help=f"some of {', '.join(PHYSICS)}; all")
+    parser.add_argument(
+        "environments", nargs="*", metavar="EXPERIMENT", help=f"some of {', '.join(PHYSICS)}; all"
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="workloads (%(default)s)")
     parser.add_argument("--workers", type=int, help="processes; default: one per core")
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "presets")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).resolve().parents[1] / "docs" / "five_environments"
+    )
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.presets if name not in PHYSICS]
+    unknown = [name for name in arguments.environments if name not in PHYSICS]
     if unknown or arguments.seeds < 1:
         parser.error(f"expected some of {', '.join(PHYSICS)} and --seeds of 1 or more; got {unknown}")
     arguments.out.mkdir(parents=True, exist_ok=True)
     with hydra_initialized():
-        for name in arguments.presets or PHYSICS:
+        for name in arguments.environments or PHYSICS:
             text = page(name, arguments.seeds, arguments.workers)
             (arguments.out / f"{name}.md").write_text(text)
             print(text, flush=True)

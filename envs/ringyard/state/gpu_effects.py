@@ -10,13 +10,13 @@ from ringyard.state.records import Job
 
 # What neighbours add to one another's load is rounded to multiples of 1 / _SHARES, so that sums are exact:
 # no job's speed depends on the order in which neighbours are counted.
-_SHARES = 2.0**40
+_STEPS = 2.0**40
 
 
 @kernel
 def summable(value: float) -> float:
     """The value as a multiple of 2**-40: sums of a few of these are exact."""
-    return np.rint(value * _SHARES) / _SHARES
+    return np.rint(value * _STEPS) / _STEPS
 
 
 @kernel
@@ -33,7 +33,7 @@ def slowness_on(slowness: FloatCube, job: Job, gpu_type: int) -> float:
 
 
 @kernel
-def least_slowness(slowness: FloatCube, job: Job) -> float:
+def min_slowness(slowness: FloatCube, job: Job) -> float:
     """Of all GPU types of the cluster, see `slowness_on`."""
     least = np.inf
     for gpu_type in range(slowness.shape[1]):
@@ -53,7 +53,7 @@ class Workers(NamedTuple):
     samples: FloatVector
 
 
-class Shared(NamedTuple):
+class SharingFactors(NamedTuple):
     """What a worker is to its neighbours on a GPU.
 
     Attributes:
@@ -66,7 +66,7 @@ class Shared(NamedTuple):
 
 
 @kernel
-def _between(low: float, high: float, part: float) -> float:
+def _interpolate(low: float, high: float, part: float) -> float:
     """A power law through two figures, `part` of the way in log batch; a straight line where one is 0."""
     if low > 0.0 and high > 0.0:
         return low * (high / low) ** part
@@ -74,7 +74,7 @@ def _between(low: float, high: float, part: float) -> float:
 
 
 @kernel
-def shared_by(sharing: FloatCube, row: int, samples: float) -> Shared:
+def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFactors:
     """What a worker with so many samples is to its neighbours; 0 without figures.
 
     Log-linear in log samples between the batches of the profile; beyond them as at the nearest.
@@ -86,31 +86,31 @@ def shared_by(sharing: FloatCube, row: int, samples: float) -> Shared:
     """
     count = sharing.shape[1]
     if count == 0:
-        return Shared(0.0, 0.0)
+        return SharingFactors(0.0, 0.0)
     k = 0
     while k < count and sharing[row, k, 0] < samples:
         k += 1
     if k == count or sharing[row, k, 0] == np.inf:
-        return Shared(sharing[row, k - 1, 1], sharing[row, k - 1, 2])
+        return SharingFactors(sharing[row, k - 1, 1], sharing[row, k - 1, 2])
     if k == 0 or sharing[row, k, 0] == samples:
-        return Shared(sharing[row, k, 1], sharing[row, k, 2])
+        return SharingFactors(sharing[row, k, 1], sharing[row, k, 2])
     low = sharing[row, k - 1, 0]
     part = np.log(samples / low) / np.log(sharing[row, k, 0] / low)
-    return Shared(
-        _between(sharing[row, k - 1, 1], sharing[row, k, 1], part),
-        _between(sharing[row, k - 1, 2], sharing[row, k, 2], part),
+    return SharingFactors(
+        _interpolate(sharing[row, k - 1, 1], sharing[row, k, 1], part),
+        _interpolate(sharing[row, k - 1, 2], sharing[row, k, 2], part),
     )
 
 
 @kernel
-def shared_on(state: State, job: Job, gpu_type: int) -> Shared:
+def sharing_factors_on(state: State, job: Job, gpu_type: int) -> SharingFactors:
     """What a worker of the job, in its present shape, is to its neighbours on a GPU of the type."""
     row = job.model * state.slowness.shape[1] + gpu_type
-    return shared_by(state.sharing, row, job.batch_size / job.num_gpus)
+    return sharing_factors(state.sharing, row, job.batch_size / job.num_gpus)
 
 
 @kernel
-def excess_beside(state: State, b: int, model: int, own: Shared, i: int) -> float:
+def excess_of_worker(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
     """Extra time, as a share of its own, of a worker of the model beside the job in slot i."""
     if state.pairs.shape[0] > 0:
         return summable(state.pairs[model, state.slots[b, i].model])
@@ -120,7 +120,7 @@ def excess_beside(state: State, b: int, model: int, own: Shared, i: int) -> floa
 
 
 @kernel
-def excess_given(state: State, b: int, model: int, own: Shared, i: int) -> float:
+def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
     """Extra time, as a share of its own, of the job in slot i beside a worker of the model."""
     if state.pairs.shape[0] > 0:
         return summable(state.pairs[state.slots[b, i].model, model])
@@ -139,14 +139,14 @@ def excess_between(
         if state.pairs.shape[0] > 0:
             out[i] = summable(state.pairs[own.models[i], other.models[i]])
         else:
-            mine = shared_by(state.sharing, own.models[i] * types + gpu_types[i], own.samples[i])
+            mine = sharing_factors(state.sharing, own.models[i] * types + gpu_types[i], own.samples[i])
             row = other.models[i] * types + gpu_types[i]
-            theirs = shared_by(state.sharing, row, other.samples[i])
+            theirs = sharing_factors(state.sharing, row, other.samples[i])
             out[i] = summable(mine.sensitivity * theirs.pressure)
 
 
 @kernel
-def excess_on(state: State, b: int, j: int, own: Shared, g: int) -> float:
+def excess_on(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
     """Extra time, as a share of its own, of job j beside the others on GPU g."""
     per_gpu = state.clusters[b].jobs_per_gpu
     model = state.jobs[b, j].model
@@ -154,5 +154,5 @@ def excess_on(state: State, b: int, j: int, own: Shared, g: int) -> float:
     for i in range(g * per_gpu, (g + 1) * per_gpu):
         other = state.slots[b, i].job
         if other >= 0 and other != j:
-            excess += excess_beside(state, b, model, own, i)
+            excess += excess_of_worker(state, b, model, own, i)
     return excess
