@@ -14,7 +14,7 @@ from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
-from worlds import arrived, simulated, times_of
+from small_simulations import arrived, simulated, times_of
 
 
 def cpu_world(cores, jobs):

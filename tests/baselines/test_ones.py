@@ -26,7 +26,7 @@ from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_job_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill
-from worlds import elastic, perfect
+from small_simulations import elastic, perfect
 
 GPUS, PARENTS = 12, 8
 

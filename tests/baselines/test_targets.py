@@ -15,7 +15,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
 from ringyard_baselines.tools.targets import Target, apply_sizes, start_cpu_jobs, work_conserving
-from worlds import everything, random_allocation
+from small_simulations import everything, random_allocation
 
 
 def plain_shapes(view, target):

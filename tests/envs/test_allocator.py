@@ -28,7 +28,7 @@ from ringyard.restart import constant
 from ringyard.sim.engine.shape import current_shape
 from ringyard.state.arrays import State
 from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
-from worlds import arrived, specs
+from small_simulations import arrived, specs
 
 
 def jobs_of(gpus, seconds, submit=None):

@@ -26,7 +26,7 @@ from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation import selection
-from worlds import specs
+from small_simulations import specs
 
 EXPERIMENTS = registration.experiment_ids()
 

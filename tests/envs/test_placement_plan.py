@@ -16,7 +16,7 @@ from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import JobKind
-from worlds import everything, random_allocation, random_decision, random_jobs
+from small_simulations import everything, random_allocation, random_decision, random_jobs
 
 #: what a job holds beside its GPUs, and the columns with what it asks for
 ASKED = {

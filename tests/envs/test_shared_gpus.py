@@ -16,7 +16,7 @@ from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.gpu_effects import Workers
-from worlds import arrived, figures, specs
+from small_simulations import arrived, figures, specs
 
 INF = float("inf")
 

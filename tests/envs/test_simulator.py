@@ -15,7 +15,7 @@ from ringyard.restart import CORES_SECONDS, constant, growing, per_model
 from ringyard.sim.metrics import timeline
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from worlds import arrived, rings, specs
+from small_simulations import arrived, rings, specs
 
 
 def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):

@@ -20,7 +20,7 @@ from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import Scheduler, run
-from worlds import arrived
+from small_simulations import arrived
 
 ALWAYS_FAILING = Failures(1e-300, 1e-300, np.inf)
 

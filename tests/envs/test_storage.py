@@ -13,7 +13,7 @@ from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.workloads import Arrivals, Extended, LogNormalDurations, ModelMix, PerWorker, Sizes, Synthetic
 from ringyard_baselines.papers.synergy import SynergyTune
-from worlds import arrived
+from small_simulations import arrived
 
 GB = 10**9
 SAMPLE, DATASET = 1e5, 100e9
