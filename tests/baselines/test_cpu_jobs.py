@@ -135,7 +135,7 @@ def test_drafts_give_back_once():
     draft = PlacementPlan(sim.view())
     for job, allocation in ((0, Allocation(0, (0,))), (1, Allocation(1, server=0))):
         before = int(draft.free_cores_per_server[0])
-        assert draft.take(allocation)
+        assert draft.allocate(allocation)
         for _ in range(2):
             draft.release(job)
             assert draft.free_cores_per_server[0] == before

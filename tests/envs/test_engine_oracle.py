@@ -94,7 +94,7 @@ def check_indices(sim):
     assert (np.diff(jobs["end_seconds"][ended]) >= 0).all()
     if cluster["global_links"] and cluster["network"] != Network.MAX_MIN:
         rings = (jobs["status"] == JobStatus.RUNNING) & (jobs["num_servers"] > 1)
-        weights = np.where(rings, jobs["link_weight"], 0.0)
+        weights = np.where(rings, jobs["link_load"], 0.0)
         holders = state.slots["job"][0].reshape(-1, sim.cluster.jobs_per_gpu)
         for s in range(sim.cluster.num_servers):
             here = holders[sim.cluster.server_of_gpu == s].ravel()

@@ -217,21 +217,21 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
     cluster = state.clusters[b]
     if cluster.free_gpus == 0:
         return
-    cluster.stamp += 1
+    cluster.visit_mark += 1
     count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
         job = state.jobs[b, j]
-        if state.class_stamp[b, job.demand_class] == cluster.stamp:
+        if state.class_marks[b, job.demand_class] == cluster.visit_mark:
             continue
-        state.class_stamp[b, job.demand_class] = cluster.stamp
+        state.class_marks[b, job.demand_class] = cluster.visit_mark
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.utility[b, j, k] > 0.0:
                 if _start_on_free_gpus(
                     state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics
                 ):
-                    state.class_stamp[b, job.demand_class] = 0
+                    state.class_marks[b, job.demand_class] = 0
                     break
 
 
@@ -315,7 +315,7 @@ def _start_waiting_jobs(
     Of jobs of one demand class that find no place, one is tried.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
+    cluster.visit_mark += 1
     out = plan.out[b]
     running = cluster.num_running > 0
     count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
@@ -325,14 +325,14 @@ def _start_waiting_jobs(
         if running and plan.score[b, j] < config.min_score:
             continue
         demand = state.jobs[b, j].demand_class
-        if state.class_stamp[b, demand] == cluster.stamp:
+        if state.class_marks[b, demand] == cluster.visit_mark:
             continue
         if place(state, b, j, config.placement, out) > 0:
             place_job(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
         elif config.strict:
             return
         else:
-            state.class_stamp[b, demand] = cluster.stamp
+            state.class_marks[b, demand] = cluster.visit_mark
 
 
 @linked_kernel

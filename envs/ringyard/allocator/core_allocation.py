@@ -81,7 +81,7 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
     """What other cores cost a running job's worth: the pause that they add to the one it is in."""
     job = state.jobs[b, j]
     now = state.clusters[b].now
-    pending = max(job.progress_from_seconds - now, 0.0)
+    pending = max(job.pause_ends_seconds - now, 0.0)
     return config.resize_price * max(cores_pause(job, now) - pending, 0.0) / plan.seconds_left[b, j]
 
 

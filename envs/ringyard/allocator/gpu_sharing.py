@@ -77,7 +77,7 @@ def _sharing_gain_on(
     """What job j would win on the mildest GPUs of server s, which go to `out`; 0: there is no room."""
     if state.servers[b, s].open_gpus < wanted:
         return 0.0
-    if state.jobs[b, j].beside_gpus and open_gpus(state, b, j, s) < wanted:
+    if state.jobs[b, j].uses_host_resources and open_gpus(state, b, j, s) < wanted:
         return 0.0
     if take_least_interfering(state, b, j, s, own, wanted, plan.out[b], 0) == np.inf:
         return 0.0
@@ -245,7 +245,7 @@ def _migrate_or_replace(
     elsewhere = state.clusters[b].open_gpus > 0
     num_held = detach(state, b, j)
     for i in range(num_held):
-        out[i] = state.held_scratch[b, i]
+        out[i] = state.place_scratch[b, i]
     stays = _sharing_gain(state, b, j, sharing_effects(state, b, j, s), num_held, plan)
     most = max(stays + _restart_cost(job, j, b, plan, config), 0.0)
     winner, most = _best_replacement(state, b, s, most, num_rivals, plan)

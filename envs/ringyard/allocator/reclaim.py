@@ -70,7 +70,7 @@ def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan)
     if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     gpus = whole(server.free_gpus + plan.preemptible_gpus[b, s])
-    if job.beside_gpus and gpus > 0:
+    if job.uses_host_resources and gpus > 0:
         for r in range(NUM_RESOURCES):
             amount = free_on(server, r) + _preemptible_amount(state, b, s, r, plan)
             amount += reclaimable_cores(state, b, s) if r == CORES else 0

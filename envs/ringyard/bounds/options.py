@@ -54,7 +54,7 @@ _FIELDS_WITHOUT_EFFECT = (
     "submit_seconds",
     "total_iterations",
     "remaining_iterations",
-    "saved_iterations",
+    "remaining_at_last_stop",
     "isolated_seconds",
     "row",
     "demand_class",
@@ -307,10 +307,10 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
     rows, types = state.slowness.shape[:2]
     if jobs_per_gpu == 1 or not len(models):
         return np.zeros((rows, types))
-    if state.pairs.shape[0] > 0:
-        found = np.repeat(state.pairs[:, models].min(axis=1)[:, None], types, axis=1)
-    elif state.sharing.shape[1] > 0:
-        table = state.sharing.reshape(rows, types, -1, 3)
+    if state.pairwise_excess.shape[0] > 0:
+        found = np.repeat(state.pairwise_excess[:, models].min(axis=1)[:, None], types, axis=1)
+    elif state.sharing_table.shape[1] > 0:
+        table = state.sharing_table.reshape(rows, types, -1, 3)
         known = np.isfinite(table[..., :1])
         sensitivity, pressure = np.moveaxis(np.where(known, table[..., 1:], np.inf).min(axis=2), -1, 0)
         found = sensitivity * pressure[models].min(axis=0)

@@ -61,7 +61,7 @@ def available_gpus(state: State, b: int, j: int, s: int) -> int:
     free = server.free_gpus
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    if job.beside_gpus:
+    if job.uses_host_resources:
         return min(free, _max_workers_on(server, job))
     return free
 
@@ -70,7 +70,7 @@ def available_gpus(state: State, b: int, j: int, s: int) -> int:
 def fits_any_free_gpu(state: State, b: int, j: int) -> bool:
     """Whether job `j` may have any free GPU: it needs nothing else, and its memory fits on all."""
     job = state.jobs[b, j]
-    return job.beside_gpus == 0 and job.gpu_memory_bytes <= state.clusters[b].least_gpu_memory
+    return job.uses_host_resources == 0 and job.gpu_memory_bytes <= state.clusters[b].min_gpu_memory_bytes
 
 
 @kernel
@@ -81,7 +81,7 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
     workers = whole(server.num_gpus)
-    if job.beside_gpus:
+    if job.uses_host_resources:
         for r in range(NUM_RESOURCES):
             workers = max_workers(job, r, total_on(server, r), workers)
     return workers
@@ -113,7 +113,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
         gpu = state.gpus[b, g]
         if gpu.num_jobs < per_gpu and gpu.free_memory_bytes >= job.gpu_memory_bytes:
             count += 1
-    if job.beside_gpus:
+    if job.uses_host_resources:
         count = min(count, _max_workers_on(server, job))
     return count
 

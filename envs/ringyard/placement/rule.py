@@ -117,7 +117,7 @@ def check_places(
         if i > 0 and places[i] == places[i - 1]:
             complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
         _check_gpu(state, b, j, function, places[i], most_jobs)
-    if state.jobs[b, j].beside_gpus:
+    if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
 

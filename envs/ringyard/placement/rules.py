@@ -20,7 +20,7 @@ _NO_LIMIT = 1 << 30
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
     """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
-    for free in range(wanted, state.clusters[b].most_gpus_of_server + 1):
+    for free in range(wanted, state.clusters[b].max_gpus_per_server + 1):
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
             if wanted <= available_gpus(state, b, j, s):
@@ -35,7 +35,7 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
     if not fits_any_free_gpu(state, b, j):
         return _most_room_first(state, b, j, wanted, most_jobs, out)
     count = 0
-    for free in range(state.clusters[b].most_gpus_of_server, 0, -1):
+    for free in range(state.clusters[b].max_gpus_per_server, 0, -1):
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
             if state.servers[b, s].spanning_jobs <= most_jobs:
@@ -183,7 +183,7 @@ def spread() -> PlacementRule:
 def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
     """GPUs that job j could have on one server, were the cluster idle."""
     if fits_any_free_gpu(state, b, j):
-        return int(state.clusters[b].most_gpus_of_server)
+        return int(state.clusters[b].max_gpus_per_server)
     most = 0
     for s in range(state.servers.shape[1]):
         most = max(most, gpus_when_idle(state, b, j, s))
@@ -214,7 +214,7 @@ def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int
 @kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
     """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
-    if fits_any_free_gpu(state, b, j) and state.clusters[b].fewest_gpus_of_server == largest:
+    if fits_any_free_gpu(state, b, j) and state.clusters[b].min_gpus_per_server == largest:
         return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
     used[:] = 0

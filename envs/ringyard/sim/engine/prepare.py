@@ -77,7 +77,7 @@ def _write_isolated_times(
             job.total_iterations = iterations[i]
             job.isolated_seconds = iterations[i] * seconds
         job.remaining_iterations = job.total_iterations
-        job.saved_iterations = job.total_iterations
+        job.remaining_at_last_stop = job.total_iterations
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
