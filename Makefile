@@ -24,7 +24,7 @@ quickstart: setup
 test: setup
 	$(RUN)python -m pytest -n auto --dist worksteal
 
-# whole examples, tutorials, trainings and command lines, all combinations, 10,000 random worlds, kills, the oldest
+# whole examples, tutorials, trainings and command lines, all combinations, 10,000 random simulations, kills, the oldest
 # versions of the libraries
 slow: setup
 	$(RUN)python -m pytest -n auto --dist worksteal -m slow

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
 
-from drawn_worlds import SEED, fresh_seed
+from random_simulations import SEED, fresh_seed
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 
 os.environ["MPLBACKEND"] = "agg"  # Gymnasium's checker tries render_mode="human", too
@@ -34,7 +34,7 @@ def pytest_sessionstart(session):
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
         seed = os.environ[SEED]
-        terminal.write_line(f"fresh worlds from seed {seed}; {SEED}={seed} plays them again")
+        terminal.write_line(f"fresh simulations from seed {seed}; {SEED}={seed} plays them again")
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def _composed(command, overrides, user_config_folders):
 
 
 def seeds(few, many):
-    """Seeds of random worlds: a few in `make test`, all of them in `make slow`."""
+    """Seeds of random simulations: a few in `make test`, all of them in `make slow`."""
     return [range(few), pytest.param(range(many), marks=pytest.mark.slow)]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hydra.utils import instantiate
 
 from conftest import CONF, WITH, composed, leaf, names, seeds
-from drawn_worlds import draw_world
+from random_simulations import draw_simulation
 from ringyard import Cluster, ClusterEnv, Simulator, ideal
 from ringyard.bounds import simulation_bounds
 from ringyard.errors import SchedulerError
@@ -34,7 +34,7 @@ from ringyard_baselines.scheduler import (
     run,
     used_capabilities,
 )
-from worlds import everything, random_jobs, rings
+from small_simulations import everything, random_jobs, rings
 
 SCHEDULERS = names("scheduler")
 # jobs of a model that has every figure, so that they run on any cluster
@@ -265,7 +265,7 @@ def test_schedulers_serve_the_worlds_of_the_twins(name, worlds):
     made = leaf("scheduler", name)
     for seed in worlds:
         ways = (True, False) if isinstance(made, CompiledScheduler) else (False,)
-        ends = [ends_in(draw_world(seed), copy.deepcopy(made), compiled) for compiled in ways]
+        ends = [ends_in(draw_simulation(seed), copy.deepcopy(made), compiled) for compiled in ways]
         assert ends[0] == ends[-1]
 
 
@@ -383,7 +383,7 @@ def test_no_job_waits_for_ever_for_one_server(rule):
             run(sim, scheduler, np.random.default_rng(0))
             assert sim.now < 1e5
         for seed in (50, 55, 118):
-            world = draw_world(seed)
+            world = draw_simulation(seed)
             assert ends_in(world, leaf("scheduler", name, f"placement={rule}"), True)
 
 

@@ -23,7 +23,7 @@ from ringyard.sim.engine.lifecycle import start
 from ringyard.state.arrays import State
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
-from worlds import everything, random_allocation, random_jobs, rings
+from small_simulations import everything, random_allocation, random_jobs, rings
 
 EXPERIMENTS = sorted(experiment_ids().values())
 FACES = {

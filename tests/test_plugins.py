@@ -35,7 +35,7 @@ from ringyard_baselines.policies.ordered import OrderedScheduler
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.priority_rule import JobKey
 from ringyard_baselines.scheduler import run
-from worlds import everything
+from small_simulations import everything
 
 EIGHT = Cluster.homogeneous(2, 4)
 

@@ -16,7 +16,7 @@ from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
 from ringyard_agents.reproduction.claims import (
     Claim,
-    Measured,
+    MeasuredClaim,
     claim_rows,
     format_metric,
     measure_claim,
@@ -117,7 +117,7 @@ def read_ablation(content: Mapping[str, Any]) -> Claim | None:
     return None if row is None else read_claims([{**row, "claimed": 0.0}], list(content["cases"]))[0]
 
 
-def _headline(one: Reproduction) -> Measured:
+def _headline(one: Reproduction) -> MeasuredClaim:
     """The claim that the paper is known for."""
     wanted = one.content["headline"]
     texts = [measured.claim.text for measured in one.measured]

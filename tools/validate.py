@@ -7,17 +7,17 @@ from pathlib import Path
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.report import (
-    check_choices,
+    check_config_names,
     draw_sets,
     markdown_table,
-    page,
     percent,
-    print_judged,
-    print_table,
+    print_errors,
+    print_markdown_rows,
     require_predictions,
+    validation_page,
     write_predictions,
 )
-from ringyard_agents.validation.shipped_errors import judge_all
+from ringyard_agents.validation.shipped_errors import predict_sets
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.result import Comparison
 from tools.measured_sets.readers import MissingDataError
@@ -51,7 +51,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
         place: folder of published files and tidy CSVs.
         out: folder for validation.md, images/ and, of tidy CSVs, predictions.csv.
         performance: name of conf/performance.
-        links: as in `judge_all`.
+        links: as in `predict_sets`.
 
     Returns:
         The page.
@@ -59,15 +59,15 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     Raises:
         ConfigurationError: nothing there that can be judged, a bad table, or a name that does not ship.
     """
-    check_choices(performance, links)
+    check_config_names(performance, links)
     data = Path(place).expanduser()
     found, absent = find_sets(data)
-    judged = judge_all(found, [f"performance={performance}"], links)
-    print_judged(judged)
+    judged = predict_sets(found, [f"performance={performance}"], links)
+    print_errors(judged)
     profiles = any(isinstance(one.about, PublishedSet) and not one.about.collection for one in found)
     equations = compare_all(data) if profiles else {}
     if equations:
-        print_table("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
+        print_markdown_rows("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
     else:
         require_predictions(judged, place)
     folder = Path(out).expanduser()
@@ -79,7 +79,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
             save_figure(folder / images[result.title], result.draw, result.title)
     section = "\n" + _EQUATIONS + "\n".join(_equations(equations, images)) if equations else ""
     text = folder / "validation.md"
-    text.write_text(page(judged, performance, plots, absent, section))
+    text.write_text(validation_page(judged, performance, plots, absent, section))
     write_predictions([one for one in judged if not isinstance(one.about, PublishedSet)], folder)
     return text
 

@@ -211,12 +211,12 @@ def _is_tidy(file: Path) -> bool:
     return names.issuperset(REQUIRED) and "predicted" not in names
 
 
-def servers_of(placement: str) -> tuple[int, ...]:
+def gpus_per_server(placement: str) -> tuple[int, ...]:
     """Return the GPUs on each server [servers] of "4+4"; () of ""."""
     return tuple(map(int, placement.split("+"))) if placement else ()
 
 
-def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
+def measurement_kinds(table: pd.DataFrame) -> "pd.Series[Any]":
     """Return which part of the physics each row measures [rows].
 
     It is "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores",
@@ -238,7 +238,7 @@ def parts_of(table: pd.DataFrame) -> "pd.Series[Any]":
     return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
 
 
-def twins(table: pd.DataFrame) -> "pd.Series[Any]":
+def situations(table: pd.DataFrame) -> "pd.Series[Any]":
     """Return the situation that each row measures, as text [rows].
 
     It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair,
@@ -255,7 +255,7 @@ def twins(table: pd.DataFrame) -> "pd.Series[Any]":
     return table.gpu_type + " | " + jobs + " | " + own + " | " + other
 
 
-def columns_of(table: pd.DataFrame) -> list[str]:
+def filled_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns, in order, in which some row holds a value."""
     return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]
 
@@ -294,7 +294,7 @@ class MeasuredRows:
     rows: pd.DataFrame
 
 
-def find_csvs(place: Path) -> list[MeasuredRows]:
+def read_measured_sets(place: Path) -> list[MeasuredRows]:
     """Read one tidy CSV, or every tidy CSV of a folder.
 
     Args:

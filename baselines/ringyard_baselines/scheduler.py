@@ -174,7 +174,7 @@ def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
         sim: the simulation that the allocation is for.
         allocation: of one of its jobs.
     """
-    if allocation.stops or allocation.reject:
+    if allocation.preempts or allocation.reject:
         return Capabilities.START
     job = sim.state.jobs[0, allocation.job]
     capped = allocation.memory_bandwidth_cap

@@ -75,9 +75,9 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         # identity and place need no flag. A row of the job table may be used once its job is submitted
         (Observability.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
         (Observability.NOTHING, "vc user row forgiven_waiting"),
-        (Observability.NOTHING, "num_servers num_racks server first_slot next_cpu_job stamp"),
-        (Observability.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds synced_seconds"),
-        (Observability.NOTHING, "progress_from_seconds num_preemptions num_resizes num_failures"),
+        (Observability.NOTHING, "num_servers num_racks server first_slot next_cpu_job visit_mark"),
+        (Observability.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds updated_seconds"),
+        (Observability.NOTHING, "pause_ends_seconds num_preemptions num_resizes num_failures"),
         (Observability.NOTHING, "fair_share_integral straggler"),
         # monitors show these of a running job (Gandiva measures throughput, CODA GPU utilisation)
         (Observability.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
@@ -89,7 +89,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.SIZES, "parameter_servers asked_parameter_servers"),
         (Observability.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Observability.SIZES, "cores_per_server_task asked_cores_per_server_task"),
-        (Observability.SIZES, "beside_gpus sample_bytes dataset_bytes stored_bytes"),
+        (Observability.SIZES, "uses_host_resources sample_bytes dataset_bytes stored_bytes"),
         (Observability.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Observability.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
         (Observability.DISTRIBUTION, "gpu_seconds_distribution"),
@@ -109,8 +109,8 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.SPEEDS, "servers_seconds servers_growth servers_jump cores_seconds"),
         (Observability.SPEEDS, "physics what_if isolated_speeds interference"),
         (Observability.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
-        (Observability.DURATIONS, "remaining_iterations saved_iterations computed_seconds end_seconds"),
-        (Observability.FUTURE, "due_seconds heap_position predictable_from prediction_factor"),
+        (Observability.DURATIONS, "remaining_iterations remaining_at_last_stop computed_seconds end_seconds"),
+        (Observability.FUTURE, "next_event_seconds heap_position predictable_from prediction_factor"),
         (Observability.FUTURE, "cancel_seconds outcome"),
     )
     for column in columns.split()

@@ -12,16 +12,21 @@ from ringyard.config_folder import USER_FOLDERS_VARIABLE, config_files, config_f
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
-from ringyard_agents.calibration.command import missing
-from ringyard_agents.calibration.fits import Line, fit_line, restart_growth
-from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.own_fits import fit_rows, held_out
+from ringyard_agents.calibration.command import missing_measurements
+from ringyard_agents.calibration.cross_validation import cross_validate, fit_constants
+from ringyard_agents.calibration.fits import ComputeLine, fit_line, fit_restart_growth
+from ringyard_agents.calibration.gpus import (
+    ComputeTime,
+    GpuTypeFactor,
+    derive_compute_times,
+    fit_gpu_type_factors,
+)
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names
 from ringyard_agents.evaluation.selection import benchmark_experiments
-from ringyard_agents.measurements import servers_of, tidy
+from ringyard_agents.measurements import gpus_per_server, tidy
 
-MODELS = {"mynet": (Line(0.03, 0.002), 2.5, 4e8), "small": (Line(0.01, 0.0005), 1.3, 5e7)}
+MODELS = {"mynet": (ComputeLine(0.03, 0.002), 2.5, 4e8), "small": (ComputeLine(0.01, 0.0005), 1.3, 5e7)}
 BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}
 LATENCY = 2e-4
 
@@ -29,7 +34,7 @@ LATENCY = 2e-4
 def seconds(model, placement, batch):
     """The equation on paper; inside a server GPUs get `BANDWIDTH[1]`."""
     line, exponent, gradient_bytes = MODELS[model]
-    servers = servers_of(placement)
+    servers = gpus_per_server(placement)
     gpus, compute = sum(servers), line.fixed + line.sample * batch
     if gpus == 1:
         return compute
@@ -54,7 +59,7 @@ BYTES = {model: gradient_bytes for model, (_, _, gradient_bytes) in MODELS.items
 
 
 def test_known_constants_are_found_again(measured):
-    rings = fit_rows(measured, BYTES)
+    rings = fit_constants(measured, BYTES)
     for model, (line, exponent, _) in MODELS.items():
         assert rings.lines[model, "a100"] == pytest.approx(line, rel=0.02)
         assert rings.exponents[model] == pytest.approx(exponent, rel=0.05)
@@ -63,44 +68,47 @@ def test_known_constants_are_found_again(measured):
 
 
 def test_held_out_rows_are_predicted_and_twins_stay_together(measured):
-    judged = held_out(measured, BYTES)
+    judged = cross_validate(measured, BYTES)
     assert judged.error.notna().all()
     assert judged.error.mean() < 0.02
     wrong = measured.assign(seconds=measured.seconds.mask(measured.placement.isin(["1+3", "3+1"]), 9.0))
-    errors = held_out(wrong, BYTES).error[wrong.placement.isin(["1+3", "3+1"]) & (wrong.batch == 16)]
+    errors = cross_validate(wrong, BYTES).error[wrong.placement.isin(["1+3", "3+1"]) & (wrong.batch == 16)]
     assert errors.min() > 0.5  # neither of two twins has told of the other
 
 
 def test_lines_have_small_relative_errors_and_no_negative_figure():
     batch = np.array([1.0, 10.0, 1000.0])
-    assert fit_line(batch, 0.02 + 0.003 * batch) == pytest.approx(Line(0.02, 0.003))
-    assert fit_line(np.array([8.0]), np.array([0.8])) == pytest.approx(Line(1e-5, 0.1), rel=1e-3)
+    assert fit_line(batch, 0.02 + 0.003 * batch) == pytest.approx(ComputeLine(0.02, 0.003))
+    assert fit_line(np.array([8.0]), np.array([0.8])) == pytest.approx(ComputeLine(1e-5, 0.1), rel=1e-3)
     assert min(fit_line(batch, np.array([0.5, 0.4, 0.3]))) >= 0
 
 
 def test_gpu_types_are_derived_over_the_fewest_factors():
-    one = {"": Factor("", 2.0, ("a", "b"), 0.1)}
+    one = {"": GpuTypeFactor("", 2.0, ("a", "b"), 0.1)}
     chains = {"t4": {"from": "rtx_6000"}, "rtx_6000": {"from": "v100"}, "k80": {"from": "v100"}}
-    known = {"v100": Figure(Line(0.1, 0.01), "measured"), "t4": Figure(Line(0.3, 0.07), "measured")}
+    known = {
+        "v100": ComputeTime(ComputeLine(0.1, 0.01), "measured"),
+        "t4": ComputeTime(ComputeLine(0.3, 0.07), "measured"),
+    }
     types = ["v100", "k80", "t4", "rtx_6000"]
-    found = derive(known, "", chains, dict.fromkeys(chains, one), types)
-    assert found["t4"].line == Line(0.3, 0.07)
-    assert found["k80"].line == pytest.approx(Line(0.1, 0.02))
-    assert found["rtx_6000"].line == pytest.approx(Line(0.1, 0.02))
+    found = derive_compute_times(known, "", chains, dict.fromkeys(chains, one), types)
+    assert found["t4"].line == ComputeLine(0.3, 0.07)
+    assert found["k80"].line == pytest.approx(ComputeLine(0.1, 0.02))
+    assert found["rtx_6000"].line == pytest.approx(ComputeLine(0.1, 0.02))
     assert found["k80"].source.startswith("derived: v100")
-    below = derive({"t4": known["t4"]}, "", chains, dict.fromkeys(chains, one), types)
-    assert below["v100"].line == pytest.approx(Line(0.3, 0.07 / 4))
+    below = derive_compute_times({"t4": known["t4"]}, "", chains, dict.fromkeys(chains, one), types)
+    assert below["v100"].line == pytest.approx(ComputeLine(0.3, 0.07 / 4))
 
 
 def test_factors_say_how_wrong_they_are_on_models_left_out():
-    factors = factors_between({"a": 2.0, "b": 8.0, "c": 4.0}, {"a": "vision", "b": "vision"})
+    factors = fit_gpu_type_factors({"a": 2.0, "b": 8.0, "c": 4.0}, {"a": "vision", "b": "vision"})
     assert factors[""].factor == pytest.approx(4.0)
     assert factors["vision"].factor == pytest.approx(4.0)
     assert factors["vision"].error == pytest.approx((3.0 + 0.75) / 2)
 
 
 def test_restarts_grow_by_doublings():
-    assert restart_growth([2, 4, 8], [13, 16, 19], 10) == pytest.approx(3.0)
+    assert fit_restart_growth([2, 4, 8], [13, 16, 19], 10) == pytest.approx(3.0)
 
 
 def csv_of(tmp_path, text):
@@ -142,7 +150,7 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
 
 def test_what_is_missing_is_said():
     rows = pd.DataFrame([{"model": "a", "gpu_type": "t4", "placement": "1", "batch": 8, "seconds": 1.0}])
-    said = "\n".join(missing(tidy(rows, "rows")))
+    said = "\n".join(missing_measurements(tidy(rows, "rows")))
     for word in ("only batch 8", "second batch", "several GPUs", "neighbour", "cores", "restart"):
         assert word in said
 

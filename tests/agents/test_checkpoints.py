@@ -28,7 +28,7 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import read_run_config
 from ringyard_agents.shipped_agents import shipped_agents
-from worlds import random_jobs, rings, simulated
+from small_simulations import random_jobs, rings, simulated
 
 
 def begun(agent):

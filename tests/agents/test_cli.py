@@ -26,7 +26,7 @@ from ringyard_agents.command_line import exit_code
 from ringyard_agents.config.schema import SETTINGS, check_settings
 from ringyard_agents.learning.agent import load_agent
 from ringyard_baselines.scheduler import run
-from worlds import random_jobs, rings
+from small_simulations import random_jobs, rings
 
 TINY = ["workload.num_jobs=15", "cluster.num_servers=2"]
 

@@ -13,7 +13,7 @@ GOOD = {
 }
 BAD = {
     "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
-    "placement": {"_target_": "worlds.nowhere"},
+    "placement": {"_target_": "small_simulations.nowhere"},
 }
 
 

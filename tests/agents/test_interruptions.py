@@ -175,14 +175,14 @@ def test_what_a_result_depends_on_is_in_its_fingerprint(tmp_path, monkeypatch):
         file.write_text("a")
     plain = tasks()[1]
     scheduler = {"_target_": "rule_of_mine.rule", "checkpoint": str(agent.parent)}
-    task = replace(plain, scheduler=scheduler, world=dict(plain.world) | {"path": str(jobs)})
+    task = replace(plain, scheduler=scheduler, environment=dict(plain.environment) | {"path": str(jobs)})
     first, other = fingerprints([task, replace(task, label="other")])
     assert other == first
     changes = [
         replace(task, workload=1),
         replace(task, seed=1),
         replace(task, scheduler=scheduler | {"kappa": 2}),
-        replace(task, world=dict(task.world) | {"limit": 1}),
+        replace(task, environment=dict(task.environment) | {"limit": 1}),
     ]
     assert len({first, *fingerprints(changes)}) == 5
     for file in (jobs, agent, tmp_path / "helper_of_mine.py", tmp_path / "rule_of_mine.py"):

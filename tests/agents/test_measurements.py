@@ -6,8 +6,15 @@ import pytest
 
 from ringyard.profiles import profile
 from ringyard_agents.cli import main
-from ringyard_agents.measurements import COLUMNS, columns_of, find_csvs, parts_of, read_rows, twins
-from ringyard_agents.validation.shipped import predict
+from ringyard_agents.measurements import (
+    COLUMNS,
+    filled_columns,
+    measurement_kinds,
+    read_measured_sets,
+    read_rows,
+    situations,
+)
+from ringyard_agents.validation.shipped import predict_rows
 
 HEADER = "model,gpu_type,placement,batch,seconds"
 
@@ -30,8 +37,8 @@ def test_a_table_as_people_write_it(tmp_path):
     assert rows.gpu_type.tolist() == ["v100", "rtx_2080ti"]
     assert rows.seconds.tolist() == [0.3, 0.1]
     assert rows.cores.fillna(-1).tolist() == [4, -1]
-    assert columns_of(rows) == ["model", "gpu_type", "placement", "batch", "seconds", "cores"]
-    assert parts_of(rows).tolist() == ["cores", "between servers"]
+    assert filled_columns(rows) == ["model", "gpu_type", "placement", "batch", "seconds", "cores"]
+    assert measurement_kinds(rows).tolist() == ["cores", "between servers"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def test_predictions_are_the_profiles_figures(tmp_path):
     rows = tidy_rows(tmp_path, header, *(line + "," * (commas - line.count(",")) for line in lines))
     settings = ("network=1e9", "interconnect=1e10", "overlap_exponent=2", "contention=worst_link", "alpha=0")
     overrides = ["performance=composite", *(f"performance.{setting}" for setting in settings)]
-    predicted, reasons = predict(rows, overrides)
+    predicted, reasons = predict_rows(rows, overrides)
     model, beside = profile("resnet50_imagenet"), profile("lstm_wikitext2")
     v100, t4 = model.gpus["v100"], model.gpus["t4"]
     computes, ring = t4.fixed_seconds + 64 * t4.sample_seconds, model.gradient_bytes / 1e9
@@ -134,7 +141,7 @@ def test_a_users_file_is_judged(tmp_path, capsys):
     assert "mine: 1 left out: model unheard_of does not ship" in said
     written_rows = pd.read_csv(out / "predictions.csv", keep_default_na=False)
     assert written_rows.set.tolist() == ["mine"] * 3
-    assert [one.name for one in find_csvs(tmp_path)] == ["mine"]  # predictions are no measurements
+    assert [one.name for one in read_measured_sets(tmp_path)] == ["mine"]  # predictions are no measurements
     assert float(written_rows.predicted[0]) == pytest.approx(right)
     assert written_rows.reason[2] == "model unheard_of does not ship"
 
@@ -164,7 +171,7 @@ def test_twins_are_one_situation(tmp_path):
         "lstm,v100,1,20,1,resnet50,64",
         "lstm,v100,1,40,1,resnet50,64",
     )
-    keys = twins(rows).tolist()
+    keys = situations(rows).tolist()
     assert keys[0] == keys[1]
     assert keys[3] == keys[4]
     assert len(set(keys)) == 4

@@ -93,15 +93,18 @@ def test_entries_have_labels_rules_and_options():
         ("[{a:fifo_backfill}]", "expected a name such as"),
         ("[{a:{scheduler:fifo_backfill,option:{}}}]", "expected a name such as"),
         ("[{a:{options:{}}}]", "expected a name such as"),
-        ("[{fifo_backfill:{scheduler:sjf}}]", "under the name 'fifo_backfill'; expected a name of its own"),
+        (
+            "[{fifo_backfill:{scheduler:sjf}}]",
+            "with the label 'fifo_backfill', the name of another scheduler",
+        ),
         (
             "[{fifo_backfill@pack:{scheduler:fifo_backfill@consolidate}}]",
-            "under the name 'fifo_backfill@pack'",
+            "with the label 'fifo_backfill@pack'",
         ),
-        ("[fifo_backfill:runs/a]", "under the name 'fifo_backfill'"),
+        ("[fifo_backfill:runs/a]", "with the label 'fifo_backfill'"),
         ("[{a/b:{scheduler:fifo_backfill}}]", "without /"),
-        ("[fifo_backfill,fifo_backfill]", "of different names"),
-        ("[]", "one or more entries"),
+        ("[fifo_backfill,fifo_backfill]", "with different labels"),
+        ("[]", "one or more schedulers"),
     ],
 )
 def test_entries_that_make_no_sense_are_refused(schedulers, said):
@@ -151,9 +154,7 @@ FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
 def test_best_that_tune_did_not_write_is_told_apart(content, said, tmp_path):
     file = tmp_path / "tuned.yaml"
     file.write_text(content)
-    with pytest.raises(
-        ConfigurationError, match=rf"not as `ringyard tune` writes it: .*{said}(.|\n)*output="
-    ):
+    with pytest.raises(ConfigurationError, match=rf"not a file of `ringyard tune`: .*{said}(.|\n)*output="):
         read_tuned(str(file))
     with pytest.raises(ConfigurationError, match=r"expected a file that `ringyard tune` wrote, or one of"):
         read_tuned(str(tmp_path / "nothing.yaml"))
@@ -190,7 +191,7 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         ),
         (("tune", "output=/dev/null/tuned.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),
-        ((*LAS, "rules=[pack]", "~options.las"), "nothing to choose: las has one rule and no options"),
+        ((*LAS, "rules=[pack]", "~options.las"), "nothing to tune: las: has one placement rule"),
         ((*LAS, "options.las.round_seconds=[60.0,-5]"), "las.round_seconds is -5; expected"),
         ((*LAS, "+options.las.nosuch=[1]"), "options is {'nosuch': 1}; expected some of round_seconds"),
         (
@@ -319,10 +320,8 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: format_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
     assert f"vs {best['srtf'].entry.label}" in said
-    assert (
-        "tuned.yaml was found in another configuration (ringyard tune name=tuned" in said
-    )  # of another load
-    assert "not tuned here: sjf@pack: rule and options as named" in said
+    assert "tuned.yaml was tuned in another environment (ringyard tune name=tuned" in said  # of another load
+    assert "not tuned for this environment: sjf@pack; their placement rules" in said
 
 
 def test_options_that_were_chosen_are_printed():
@@ -340,7 +339,9 @@ def test_options_that_were_chosen_are_printed():
 
 def test_who_runs_twice_is_told():
     best = {"las": TunedScheduler.of(SchedulerEntry("las@pack", "las@pack"), 2, mean=1.0)}
-    with pytest.raises(ConfigurationError, match=r"las@pack twice: named, and as las at its best"):
+    with pytest.raises(
+        ConfigurationError, match=r"las@pack twice: once by name, and once as the tuned configuration of las"
+    ):
         with_tuned_options({name: SchedulerEntry(name, name) for name in ("las", "las@pack")}, best)
 
 
@@ -369,7 +370,7 @@ def test_what_ships_is_taken_where_it_was_found():
             (("schedulers=[fifo_backfill]",), None),
             (("schedulers=all", "tuning=full"), "full"),
         ):
-            assert ComparisonRequest.read(compose("compare", list(words))).best_name(sharing) == name
+            assert ComparisonRequest.read(compose("compare", list(words))).tuned_name(sharing) == name
 
 
 def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monkeypatch):

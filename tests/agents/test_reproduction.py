@@ -99,7 +99,7 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
                         assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions > 0
                 ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
                 task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
-                assert len(make_simulator(task.world, 0, 0, None).jobs) > 0
+                assert len(make_simulator(task.environment, 0, 0, None).jobs) > 0
             for claim in claims:
                 if claim.case == name:
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
@@ -176,7 +176,7 @@ def test_reproduce_refuses_nonsense(capsys, words, said):
 def selected(*overrides):
     config = composed("compare", *overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return read_entries(config.schedulers), ComparisonRequest.read(config).worlds()
+        return read_entries(config.schedulers), ComparisonRequest.read(config).environments()
 
 
 def test_all_schedulers_on_every_benchmark():
@@ -196,7 +196,7 @@ def test_all_schedulers_on_every_benchmark():
         assert list(selected("schedulers=all", *chosen)[1]) == [""]
     with pytest.raises(ConfigurationError, match="nothing_like_it"):
         selected("experiments=[nothing_like_it]")
-    with pytest.raises(ConfigurationError, match=r"workload is not the usual one.*experiments=\[\]"):
+    with pytest.raises(ConfigurationError, match=r"workload was chosen.*experiments=\[\]"):
         selected("experiments=[sharing]", "workload=sjf_bco")
 
 

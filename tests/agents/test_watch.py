@@ -15,7 +15,7 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import make_simulator, run_to_end
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
 from ringyard_agents.watching.schedule import PARTS
-from ringyard_agents.watching.watch import page_of
+from ringyard_agents.watching.watch import render_page
 from ringyard_baselines.classic.preemptive import srtf
 
 SMALL = ("experiment=full",)
@@ -78,7 +78,7 @@ def test_the_page_fetches_nothing(page):
 
 def test_users_texts_cannot_leave_the_data():
     bad = {"jobs": {"user": ["</script><script>alert(1)</script>", "<!--", "\u2028", "/*MAIN*/"]}}
-    page = page_of(bad)
+    page = render_page(bad)
     assert "<script>alert(1)" not in page
     assert data_of(page) == bad
 

@@ -21,7 +21,7 @@ def attacks(scale: float) -> list[list[str]]:
 
     here = {file.stem: str(file) for file in HOME.glob("*.py")}
     return [
-        [str(HOME.parent / "twins.py"), "--worlds", times(10_000), "--workers", "1"],
+        [str(HOME.parent / "oracle_comparison.py"), "--simulations", times(10_000), "--workers", "1"],
         [here["memory"], times(10_000_000)],
         [here["interruptions"], times(20), "0", "train"],
         [here["interruptions"], times(20), "0", "compare"],

@@ -13,7 +13,7 @@ from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic, ramp_blocks
-from worlds import arrived, elastic, perfect, simulated, times_of
+from small_simulations import arrived, elastic, perfect, simulated, times_of
 
 
 def partitioned(beta):

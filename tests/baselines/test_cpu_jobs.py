@@ -14,7 +14,7 @@ from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
-from worlds import arrived, simulated, times_of
+from small_simulations import arrived, simulated, times_of
 
 
 def cpu_world(cores, jobs):
@@ -135,7 +135,7 @@ def test_drafts_give_back_once():
     draft = PlacementPlan(sim.view())
     for job, allocation in ((0, Allocation(0, (0,))), (1, Allocation(1, server=0))):
         before = int(draft.free_cores_per_server[0])
-        assert draft.take(allocation)
+        assert draft.allocate(allocation)
         for _ in range(2):
             draft.release(job)
             assert draft.free_cores_per_server[0] == before

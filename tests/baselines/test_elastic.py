@@ -24,7 +24,7 @@ from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Observability
 from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
 from ringyard_baselines.tools.targets import Target, apply_sizes
-from worlds import arrived, elastic, perfect, simulated, times_of
+from small_simulations import arrived, elastic, perfect, simulated, times_of
 
 
 def ends(scheduler, jobs, size=4):

@@ -9,7 +9,7 @@ from ringyard import Cluster, JobTable
 from ringyard.placement import lwf
 from ringyard_baselines.papers.ada_srsf.scheduler import AdaSrsf
 from ringyard_baselines.papers.ada_srsf.transfers import JobMix, published_mix, simulate_transfers
-from worlds import simulated, times_of
+from small_simulations import simulated, times_of
 
 
 def test_ada_srsf_gates_rings_on_shared_links():

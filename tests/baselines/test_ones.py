@@ -26,7 +26,7 @@ from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_job_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill
-from worlds import elastic, perfect
+from small_simulations import elastic, perfect
 
 GPUS, PARENTS = 12, 8
 
@@ -149,7 +149,7 @@ def test_moves_are_elastic(before, after):
     sim.apply(plan.allocations)
     for job, gpus in after.items():
         assert sim.view().gpus_of(job) == gpus
-        assert sim.state.jobs["progress_from_seconds"][0, job] == pytest.approx(52.4)
+        assert sim.state.jobs["pause_ends_seconds"][0, job] == pytest.approx(52.4)
     assert sim.state.jobs["num_preemptions"].sum() == 0
 
 
@@ -161,7 +161,7 @@ def test_moves_that_are_not_elastic_are_restarts():
     )
     plan.migrate({0: (2, 3)})
     sim.apply(plan.allocations)
-    assert sim.state.jobs["progress_from_seconds"][0, 0] == pytest.approx(80.0)
+    assert sim.state.jobs["pause_ends_seconds"][0, 0] == pytest.approx(80.0)
 
 
 def limits(scheduler, completed, held, ran, status=None):
@@ -173,7 +173,7 @@ def limits(scheduler, completed, held, ran, status=None):
         "asked_gpus": np.full(count, 4),
         "status": np.array(status or [JobStatus.RUNNING] * count),
         "run_seconds": np.array(ran),
-        "synced_seconds": np.zeros(count),
+        "updated_seconds": np.zeros(count),
         "num_gpus": np.array(held),
         "first_start_seconds": np.zeros(count),
         "kind": np.zeros(count, np.int64),

@@ -13,7 +13,7 @@ from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf, smal
 from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import Capabilities, Observability, run
-from worlds import nowhere
+from small_simulations import nowhere
 
 
 def schedule(scheduler, submit, gpus, durations, servers=1, size=4):

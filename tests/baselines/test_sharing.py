@@ -18,7 +18,7 @@ from ringyard_baselines.papers.gandiva import Gandiva
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, InterferenceNetworks
 from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware, place_tasks
 from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
-from worlds import arrived, simulated, times_of
+from small_simulations import arrived, simulated, times_of
 
 
 def test_gandiva_packs_while_it_pays():

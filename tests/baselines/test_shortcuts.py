@@ -6,7 +6,7 @@ from ringyard import Simulator
 from ringyard.placement import consolidate, pack, share
 from ringyard_baselines.papers import gavel
 from ringyard_baselines.papers.gavel import Gavel, max_min_shares
-from worlds import everything, random_jobs
+from small_simulations import everything, random_jobs
 
 RULES = (pack, consolidate, share)
 

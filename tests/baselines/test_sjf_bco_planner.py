@@ -18,7 +18,7 @@ from ringyard_baselines.papers.sjf_bco.plan import (
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
 from ringyard_baselines.scheduler import run
-from worlds import arrived, rings
+from small_simulations import arrived, rings
 
 
 class Ring(NamedTuple):

@@ -55,7 +55,7 @@ def drawn_jobs(rng, count=80):
 
 def seconds_of(job, now):
     """How long a job's record has held GPUs."""
-    held = now - job["synced_seconds"] if job["status"] == 2 else 0.0
+    held = now - job["updated_seconds"] if job["status"] == 2 else 0.0
     return job["run_seconds"] + held
 
 

@@ -15,7 +15,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
 from ringyard_baselines.tools.targets import Target, apply_sizes, start_cpu_jobs, work_conserving
-from worlds import everything, random_allocation
+from small_simulations import everything, random_allocation
 
 
 def plain_shapes(view, target):
@@ -37,17 +37,17 @@ def plain_reach(view, targets, rule):
 
     def reshape(target):
         if held[target.job] != target.num_gpus:
-            found = draft.move(rule, target.job, plain_shapes(view, target))
+            found = draft.migrate(rule, target.job, plain_shapes(view, target))
             allocations.extend([] if found is None else [found])
             return
         named = {} if target.shape is None else {name: getattr(target.shape, name) for name in SHAPE_FIELDS}
         if any(value not in (None, view.column(name)[target.job]) for name, value in named.items()):
             there = target.shape.at(view.gpus_of(target.job))
-            allocations.extend([there] if draft.change(there) else [])
+            allocations.extend([there] if draft.reallocate(there) else [])
 
     for job in held:
         if job not in wanted and view.column("kind")[job] != JobKind.CPU_ONLY:
-            allocations += draft.evict([job])
+            allocations += draft.preempt([job])
     for target in targets:
         if 0 < target.num_gpus <= held.get(target.job, 0):
             reshape(target)
@@ -82,7 +82,7 @@ def test_targets_are_reached_as_one_by_one(seed):
         answer = apply_sizes(view, targets, rule)
         assert answer == plain_reach(view, targets, rule)
         running = set(view.running.tolist())
-        kinds |= {(one.job in running, one.stops) for one in answer}
+        kinds |= {(one.job in running, one.preempts) for one in answer}
         for one in answer:
             with contextlib.suppress(PlacementError):  # random shapes may be out of a job's range
                 sim.apply([one])

@@ -15,7 +15,7 @@ from ringyard_baselines.papers.gandiva import Gandiva
 from ringyard_baselines.papers.gavel import Gavel
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.themis import Themis
-from worlds import simulated, times_of
+from small_simulations import simulated, times_of
 
 
 def times(scheduler, submit, gpus, durations, size=4):

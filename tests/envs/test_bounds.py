@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from drawn_worlds import draw_allocation, draw_world, drawn_profiles, fresh_seed, simulator
+from random_simulations import draw_allocation, draw_simulation, drawn_profiles, fresh_seed, simulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import PlacementError, SchedulerError
@@ -18,7 +18,7 @@ from ringyard.profiles import GpuProfile, profile
 from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.scheduler import run
-from worlds import elastic, figures, perfect, specs
+from small_simulations import elastic, figures, perfect, specs
 
 INF = float("inf")
 
@@ -159,10 +159,10 @@ def finished(sim, rng):
 
 
 def broken(seed):
-    """(how many schedules of a twins' world came to an end, those below its bounds)."""
+    """(how many schedules of a random simulation came to an end, those below its bounds)."""
     below = []
     with drawn_profiles(seed):
-        world = draw_world(seed)
+        world = draw_simulation(seed)
         bounds = simulation_bounds(simulator(world))
         ended = 0
         for attempt in range(3):

@@ -28,7 +28,7 @@ from ringyard.placement import consolidate, least_contended, pack, random_gpus
 from ringyard.state.arrays import waiting_rows
 from ringyard.state.records import Integral
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
-from worlds import nowhere
+from small_simulations import nowhere
 
 WORKLOAD = Synthetic(
     num_jobs=15,

@@ -26,7 +26,7 @@ from ringyard.restart import CORES_SECONDS
 from ringyard.state.records import JobOutcome
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation import selection
-from worlds import specs
+from small_simulations import specs
 
 EXPERIMENTS = registration.experiment_ids()
 
@@ -160,7 +160,7 @@ def test_an_action_is_the_allocation_it_is_described_as(name):
         action = int(rng.choice(np.flatnonzero(info["action_mask"])))
         if action != setting.actions.wait:
             [allocation] = env.batch.allocations(0, action)
-            changed += action >= setting.actions.num_starts and not allocation.stops
+            changed += action >= setting.actions.num_starts and not allocation.preempts
             sim.apply([allocation])
         _, _, done, _, info = env.step(action)
         if done:
@@ -201,7 +201,7 @@ def test_moving_costs_a_restart_whatever_else_changes():
     batch.step(np.array([2]))  # more cores in place
     assert (record["cores_per_worker"], record["num_resizes"], record["num_preemptions"]) == (2, 1, 0)
     assert record["last_start_seconds"] == 5.0
-    assert record["progress_from_seconds"] == 5.0 + CORES_SECONDS
+    assert record["pause_ends_seconds"] == 5.0 + CORES_SECONDS
     sim = Simulator(base.cluster, jobs, base.performance, base.restart)
     batch = ClusterBatch(replace(base, actions=actions, num_workloads=1), 1, state=sim.state)
     batch.resume()
@@ -209,4 +209,4 @@ def test_moving_costs_a_restart_whatever_else_changes():
     batch.step(np.array([1]))  # more cores elsewhere: a migration
     record = batch.state.jobs[0, 0]
     assert (record["cores_per_worker"], record["num_preemptions"]) == (2, 1)
-    assert record["progress_from_seconds"] == 5.0 + 30.0
+    assert record["pause_ends_seconds"] == 5.0 + 30.0

@@ -1,4 +1,4 @@
-"""Everything at once: the compiled engine against its slow twin, and the invariants."""
+"""Everything at once: the compiled engine against its slow oracle, and the invariants."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from ringyard.errors import PlacementError
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import Integral
-from worlds import everything, random_allocation
+from small_simulations import everything, random_allocation
 
 RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

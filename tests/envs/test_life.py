@@ -11,7 +11,7 @@ from ringyard.failures import Failures
 from ringyard.performance import composite
 from ringyard.profiles import profile
 from ringyard.state.records import JobOutcome
-from worlds import arrived, specs
+from small_simulations import arrived, specs
 
 INF = float("inf")
 

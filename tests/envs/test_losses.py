@@ -19,7 +19,7 @@ from ringyard_baselines.classic.preemptive import srtf
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import run
-from worlds import arrived, rings, specs
+from small_simulations import arrived, rings, specs
 
 INF = float("inf")
 PARTS = ("queueing_seconds", *(f"lost_to_{name}" for name in LOSS_NAMES), "work_seconds")

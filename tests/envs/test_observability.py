@@ -118,9 +118,9 @@ def test_columns_of_some_jobs_are_those_rows_of_the_whole_table():
     for name in OF_JOBS:
         whole = getattr(view, name)
         assert whole.shape == (6,)
-        np.testing.assert_array_equal(getattr(view.of(rows), name), whole[rows], err_msg=name)
-    assert view.of(1).column("num_gpus").tolist() == [2]
-    assert view.of(rows).epochs_logged.tolist() == [len(view.loss_log(int(job))[1]) for job in rows]
+        np.testing.assert_array_equal(getattr(view.select(rows), name), whole[rows], err_msg=name)
+    assert view.select(1).column("num_gpus").tolist() == [2]
+    assert view.select(rows).epochs_logged.tolist() == [len(view.loss_log(int(job))[1]) for job in rows]
     live = np.isin(view.column("status"), (JobStatus.WAITING, JobStatus.RUNNING))
     np.testing.assert_array_equal(np.isnan(view.predicted_seconds), ~live)
     np.testing.assert_array_equal(np.isnan(view.predicted_iterations), ~live)
@@ -142,11 +142,11 @@ def running_sim_in_all_states():
 def test_columns_of_some_jobs_take_what_the_whole_ones_take(name):
     sim = running_sim()
     with pytest.raises(ObservabilityError, match=rf"{name} is hidden") if COLUMNS[name] else nullcontext():
-        getattr(sim.view(Observability.NOTHING).of([0]), name)
+        getattr(sim.view(Observability.NOTHING).select([0]), name)
     with pytest.raises(ObservabilityError, match="loss_log is hidden"):
-        sim.view(Observability.NOTHING).of([0]).epochs_logged  # noqa: B018
+        sim.view(Observability.NOTHING).select([0]).epochs_logged  # noqa: B018
     with pytest.raises(ObservabilityError, match="remaining_iterations is hidden"):
-        sim.view(Observability.NOTHING).of([0]).column("remaining_iterations")
+        sim.view(Observability.NOTHING).select([0]).column("remaining_iterations")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -14,7 +14,7 @@ from ringyard.performance.ring import (
     ring_seconds,
 )
 from ringyard.profiles import catalogue, profile
-from worlds import rings
+from small_simulations import rings
 
 INF = float("inf")
 

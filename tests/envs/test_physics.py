@@ -33,9 +33,9 @@ from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
 from ringyard.state.records import JobKind
+from small_simulations import arrived, specs
 from tools.equations.parameter_server_errors import refit
 from tools.measured_sets.aiturbo import CALIBRATION
-from worlds import arrived, specs
 
 INF = float("inf")
 

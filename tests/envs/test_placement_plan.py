@@ -16,7 +16,7 @@ from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.arrays import copy_state
 from ringyard.state.records import JobKind
-from worlds import everything, random_allocation, random_decision, random_jobs
+from small_simulations import everything, random_allocation, random_decision, random_jobs
 
 #: what a job holds beside its GPUs, and the columns with what it asks for
 ASKED = {
@@ -86,7 +86,7 @@ def test_plans_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed):
             elif rng.random() < 0.5:
                 draft.place(pack(), job)
             else:
-                draft.take(random_allocation(view, rng, job))
+                draft.allocate(random_allocation(view, rng, job))
         for job in live:
             stops = job in view.running and rng.random() < 0.3
             with contextlib.suppress(PlacementError):
@@ -174,7 +174,7 @@ def test_a_place_given_back_at_once_leaves_refusals_as_they_were():
     draft.release(1)
     assert draft.place(pack(), 3) is not None
     draft.release(3)
-    assert draft.take(Allocation(3, (0, 1, 2)))
+    assert draft.allocate(Allocation(3, (0, 1, 2)))
     assert draft.place(pack(), 1) is None
     draft.release(3)
     assert draft.place(pack(), 1) is not None
@@ -215,11 +215,11 @@ def test_a_running_job_changes_step_by_step_or_keeps_what_it_holds():
     sim = filled([4, 4, 4, 2])
     draft = PlacementPlan(sim.view())
     before = draft.jobs_of_gpu.tolist()
-    assert not draft.change(Allocation(3, (0, 1)))  # another's
-    assert not draft.change(Allocation(3, (14, 15)), Allocation(3, (0, 1)))  # the second step
+    assert not draft.reallocate(Allocation(3, (0, 1)))  # another's
+    assert not draft.reallocate(Allocation(3, (14, 15)), Allocation(3, (0, 1)))  # the second step
     assert draft.jobs_of_gpu.tolist() == before
     assert draft._state.jobs["num_gpus"][0, 3] == 2
-    assert draft.change(Allocation(3, (14, 15)), Allocation(3, (13, 14)))
+    assert draft.reallocate(Allocation(3, (14, 15)), Allocation(3, (13, 14)))
     assert draft.jobs_of_gpu[12:].ravel().tolist() == [-1, 3, 3, -1]
 
 
@@ -227,9 +227,9 @@ def test_a_running_job_moves_to_the_first_shape_that_finds_places_or_stays():
     sim = filled([4, 4, 4, 2])
     draft = PlacementPlan(sim.view())
     before = present(draft._state)
-    assert draft.move(pack(), 3, [Allocation(3, tuple(range(5)))]) is None
+    assert draft.migrate(pack(), 3, [Allocation(3, tuple(range(5)))]) is None
     assert present(draft._state) == before
-    found = draft.move(pack(), 3, [Allocation(3, tuple(range(5))), Allocation(3, (0, 1, 2))])
+    found = draft.migrate(pack(), 3, [Allocation(3, tuple(range(5))), Allocation(3, (0, 1, 2))])
     assert found.gpu_ids == (12, 13, 14)
     assert draft.num_free_gpus == 1
 
@@ -238,9 +238,9 @@ def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
     sim = filled([4, 4, 4, 4, 8])
     draft = PlacementPlan(sim.view())
     before = present(draft._state)
-    assert draft.evict_for(pack(), 4, [2]) == []
+    assert draft.preempt_for(pack(), 4, [2]) == []
     assert present(draft._state) == before
-    allocations = draft.evict_for(pack(), 4, iter([2, 2, 4, 0, 1]))  # 1 need not go
+    allocations = draft.preempt_for(pack(), 4, iter([2, 2, 4, 0, 1]))  # 1 need not go
     assert [one.job for one in allocations] == [2, 0, 4]
     assert [one.gpu_ids for one in allocations] == [(), (), (0, 1, 2, 3, 8, 9, 10, 11)]
     sim.apply(allocations)
@@ -250,7 +250,7 @@ def test_others_are_stopped_one_by_one_until_a_job_fits_or_not_at_all():
 def test_who_is_stopped_waits():
     sim = filled([4, 4])
     draft = PlacementPlan(sim.view())
-    assert draft.evict([0]) == [Allocation(0)]
+    assert draft.preempt([0]) == [Allocation(0)]
     assert draft.num_free_gpus == 12
 
 
@@ -283,14 +283,14 @@ def with_more_cores():
 
 def test_a_job_moves_as_it_is_and_not_as_it_asked():
     draft = PlacementPlan(with_more_cores().view())
-    assert not draft.change(Allocation(0, (3,)))  # 6 cores, of which 3 are free
-    assert draft.move(pack(), 0, [Allocation(0, (0,), 9)]) is None
+    assert not draft.reallocate(Allocation(0, (3,)))  # 6 cores, of which 3 are free
+    assert draft.migrate(pack(), 0, [Allocation(0, (0,), 9)]) is None
     assert draft.free_cores_per_server.tolist() == [2, 3]
-    assert draft.change(Allocation(0, (3,), 3))
+    assert draft.reallocate(Allocation(0, (3,), 3))
     assert draft.free_cores_per_server.tolist() == [8, 0]
-    assert draft.change(Allocation(0, (1,)))  # with the 3 that it has by now
+    assert draft.reallocate(Allocation(0, (1,)))  # with the 3 that it has by now
     assert draft.free_cores_per_server.tolist() == [5, 3]
-    assert draft.move(pack(), 0).cores_per_worker == 3
+    assert draft.migrate(pack(), 0).cores_per_worker == 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -305,10 +305,10 @@ def test_moves_of_a_draft_can_be_carried_out(seed):
         if running:
             draft, job = PlacementPlan(sim.view()), int(rng.choice(running))
             if rng.random() < 0.5:
-                found = draft.move(pack(), job)
+                found = draft.migrate(pack(), job)
             else:
                 tried = random_allocation(sim.view(), rng, job)
-                found = tried if draft.change(tried) else None
+                found = tried if draft.reallocate(tried) else None
             if found is not None:
                 sim.apply([found])
                 held = [np.sort(one.jobs_of_gpu).tolist() for one in (draft, PlacementPlan(sim.view()))]
@@ -331,10 +331,10 @@ def test_only_rows_of_jobs_are_moved(row):
     for move in (
         draft.release,
         lambda job: draft.place(pack(), job),
-        lambda job: draft.move(pack(), job),
-        lambda job: draft.evict_for(pack(), job, [0]),
-        lambda job: draft.take(Allocation(job, (0,))),
-        lambda job: draft.change(Allocation(job, (0,))),
+        lambda job: draft.migrate(pack(), job),
+        lambda job: draft.preempt_for(pack(), job, [0]),
+        lambda job: draft.allocate(Allocation(job, (0,))),
+        lambda job: draft.reallocate(Allocation(job, (0,))),
     ):
         with pytest.raises(PlacementError, match="there is no job"):
             move(row)
@@ -344,11 +344,11 @@ def test_only_rows_of_jobs_are_moved(row):
 def test_moves_are_of_one_job_that_can_be_moved():
     draft = PlacementPlan(filled([4, 4]).view())
     with pytest.raises(PlacementError, match=r"steps are of jobs \[0, 1\]"):
-        draft.change(Allocation(0, (8, 9, 10, 11)), Allocation(1, (12, 13, 14, 15)))
+        draft.reallocate(Allocation(0, (8, 9, 10, 11)), Allocation(1, (12, 13, 14, 15)))
     with pytest.raises(PlacementError, match="shape is of job 1"):
-        draft.move(pack(), 0, [Allocation(1)])
+        draft.migrate(pack(), 0, [Allocation(1)])
     with pytest.raises(PlacementError, match="job 1 holds something"):
-        draft.evict_for(pack(), 1, [0])
+        draft.preempt_for(pack(), 1, [0])
     assert draft.num_free_gpus == 8
 
 
@@ -364,7 +364,7 @@ def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
         view = sim.view()
         together, alone = PlacementPlan(view), PlacementPlan(view)
         stopped = [job for job in view.running.tolist() if rng.random() < 0.4]
-        assert together.evict(stopped) == [one for job in stopped for one in alone.evict([job])]
+        assert together.preempt(stopped) == [one for job in stopped for one in alone.preempt([job])]
         waiting = view.waiting[view.column("kind")[view.waiting] != JobKind.CPU_ONLY]
         given = [random_allocation(view, rng, job) for job in rng.permutation(waiting).tolist()]
         if given and rng.random() < 0.3:
@@ -383,7 +383,7 @@ def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
             if found is not None:
                 expected.append(found)
         sizes = [len(shape.gpu_ids) for shape in given]
-        assert together.start_as(pack(), sizes, given) == expected
+        assert together.start_in_shapes(pack(), sizes, given) == expected
         assert present(together._state) == present(alone._state)
         started += len(expected)
         del together, alone
@@ -401,19 +401,19 @@ def test_only_gpu_jobs_that_hold_nothing_start_in_shapes_of_their_own():
     sim = Simulator(cluster, table.merged(JobTable.cpu_only([0.0], [1], [5.0], [0.0])), ideal())
     sim.advance()
     draft = PlacementPlan(sim.view())
-    assert draft.start_as(pack(), [], []) == draft.evict([]) == []
+    assert draft.start_in_shapes(pack(), [], []) == draft.preempt([]) == []
     cpu_only = int(np.flatnonzero(sim.view().column("kind") == JobKind.CPU_ONLY)[0])
     first, second = (job for job in range(3) if job != cpu_only)
     for size, job in ((1, cpu_only), (0, first)):
         with pytest.raises(PlacementError, match="at least 1 each"):
-            draft.start_as(pack(), [size], [Allocation(job)])
+            draft.start_in_shapes(pack(), [size], [Allocation(job)])
     with pytest.raises(PlacementError, match="list of rows"):
-        draft.start_as(pack(), [1], [Allocation(3)])
+        draft.start_in_shapes(pack(), [1], [Allocation(3)])
     with pytest.raises(PlacementError, match="list of rows"):
-        draft.evict([3])
-    assert [found.gpu_ids for found in draft.start_as(pack(), [2], [Allocation(first)])] == [(0, 1)]
+        draft.preempt([3])
+    assert [found.gpu_ids for found in draft.start_in_shapes(pack(), [2], [Allocation(first)])] == [(0, 1)]
     with pytest.raises(PlacementError, match="release it first"):
-        draft.start_as(pack(), [2, 2], [Allocation(second), Allocation(first)])
+        draft.start_in_shapes(pack(), [2, 2], [Allocation(second), Allocation(first)])
     assert draft.num_free_gpus == 2
-    assert draft.evict([first]) == [Allocation(first)]
+    assert draft.preempt([first]) == [Allocation(first)]
     assert draft.num_free_gpus == 4

@@ -32,7 +32,7 @@ from ringyard.workloads import (
     Sizes,
     Synthetic,
 )
-from worlds import arrived, everything, figures, random_jobs, specs
+from small_simulations import arrived, everything, figures, random_jobs, specs
 
 V100 = {"gpu_type": "v100"}
 

@@ -16,7 +16,7 @@ from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.gpu_effects import Workers
-from worlds import arrived, figures, specs
+from small_simulations import arrived, figures, specs
 
 INF = float("inf")
 
@@ -253,7 +253,7 @@ def test_cores_bound_the_input_pipeline_and_change_for_free():
     record = sim.state.jobs[0, 0]
     assert record["num_resizes"] == 1
     assert record["num_preemptions"] == 0
-    assert record["progress_from_seconds"] == sim.now  # no pause
+    assert record["pause_ends_seconds"] == sim.now  # no pause
 
 
 def test_memory_bandwidth_is_shared_by_all_and_capped_for_cpu_jobs():

@@ -15,7 +15,7 @@ from ringyard.restart import CORES_SECONDS, constant, growing, per_model
 from ringyard.sim.metrics import timeline
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
-from worlds import arrived, rings, specs
+from small_simulations import arrived, rings, specs
 
 
 def at_first_arrival(gpus, servers=(4, 4, 4), performance=None, held=()):
@@ -168,7 +168,7 @@ def test_restarts_grow_with_the_gpus_a_job_goes_on_with():
 
     def pause(*gpus):
         sim.apply([Allocation(0, gpus)])
-        return sim.state.jobs["progress_from_seconds"][0, 0] - sim.now
+        return sim.state.jobs["pause_ends_seconds"][0, 0] - sim.now
 
     assert pause(0, 1) == 0.0  # the first start is free
     assert pause(*range(8)) == 2.0 + 3 * 0.5 + 7.0
@@ -198,7 +198,7 @@ def test_a_change_in_place_takes_the_longest_of_its_pauses():
 
     def pause(gpus=(0, 1), later=True, **change):
         sim.apply([Allocation(0, gpus, **change)])
-        found = float(sim.state.jobs["progress_from_seconds"][0, 0] - sim.now)
+        found = float(sim.state.jobs["pause_ends_seconds"][0, 0] - sim.now)
         if later:
             sim.advance()
         return found

@@ -13,7 +13,7 @@ from ringyard.restart import constant
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.workloads import Arrivals, Extended, LogNormalDurations, ModelMix, PerWorker, Sizes, Synthetic
 from ringyard_baselines.papers.synergy import SynergyTune
-from worlds import arrived
+from small_simulations import arrived
 
 GB = 10**9
 SAMPLE, DATASET = 1e5, 100e9
@@ -76,7 +76,7 @@ def test_ram_changes_while_a_job_runs_and_costs_nothing():
     sim.apply([Allocation(0, (0,), ram_per_worker=60 * GB)])
     record = sim.state.jobs[0, 0]
     assert seconds(sim, 0) == pytest.approx(512 * SAMPLE * 0.4 / STORAGE)
-    assert (record["progress_from_seconds"], record["num_resizes"]) == (sim.now, 1)
+    assert (record["pause_ends_seconds"], record["num_resizes"]) == (sim.now, 1)
     assert sim.view().allocation_of(0).ram_per_worker == 60 * GB
     sim.apply([Allocation(0)])
     assert sim.view().column("ram_per_worker")[0] == 20 * GB  # as it asks

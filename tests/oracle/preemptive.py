@@ -86,7 +86,7 @@ def _choose(state: State, b: int, memory: Memory, priority: PriorityRule, rule: 
     _refresh(state, b, memory, priority)
     memory.counts[2] += 1
     decision = memory.counts[2]
-    smallest = state.clusters[b].smallest_demand
+    smallest = state.clusters[b].min_demand_gpus
     budget = gpu_budget(state, b, rule)
     i = 0
     while i < memory.counts[0] and budget >= smallest:

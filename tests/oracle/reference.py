@@ -174,7 +174,7 @@ class ReferenceSimulator(ReferencePhysics):
         if allocation.reject:
             self._leave(job, JobOutcome.BLOCKED)
             return
-        if allocation.stops:
+        if allocation.preempts:
             self._stop(job)
             return
         given = {name: getattr(allocation, name, None) for name in job.held}

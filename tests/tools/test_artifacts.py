@@ -4,7 +4,7 @@ import pytest
 
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import profile
-from ringyard_agents.validation.shipped import predict
+from ringyard_agents.validation.shipped import predict_rows
 from tools import validate
 from tools.measured_sets.sets import find_sets, rows_of
 
@@ -41,7 +41,7 @@ def test_elasticflow(tmp_path):
     assert rows.seconds.tolist() == [1 / 3, 1 / 2, 1 / 20, 1 / 8]
     settings = ("network=1e9", "interconnect=1e10", "overlap_exponent=2", "contention=none", "alpha=0")
     overrides = ["performance=composite", *(f"performance.{setting}" for setting in settings)]
-    predicted, reasons = predict(rows.assign(network="", interconnect=""), overrides)
+    predicted, reasons = predict_rows(rows.assign(network="", interconnect=""), overrides)
     ring = 2 * (15 / 16) * profile("vgg16_imagenet").gradient_bytes / 1e9  # sixteen GPUs, one after the other
     expected = [alone("vgg16_imagenet", "a100", 64)]
     expected += [(alone("vgg16_imagenet", "a100", batch) ** 2 + ring**2) ** 0.5 for batch in (4, 16)]
@@ -91,7 +91,7 @@ def test_lucid(tmp_path):
     assert pairs.seconds[3] == pytest.approx(seconds)
     sensitivity = profile("resnet18_cifar10").gpus["rtx_3090"].sharing[64][0]
     pressure = profile("resnet50_imagenet_amp").gpus["rtx_3090"].sharing[32][1]
-    assert predict(pairs, ["performance=composite"])[0][0] == pytest.approx(
+    assert predict_rows(pairs, ["performance=composite"])[0][0] == pytest.approx(
         seconds * (1 + sensitivity * pressure)
     )
 

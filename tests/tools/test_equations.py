@@ -6,7 +6,7 @@ import pytest
 from conftest import shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
-from ringyard_agents.measurements import twins
+from ringyard_agents.measurements import situations
 from tools import validate
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.parameter_server_errors import restart_growths, restart_rule, restart_table
@@ -85,7 +85,7 @@ def test_help_names_what_can_be_chosen(capsys):
 def test_placements_in_another_order_are_on_one_side_of_a_split():
     rows = rows_of("pollux_placements", shared("data", "profiles")).rows
     rows = rows.assign(
-        fitted=halves(twins(rows)), sizes=rows.placement.map(lambda text: "".join(sorted(text)))
+        fitted=halves(situations(rows)), sizes=rows.placement.map(lambda text: "".join(sorted(text)))
     )
     assert (rows.groupby(["model", "sizes"]).fitted.nunique() == 1).all()
     assert rows.placement.nunique() > rows.sizes.nunique()  # there are such placements

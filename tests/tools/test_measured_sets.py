@@ -11,7 +11,7 @@ import yaml
 
 from conftest import shared
 from ringyard.errors import ConfigurationError
-from ringyard_agents.validation.shipped_errors import judge_all
+from ringyard_agents.validation.shipped_errors import predict_sets
 from tools.config_files import TOOLS_CONF, tool_config_files
 from tools.measured_sets.sets import find_sets, measured_sets, rows_of
 
@@ -160,6 +160,6 @@ SHIPPED = {
 
 
 def test_what_ships_is_as_good_as_the_page_says():
-    judged = judge_all(find_sets(shared("data", "profiles"))[0], ["performance=composite"], {})
+    judged = predict_sets(find_sets(shared("data", "profiles"))[0], ["performance=composite"], {})
     errors = {one.name: one.predicted.error.mean() for one in judged}
     assert {name: error for name, error in errors.items() if not error <= SHIPPED[name]} == {}

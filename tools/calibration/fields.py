@@ -10,8 +10,8 @@ from scipy.optimize import least_squares
 
 from ringyard.errors import ConfigurationError
 from ringyard.learning_curves import hyperbola
-from ringyard_agents.calibration.fits import restart_growth
-from ringyard_agents.calibration.yamls import Fields, six_digits_down
+from ringyard_agents.calibration.fits import fit_restart_growth
+from ringyard_agents.calibration.yamls import ProfileFields, six_digits_down
 from tools.measured_sets.aiturbo import MORE_RESTARTS, RESTARTS
 from tools.measured_sets.readers import MissingDataError
 
@@ -40,7 +40,7 @@ def fields_of(
     ways: Mapping[str, Mapping[str, Any]],
     data: Path,
     fitted: Mapping[str, Mapping[str, float]],
-) -> Mapping[str, Fields]:
+) -> Mapping[str, ProfileFields]:
     """{model: its fields}.
 
     Args:
@@ -62,7 +62,7 @@ class _Model:
         self.name, self.model, self.ways, self.tables = name, model, ways, tables
         self.names: Mapping[str, str] = model.get("names", {})
 
-    def fields(self) -> Fields:
+    def fields(self) -> ProfileFields:
         values: dict[str, Any] = {}
         sources: dict[str, str] = {}
         for field, said in self.model.items():
@@ -73,7 +73,7 @@ class _Model:
             value = self._value(field, way, values)
             if value is not None:
                 values[field] = value
-        return Fields(values, sources)
+        return ProfileFields(values, sources)
 
     def _way(self, field: str, said: Any) -> Mapping[str, Any]:
         known = self.ways.get(field, {})
@@ -110,7 +110,7 @@ class _Model:
 
     def _restarts(self) -> Mapping[str, float]:
         first, *more = (RESTARTS | MORE_RESTARTS)[self.names["aiturbo"]]
-        growth = restart_growth(range(2, 2 + len(more)), more, first)
+        growth = fit_restart_growth(range(2, 2 + len(more)), more, first)
         return {"first": float(first), "growth": float(f"{growth:.4g}")}
 
     def _looked_up(self, field: str, way: Mapping[str, Any]) -> float:

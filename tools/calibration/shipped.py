@@ -13,15 +13,26 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard_agents.calibration.fits import (
     LEAST_FIXED_SECONDS,
-    Line,
+    ComputeLine,
     Sharing,
     core_curves,
     fit_line,
     fit_sharing,
 )
-from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.rings import Constants, fit_rings
-from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, fabric_yaml, profile_yaml
+from ringyard_agents.calibration.gpus import (
+    ComputeTime,
+    GpuTypeFactor,
+    derive_compute_times,
+    fit_gpu_type_factors,
+)
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings
+from ringyard_agents.calibration.yamls import (
+    CalibratedModel,
+    ProfileFields,
+    fabric_yaml,
+    four_digits,
+    profile_yaml,
+)
 from tools.calibration.fields import fields_of
 from tools.calibration.storage import dataset
 from tools.config_files import TOOLS_CONF
@@ -45,11 +56,11 @@ class Shipped:
         factors: {GPU type: {kind of model: factor}} of derived types.
     """
 
-    fields: Mapping[str, Fields]
-    gpus: Mapping[str, Mapping[str, Figure]]
+    fields: Mapping[str, ProfileFields]
+    gpus: Mapping[str, Mapping[str, ComputeTime]]
     sharing: Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]
-    rings: Constants
-    factors: Mapping[str, Mapping[str, Factor]]
+    rings: FittedConstants
+    factors: Mapping[str, Mapping[str, GpuTypeFactor]]
 
 
 def read_recipe() -> _Recipe:
@@ -80,16 +91,19 @@ def calibrate_shipped(data: Path) -> Shipped:
     factors = _factors(recipe, supplies)
     types = ["v100", *(one for one in GPU_MEMORY_BYTES if one in recipe["types"])]
     gpus = {
-        name: dict(derive(measured[name], kinds[name], recipe["types"], factors, types)) for name in models
+        name: dict(derive_compute_times(measured[name], kinds[name], recipe["types"], factors, types))
+        for name in models
     }
     for name, model in models.items():
         for gpu_type, other in model.get("as", {}).items():
-            gpus[name][gpu_type] = Figure(gpus[other][gpu_type].line, f"derived: no tensor cores, as {other}")
+            gpus[name][gpu_type] = ComputeTime(
+                gpus[other][gpu_type].line, f"derived: no tensor cores, as {other}"
+            )
     pairs = _pair_fits(recipe["sharing"], rows)
     for name, model in models.items():
         for gpu_type, figure in gpus[name].items():
             said = figure.source + _sharing_source(recipe, name, model, gpu_type, pairs)
-            gpus[name][gpu_type] = Figure(figure.line, said)
+            gpus[name][gpu_type] = ComputeTime(figure.line, said)
     return Shipped(
         _with_overlap(recipe, fields, rings), gpus, _sharing(recipe, fields, pairs, types), rings, factors
     )
@@ -119,11 +133,14 @@ def _pipelines(about: Mapping[str, Any], rows: "_Sets") -> Mapping[str, Mapping[
     table = rows([about["set"]])
     fitted = {}
     for name, curve in core_curves(table).items():
-        rate, share = digits(curve.samples_per_core_second), digits(curve.loading_serial_share)
+        rate, share = four_digits(curve.samples_per_core_second), four_digits(curve.loading_serial_share)
         fitted[name] = {"samples_per_core_second": rate, "loading_serial_share": share}
     for name, wanted in about["datasets"].items():
         sample_bytes, dataset_bytes = dataset(table, name, **wanted)
-        fitted[name] |= {"sample_bytes": digits(sample_bytes), "dataset_bytes": digits(dataset_bytes)}
+        fitted[name] |= {
+            "sample_bytes": four_digits(sample_bytes),
+            "dataset_bytes": four_digits(dataset_bytes),
+        }
     return fitted
 
 
@@ -152,26 +169,28 @@ def _where(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 class _Supplies:
     """Measured lines: from the rows of sets, from joint fits, or cited."""
 
-    def __init__(self, recipe: _Recipe, fields: Mapping[str, Fields], rows: _Sets) -> None:
+    def __init__(self, recipe: _Recipe, fields: Mapping[str, ProfileFields], rows: _Sets) -> None:
         self.recipe, self.fields, self.rows = recipe, fields, rows
-        self.rings: dict[str, Constants] = {}
+        self.rings: dict[str, FittedConstants] = {}
 
-    def fit_all_rings(self) -> Constants:
+    def fit_all_rings(self) -> FittedConstants:
         """Every joint fit of the recipe; exponents found by one are held in the next."""
         gradient_bytes = {name: one.values["gradient_bytes"] for name, one in self.fields.items()}
-        everything = Constants()
-        parts = [field.name for field in fields(Constants)]
+        everything = FittedConstants()
+        parts = [field.name for field in fields(FittedConstants)]
         for name, fit in self.recipe["rings"].items():
             rows = _where(self.rows(fit["sets"]), fit.get("where", {}))
             alone = rows[(rows.neighbour == "") & rows.seconds.notna()]
             exponents = {**everything.exponents, **fit.get("exponents", {})}
-            held = Constants(lines=self._held_lines(alone), exponents=exponents)
+            held = FittedConstants(lines=self._held_lines(alone), exponents=exponents)
             self.rings[name] = fit_rings(alone, gradient_bytes, held)
             found = self.rings[name]
-            everything = Constants(*({**getattr(everything, part), **getattr(found, part)} for part in parts))
+            everything = FittedConstants(
+                *({**getattr(everything, part), **getattr(found, part)} for part in parts)
+            )
         return everything
 
-    def _held_lines(self, rows: pd.DataFrame) -> Mapping[tuple[str, str], Line]:
+    def _held_lines(self, rows: pd.DataFrame) -> Mapping[tuple[str, str], ComputeLine]:
         """Lines of the models and types of these rows that other rows supply."""
         lines = {}
         for model, gpu_type in set(zip(rows.model, rows.gpu_type, strict=True)):
@@ -183,29 +202,29 @@ class _Supplies:
                 lines[model, gpu_type] = self._figure(model, gpu_type, said).line
         return lines
 
-    def figures(self, model: str) -> Mapping[str, Figure]:
+    def figures(self, model: str) -> Mapping[str, ComputeTime]:
         """{GPU type: measured or cited figure} of a model."""
         said = self.recipe["models"][model]["gpus"]
         return {gpu_type: self._figure(model, gpu_type, how) for gpu_type, how in said.items()}
 
-    def _figure(self, model: str, gpu_type: str, how: Any) -> Figure:
+    def _figure(self, model: str, gpu_type: str, how: Any) -> ComputeTime:
         if isinstance(how, str):
             how = {"supply": how}
         if "like" in how:
             other = self._figure(how["like"], gpu_type, self.recipe["models"][how["like"]]["gpus"][gpu_type])
-            return Figure(other.line, other.source + _why(how), other.batch)
+            return ComputeTime(other.line, other.source + _why(how), other.batch)
         if "coefficients" in how:
             theta = self.fields[model].values[how["coefficients"]]
-            return Figure(Line(theta[1], theta[0]), how["source"])
+            return ComputeTime(ComputeLine(theta[1], theta[0]), how["source"])
         if "seconds" in how:
             return _one_batch(float(how["batch"]), float(how["seconds"]), how["source"])
         if "fixed_seconds" in how:
-            return Figure(Line(how["fixed_seconds"], how["sample_seconds"]), how["source"])
+            return ComputeTime(ComputeLine(how["fixed_seconds"], how["sample_seconds"]), how["source"])
         return self._supplied(model, gpu_type, how)
 
-    def lines(self, names: Sequence[str], gpu_type: str) -> Mapping[str, Line]:
+    def lines(self, names: Sequence[str], gpu_type: str) -> Mapping[str, ComputeLine]:
         """{model: line on a GPU type} that these supplies measured, by the first of them."""
-        lines: dict[str, Line] = {}
+        lines: dict[str, ComputeLine] = {}
         for name in names:
             supply = self.recipe["supplies"][name]
             if "rings" in supply:
@@ -224,14 +243,14 @@ class _Supplies:
     def _rows_of(self, supply: Mapping[str, Any]) -> pd.DataFrame:
         return _where(self.rows(supply["sets"]), supply.get("where", {}))
 
-    def _supplied(self, model: str, gpu_type: str, how: Mapping[str, Any]) -> Figure:
+    def _supplied(self, model: str, gpu_type: str, how: Mapping[str, Any]) -> ComputeTime:
         supply = self.recipe["supplies"][how["supply"]]
         if "rings" in supply:
             line = self.rings[supply["rings"]].lines[model, gpu_type]
-            return Figure(line, supply["title"] + _why(how))
+            return ComputeTime(line, supply["title"] + _why(how))
         if "cited" in supply:
             line = _line(self.recipe["cited"][supply["cited"]][model][gpu_type])
-            return Figure(line, supply["title"] + _why(how))
+            return ComputeTime(line, supply["title"] + _why(how))
         rows = self._rows_of(supply)
         rows = rows[(rows.model == model) & (rows.gpu_type == gpu_type)]
         for column, value in how.get("without", {}).items():
@@ -244,29 +263,29 @@ class _Supplies:
         if not supply.get("fixed") and (supply.get("per_sample") or rows.batch.nunique() == 1):
             batch = float(np.exp(np.log(rows.batch).mean()))
             return _one_batch(batch, float(np.exp(np.log(rows.seconds / rows.batch).mean())) * batch, source)
-        return Figure(_fitted(rows, supply), source)
+        return ComputeTime(_fitted(rows, supply), source)
 
 
 def _why(how: Mapping[str, Any]) -> str:
     return f"; {how['why']}" if "why" in how else ""
 
 
-def _line(pair: Sequence[float]) -> Line:
-    return Line(float(pair[0]), float(pair[1]))
+def _line(pair: Sequence[float]) -> ComputeLine:
+    return ComputeLine(float(pair[0]), float(pair[1]))
 
 
-def _fitted(rows: pd.DataFrame, supply: Mapping[str, Any]) -> Line:
+def _fitted(rows: pd.DataFrame, supply: Mapping[str, Any]) -> ComputeLine:
     """The line of the rows of one model on one GPU type."""
     batch, seconds = rows.batch.to_numpy(), rows.seconds.to_numpy()
     if supply.get("fixed"):
-        return Line(float(np.exp(np.log(seconds).mean())), 0.0)
+        return ComputeLine(float(np.exp(np.log(seconds).mean())), 0.0)
     if supply.get("per_sample"):
-        return Line(LEAST_FIXED_SECONDS, float(np.exp(np.log(seconds / batch).mean())))
+        return ComputeLine(LEAST_FIXED_SECONDS, float(np.exp(np.log(seconds / batch).mean())))
     return fit_line(batch, seconds)
 
 
-def _one_batch(batch: float, seconds: float, source: str) -> Figure:
-    return Figure(fit_line(np.array([batch]), np.array([seconds])), source, batch)
+def _one_batch(batch: float, seconds: float, source: str) -> ComputeTime:
+    return ComputeTime(fit_line(np.array([batch]), np.array([seconds])), source, batch)
 
 
 def _batches(rows: pd.DataFrame, supply: Mapping[str, Any]) -> str:
@@ -278,7 +297,7 @@ def _batches(rows: pd.DataFrame, supply: Mapping[str, Any]) -> str:
 
 def _with_fixed_parts(
     recipe: _Recipe, supplies: _Supplies, kinds: Mapping[str, str]
-) -> Mapping[str, Mapping[str, Figure]]:
+) -> Mapping[str, Mapping[str, ComputeTime]]:
     """{model: {GPU type: measured figure}}; where one batch was measured, with the fixed part of its kind."""
     rule = recipe["fixed_parts"]
     by_kind: dict[str, list[float]] = {}
@@ -301,7 +320,7 @@ def _with_fixed_parts(
     return result
 
 
-def _with_fixed_part(figure: Figure, fixed_seconds: float, most: float, said: str) -> Figure:
+def _with_fixed_part(figure: ComputeTime, fixed_seconds: float, most: float, said: str) -> ComputeTime:
     """The figure with a fixed part taken from others, if its own cannot be told; its seconds stay.
 
     Args:
@@ -314,27 +333,31 @@ def _with_fixed_part(figure: Figure, fixed_seconds: float, most: float, said: st
         return figure
     total = float(figure.line.seconds(np.array([figure.batch]))[0])
     fixed = min(fixed_seconds, most * total)
-    line = Line(fixed, (total - fixed) / figure.batch)
-    return Figure(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
+    line = ComputeLine(fixed, (total - fixed) / figure.batch)
+    return ComputeTime(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
 
 
-def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, Factor]]:
+def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, GpuTypeFactor]]:
     """{GPU type: {kind: factor to the type it comes from}}."""
     kinds = {name: model.get("kind", "") for name, model in recipe["models"].items()}
     result = {}
     for gpu_type, chain in recipe["types"].items():
         here, there = (supplies.lines(chain["by"], one) for one in (gpu_type, chain["from"]))
         both = [name for name in here if name in there and name not in recipe["ratios_without"]]
-        result[gpu_type] = factors_between({name: _ratio(here[name], there[name]) for name in both}, kinds)
+        result[gpu_type] = fit_gpu_type_factors(
+            {name: _ratio(here[name], there[name]) for name in both}, kinds
+        )
     return result
 
 
-def _ratio(here: Line, there: Line) -> float:
+def _ratio(here: ComputeLine, there: ComputeLine) -> float:
     """Of seconds per sample; of fixed seconds where there are no others."""
     return here.sample / there.sample if here.sample > 0 and there.sample > 0 else here.fixed / there.fixed
 
 
-def _with_overlap(recipe: _Recipe, fields: Mapping[str, Fields], rings: Constants) -> Mapping[str, Fields]:
+def _with_overlap(
+    recipe: _Recipe, fields: Mapping[str, ProfileFields], rings: FittedConstants
+) -> Mapping[str, ProfileFields]:
     """Fields with `overlap_exponent`: fitted, that of another model, or the mean of the fitted ones."""
     free = [value for value in rings.exponents.values() if value > 1.0]
     mean = float(np.exp(np.log(free).mean()))
@@ -350,13 +373,13 @@ def _with_overlap(recipe: _Recipe, fields: Mapping[str, Fields], rings: Constant
             value, source = rings.exponents[said], f"that of {said}"
         else:
             value, source = mean, recipe["overlap_of_others"]
-        values = {**one.values, "overlap_exponent": digits(value)}
-        result[name] = Fields(values, {**one.sources, "overlap_exponent": source})
+        values = {**one.values, "overlap_exponent": four_digits(value)}
+        result[name] = ProfileFields(values, {**one.sources, "overlap_exponent": source})
     return result
 
 
 def _sharing(
-    recipe: _Recipe, fields: Mapping[str, Fields], fits: Mapping[str, Sharing], types: Sequence[str]
+    recipe: _Recipe, fields: Mapping[str, ProfileFields], fits: Mapping[str, Sharing], types: Sequence[str]
 ) -> Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]:
     """{model: {GPU type: {batch: (sensitivity, pressure)}}}."""
     result: dict[str, dict[str, Mapping[float, tuple[float, float]]]] = {}
@@ -397,7 +420,7 @@ def _pair_fits(about: Mapping[str, str], rows: _Sets) -> Mapping[str, Sharing]:
     return {str(gpu_type): fit_sharing(one) for gpu_type, one in pairs.groupby("gpu_type")}
 
 
-def _mean_pair(fit: Sharing, fields: Mapping[str, Fields]) -> tuple[float, float]:
+def _mean_pair(fit: Sharing, fields: Mapping[str, ProfileFields]) -> tuple[float, float]:
     """Geometric means over the models of a fit, each at its measured batch nearest the profile's."""
     nearest = {}
     for model in sorted({model for model, _ in fit}):

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.performance.host_resources import read_seconds, stored_bytes
-from ringyard_agents.calibration.fits import best_factor
+from ringyard_agents.calibration.fits import fit_factor
 
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)
 _CORES_TO_SPARE = 9
@@ -61,7 +61,7 @@ def fit_storage(
         seconds: [rows] measured, per iteration.
     """
     stored = _stored(sample_bytes, dataset_bytes, ram_bytes)
-    return best_factor(seconds / _read(batch, stored, 1.0))
+    return fit_factor(seconds / _read(batch, stored, 1.0))
 
 
 def fit_dataset(

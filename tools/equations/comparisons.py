@@ -13,8 +13,8 @@ from ringyard.performance.elastic import statistical_efficiency
 from ringyard.performance.host_resources import input_seconds, useful_cores
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
-from ringyard_agents.measurements import servers_of, twins
-from ringyard_agents.validation.shipped_errors import scatter
+from ringyard_agents.measurements import gpus_per_server, situations
+from ringyard_agents.validation.shipped_errors import plot_predictions
 from tools.equations.parameter_server_errors import parameter_server_steps, restarts
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX
@@ -68,7 +68,7 @@ def rings(data: Path) -> Comparison:
         parts=parts,
         aim=0.05,
         weakness="Worst on 100GbE with TCP, where the bandwidth seems to fall with the number of GPUs.",
-        draw=lambda axes: scatter(axes, points, "seconds per iteration"),
+        draw=lambda axes: plot_predictions(axes, points, "seconds per iteration"),
     )
 
 
@@ -106,7 +106,7 @@ def inside_a_server(data: Path) -> Comparison:
             " transfer takes longer than predicted. Servers with PCIe only need another bandwidth"
             " (HKBU: 4.1-6.4 GB/s on 4 GPUs)."
         ),
-        draw=lambda axes: scatter(axes, points, "seconds"),
+        draw=lambda axes: plot_predictions(axes, points, "seconds"),
     )
 
 
@@ -234,10 +234,10 @@ def placements(data: Path) -> Comparison:
     """Pollux' step times on T4: 108 placements of up to 16 GPUs, several batches; half of them fitted."""
     parts, points = [], []
     for model, rows in rows_of("pollux_placements", data).rows.groupby("model", sort=False):
-        servers = [servers_of(placement) for placement in rows.placement]
+        servers = [gpus_per_server(placement) for placement in rows.placement]
         gpus, nodes = np.array([sum(one) for one in servers]), np.array([len(one) for one in servers])
         batch, measured = rows.batch.to_numpy(), rows.seconds.to_numpy()
-        fitted = halves(twins(rows).tolist()) | (gpus == 1)
+        fitted = halves(situations(rows).tolist()) | (gpus == 1)
         arguments = (profile(str(model)).gradient_bytes, gpus, nodes, batch)
 
         def residuals(
@@ -271,7 +271,7 @@ def placements(data: Path) -> Comparison:
             " bandwidths are a tenth of the wire's 50 Gb/s and less: they stand for all the software of"
             " those runs and are no property of a network."
         ),
-        draw=lambda axes: scatter(axes, points, "seconds per step (held-out placements)"),
+        draw=lambda axes: plot_predictions(axes, points, "seconds per step (held-out placements)"),
         aim=0.08,
         statistic="median",
     )

@@ -10,8 +10,8 @@ from scipy.optimize import nnls
 from ringyard.performance.parameter_server import calibration_design, step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
-from ringyard_agents.calibration.fits import restart_growth
-from ringyard_agents.validation.shipped_errors import scatter
+from ringyard_agents.calibration.fits import fit_restart_growth
+from ringyard_agents.validation.shipped_errors import plot_predictions
 from tools.equations.result import Comparison, Part, relative
 from tools.measured_sets.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
 
@@ -66,7 +66,7 @@ def parameter_server_steps(data: Path) -> Comparison:
             " authors' own outlier."
             " Inception-3 is left out: its published coefficients contradict themselves."
         ),
-        draw=lambda axes: scatter(axes, points, "seconds per step (left out)"),
+        draw=lambda axes: plot_predictions(axes, points, "seconds per step (left out)"),
     )
 
 
@@ -91,7 +91,7 @@ def restart_growths(seconds: Any, gpus: Sequence[int]) -> Any:
         gpus: those fitted to, 2 or 3 or both.
     """
     columns = [count - 1 for count in gpus]
-    return np.array([restart_growth(gpus, row[columns], row[0]) for row in seconds])
+    return np.array([fit_restart_growth(gpus, row[columns], row[0]) for row in seconds])
 
 
 def restart_rule(sizes: Any, seconds: Any) -> Any:
@@ -170,6 +170,6 @@ def restarts(data: Path) -> Comparison:
             " GPUs) and the form of ElasticFlow's simulator. Seconds on one GPU are not predicted: size says"
             " nothing about them (correlation 0.15)."
         ),
-        draw=lambda axes: scatter(axes, points, "seconds (held out)"),
+        draw=lambda axes: plot_predictions(axes, points, "seconds (held out)"),
         aim=0.15,
     )

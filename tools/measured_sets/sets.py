@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ringyard.checks import checked
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measurements import REQUIRED, MeasuredRows, MeasuredSet, find_csvs
+from ringyard_agents.measurements import REQUIRED, MeasuredRows, MeasuredSet, read_measured_sets
 from tools.config_files import tool_config_files
 from tools.measured_sets.readers import MissingDataError, Reader
 
@@ -79,7 +79,7 @@ def find_sets(place: Path) -> tuple[list[MeasuredRows], dict[str, str]]:
     Raises:
         ConfigurationError: nothing is at that place, or a tidy CSV holds what `tidy` refuses.
     """
-    own = find_csvs(place)
+    own = read_measured_sets(place)
     published, absent = _published(place) if place.is_dir() else ([], {})
     if not published and not own:
         raise ConfigurationError(

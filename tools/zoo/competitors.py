@@ -33,8 +33,8 @@ def competitors(rule: SchedulerEntry, request: ComparisonRequest) -> list[Schedu
     Raises:
         RingyardError: bad input.
     """
-    [world] = request.worlds().values()
-    name = request.best_name(world)
+    [world] = request.environments().values()
+    name = request.tuned_name(world)
     best = {} if name is None else read_tuned(name)
     [at_its_best] = with_tuned_options({rule.label: rule}, best).values()
     sees_durations, only_starts = capability_class(build_scheduler(at_its_best))

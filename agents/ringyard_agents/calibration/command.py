@@ -13,10 +13,10 @@ from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.own_fits import fit_rows, held_out
-from ringyard_agents.calibration.own_profiles import own_models
+from ringyard_agents.calibration.cross_validation import cross_validate, fit_constants
+from ringyard_agents.calibration.model_profiles import calibrated_models
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from ringyard_agents.measurements import parts_of, read_rows
+from ringyard_agents.measurements import measurement_kinds, read_rows
 from ringyard_agents.runs.figures import save_figure
 
 _COMMAND = "ringyard calibrate"
@@ -58,14 +58,14 @@ def calibrate(
         rows[column] = rows[column].mask(rows[column] == "", name)
     _check_names(rows, path)
     given = _gradient_bytes(rows, gradient_bytes)
-    usable = rows[rows.seconds.notna() & parts_of(rows).isin(_PARTS)].reset_index(drop=True)
+    usable = rows[rows.seconds.notna() & measurement_kinds(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
         raise ConfigurationError(
             f"{path}: no row says seconds of a model on GPUs of its own or beside another"
         )
-    judged = held_out(usable, given)
-    constants = fit_rows(usable, given)
-    models = own_models(rows, constants, given, path.name)
+    judged = cross_validate(usable, given)
+    constants = fit_constants(usable, given)
+    models = calibrated_models(rows, constants, given, path.name)
     written_by = f"{_COMMAND} {path.name}"
     texts = {f"profiles/{one.name}.yaml": profile_yaml(one, written_by) for one in models}
     for group, fits in (("network", constants.networks), ("interconnect", constants.interconnects)):
@@ -76,7 +76,7 @@ def calibrate(
     judged.to_csv(folder / "held_out.csv", index=False)
     save_figure(folder / "held_out.png", lambda axes: _draw(axes, judged))
     _report(models, judged)
-    for line in missing(rows):
+    for line in missing_measurements(rows):
         print(f"missing: {line}")
     print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
     print(f"use them: {USER_FOLDERS_VARIABLE}={folder} ringyard simulate ... (docs/calibration.md)")
@@ -174,10 +174,10 @@ _LACKS = {
 }
 
 
-def missing(rows: pd.DataFrame) -> list[str]:
+def missing_measurements(rows: pd.DataFrame) -> list[str]:
     """What the rows cannot say, and what to measure for it; a line each."""
     rows, said = rows[rows.model != ""], []
-    rows = rows.assign(part=parts_of(rows))
+    rows = rows.assign(part=measurement_kinds(rows))
     for job, mine in rows.groupby(rows.model + " on " + rows.gpu_type):
         alone = mine[mine.part == "one GPU"]
         if alone.empty:

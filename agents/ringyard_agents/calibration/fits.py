@@ -25,7 +25,7 @@ _useful = np.vectorize(useful_cores, otypes=[float])
 _input = np.vectorize(input_seconds, otypes=[float])
 
 
-class Line(NamedTuple):
+class ComputeLine(NamedTuple):
     """Seconds of one iteration's forward and backward pass on one GPU: `fixed + sample x samples`."""
 
     fixed: float
@@ -36,7 +36,7 @@ class Line(NamedTuple):
         return self.fixed + self.sample * batch
 
 
-def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
+def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> ComputeLine:
     """Fit the line with the least squared *relative* errors and non-negative figures.
 
     With one batch only, fixed and per-sample seconds cannot be told apart and all is counted per sample.
@@ -47,17 +47,17 @@ def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
     """
     if len(np.unique(batch)) == 1:
         mean = float(np.exp(np.log(seconds).mean()))
-        return Line(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))
+        return ComputeLine(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))
     fixed, sample = nnls(np.stack([1.0 / seconds, batch / seconds], axis=1), np.ones(len(seconds)))[0]
-    return Line(max(float(fixed), LEAST_FIXED_SECONDS), float(sample))
+    return ComputeLine(max(float(fixed), LEAST_FIXED_SECONDS), float(sample))
 
 
-def best_factor(values: NDArray[np.float64]) -> float:
+def fit_factor(values: NDArray[np.float64]) -> float:
     """Return the factor a that minimises the sum of (a x values - 1)^2."""
     return float(values.sum() / (values**2).sum())
 
 
-def restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
+def fit_restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
     """Fit the seconds that each doubling of the GPUs adds to a restart, by relative errors.
 
     Args:
@@ -127,7 +127,7 @@ def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: floa
     prepared = (useful * seconds)[order]  # rate x these = predicted / measured throughput
     computed = seconds[order]
     found = [
-        CoreCurve(best_factor(prepared[:split]), share, 1.0 / best_factor(computed[split:]))
+        CoreCurve(fit_factor(prepared[:split]), share, 1.0 / fit_factor(computed[split:]))
         for split in range(1, len(order))
     ]
     return min(found, key=lambda curve: curve.error(cores, seconds))

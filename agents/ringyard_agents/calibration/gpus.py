@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.calibration.fits import Line
+from ringyard_agents.calibration.fits import ComputeLine
 
 
 @dataclass(frozen=True)
-class Figure:
+class ComputeTime:
     """Compute seconds of one model on one GPU type, with their source.
 
     Attributes:
@@ -20,13 +20,13 @@ class Figure:
         batch: samples, if only one batch was measured, which cannot tell fixed from per-sample seconds.
     """
 
-    line: Line
+    line: ComputeLine
     source: str
     batch: float | None = None
 
 
 @dataclass(frozen=True)
-class Factor:
+class GpuTypeFactor:
     """Ratio of seconds per sample on two GPU types.
 
     Attributes:
@@ -42,7 +42,9 @@ class Factor:
     error: float
 
 
-def factors_between(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, Factor]:
+def fit_gpu_type_factors(
+    ratios: Mapping[str, float], kinds: Mapping[str, str]
+) -> Mapping[str, GpuTypeFactor]:
     """Fit factors between two GPU types.
 
     Args:
@@ -60,22 +62,22 @@ def factors_between(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Ma
     return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
 
 
-def _factor(kind: str, ratios: Mapping[str, float]) -> Factor:
+def _factor(kind: str, ratios: Mapping[str, float]) -> GpuTypeFactor:
     logs = np.log(np.array(list(ratios.values())))
     error = float("nan")
     if len(logs) > 1:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
-    return Factor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+    return GpuTypeFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
 
 
-def derive(
-    measured: Mapping[str, Figure],
+def derive_compute_times(
+    measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, Factor]],
+    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
     types: Sequence[str],
-) -> Mapping[str, Figure]:
+) -> Mapping[str, ComputeTime]:
     """Derive the figures of GPU types that were not measured.
 
     Seconds per sample are multiplied by factors. Fixed seconds, which are mostly the host's, stay unless a
@@ -107,11 +109,11 @@ def _steps_down(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[
 
 def _derived(
     gpu_type: str,
-    measured: Mapping[str, Figure],
+    measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, Factor]],
-) -> Figure:
+    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
+) -> ComputeTime:
     """Derive from the measured type with the fewest factors between, the first among equals."""
     ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
     here = _steps_down(gpu_type, chains)
@@ -132,11 +134,11 @@ def _derived(
     fixed, sample = measured[start].line
     source = f"x {total:.3g}; {'; '.join(said)}"
     if sample > 0:
-        return Figure(Line(fixed, sample * total), f"derived: {start}, per sample {source}")
-    return Figure(Line(fixed * total, 0.0), f"derived: {start} {source}")
+        return ComputeTime(ComputeLine(fixed, sample * total), f"derived: {start}, per sample {source}")
+    return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
 
 
-def _words(gpu_type: str, root: str, factor: Factor) -> str:
+def _words(gpu_type: str, root: str, factor: GpuTypeFactor) -> str:
     of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
     wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
     return f"{gpu_type}/{root} {factor.factor:.3g} ({of}{wrong})"

@@ -11,18 +11,18 @@ from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
 from ringyard.performance.ring import overlapped_seconds
-from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, Line, Sharing, fit_line
-from ringyard_agents.measurements import servers_of
+from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, ComputeLine, Sharing, fit_line
+from ringyard_agents.measurements import gpus_per_server
 
 _MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
 _ALONE_SHARE = 0.1  # one-GPU rows weigh at least so much of a model's
 _PRIOR = 0.01  # weight that holds what rows do not say near where the fit begins
 _BEGIN_LATENCY, _BEGIN_BANDWIDTH = 2e-4, 2e9
-_NO_LINE = Line(float("nan"), float("nan"))
+_NO_LINE = ComputeLine(float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
-class Constants:
+class FittedConstants:
     """Fitted constants.
 
     Attributes:
@@ -33,7 +33,7 @@ class Constants:
         sharing: {GPU type: sensitivity and pressure}.
     """
 
-    lines: Mapping[tuple[str, str], Line] = field(default_factory=dict)
+    lines: Mapping[tuple[str, str], ComputeLine] = field(default_factory=dict)
     exponents: Mapping[str, float] = field(default_factory=dict)
     networks: Mapping[str, Fabric] = field(default_factory=dict)
     interconnects: Mapping[str, Fabric] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class _Rows:
     """Rows of a table as arrays."""
 
     def __init__(self, table: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> None:
-        places = [servers_of(placement) for placement in table.placement]
+        places = [gpus_per_server(placement) for placement in table.placement]
         self.gpus = np.array([sum(place) for place in places], dtype=np.float64)
         servers = np.array([len(place) for place in places])
         self.batch = table.batch.fillna(0.0).to_numpy(dtype=np.float64)
@@ -88,7 +88,7 @@ class _Problem:
     free model, latencies of the fabrics and bandwidths of their knots.
     """
 
-    def __init__(self, rows: _Rows, held: Constants) -> None:
+    def __init__(self, rows: _Rows, held: FittedConstants) -> None:
         self.rows, self.held = rows, held
         self.lines = sorted(set(rows.keys))
         self.models = sorted(set(rows.models))
@@ -134,7 +134,7 @@ class _Problem:
         sizes = [len(self.free_lines)] * 2 + [len(self.free_models), len(self.fabrics)]
         fixed, sample, exponent, latency, bandwidth = np.split(logs, np.cumsum(sizes))
         lines = {
-            key: Line(max(float(f), LEAST_FIXED_SECONDS), float(s))
+            key: ComputeLine(max(float(f), LEAST_FIXED_SECONDS), float(s))
             for key, f, s in zip(self.free_lines, np.exp(fixed), np.exp(sample), strict=True)
         }
         above_one = np.exp(np.minimum(exponent, np.log(_MOST_EXPONENT - 1.0)))
@@ -155,7 +155,7 @@ class _Problem:
         together = longer * (1.0 + (shorter / longer) ** exponent) ** (1.0 / exponent)  # `overlapped`
         return np.where(rows.ring, together, compute)
 
-    def found(self, logs: NDArray[np.float64]) -> Constants:
+    def found(self, logs: NDArray[np.float64]) -> FittedConstants:
         """Return the constants of the rows' models and fabrics."""
         lines, exponents, latency, bandwidth = self.parts(logs)
         fabrics: dict[str, dict[str, Fabric]] = {"network": {}, "interconnect": {}}
@@ -164,7 +164,7 @@ class _Problem:
         for (where, name), values, seconds in zip(self.fabrics, figures, latency.tolist(), strict=False):
             knots = self.knots[where, name]
             fabrics[where][name] = Fabric(dict(zip(knots, values.tolist(), strict=True)), seconds)
-        return Constants(
+        return FittedConstants(
             {key: line for key, line in lines.items() if key in self.lines and key[0]},
             {model: exponent for model, exponent in exponents.items() if model in self.models},
             fabrics["network"],
@@ -172,7 +172,9 @@ class _Problem:
         )
 
 
-def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Constants) -> Constants:
+def fit_rings(
+    table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: FittedConstants
+) -> FittedConstants:
     """Fit t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency, to all rows together.
 
     Minimises squares of log(predicted / measured) with softened outliers. One-GPU rows of a model weigh at
@@ -188,10 +190,12 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Co
         The constants; none if the table has no rows.
     """
     if table.empty:
-        return Constants()
-    transfers = {("", gpu_type): Line(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()}
+        return FittedConstants()
+    transfers = {
+        ("", gpu_type): ComputeLine(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()
+    }
     problem = _Problem(
-        _Rows(table, gradient_bytes), Constants({**held.lines, **transfers}, exponents=held.exponents)
+        _Rows(table, gradient_bytes), FittedConstants({**held.lines, **transfers}, exponents=held.exponents)
     )
     begin = problem.begin()
     root = np.sqrt(problem.rows.weights())
@@ -206,7 +210,7 @@ def fit_rings(table: pd.DataFrame, gradient_bytes: Mapping[str, float], held: Co
 
 
 def predict_rings(
-    table: pd.DataFrame, fit: Constants, gradient_bytes: Mapping[str, float]
+    table: pd.DataFrame, fit: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
     """Predict seconds [rows] by fitted constants; NaN where a constant is missing.
 
@@ -216,7 +220,7 @@ def predict_rings(
         gradient_bytes: {model: m}.
     """
     rows = _Rows(table, gradient_bytes)
-    lines = [fit.lines.get(key, _NO_LINE) if key[0] else Line(0.0, 0.0) for key in rows.keys]
+    lines = [fit.lines.get(key, _NO_LINE) if key[0] else ComputeLine(0.0, 0.0) for key in rows.keys]
     predicted = np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
     for row in np.flatnonzero(rows.ring & ~np.isnan(predicted)):
         where, name = rows.fabrics[row] or ("", "")

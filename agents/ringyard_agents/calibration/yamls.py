@@ -11,11 +11,11 @@ import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric
-from ringyard_agents.calibration.gpus import Figure
+from ringyard_agents.calibration.gpus import ComputeTime
 
 
 @dataclass(frozen=True)
-class Fields:
+class ProfileFields:
     """Values and sources of a profile, by field; a field without a value has only a source."""
 
     values: Mapping[str, Any]
@@ -38,12 +38,12 @@ class CalibratedModel:
     name: str
     head: str
     task: str
-    fields: Fields
-    gpus: Mapping[str, Figure]
+    fields: ProfileFields
+    gpus: Mapping[str, ComputeTime]
     sharing: Mapping[str, Mapping[float, tuple[float, float]]]
 
 
-def digits(value: float) -> float:
+def four_digits(value: float) -> float:
     """Round a fitted value to four significant digits."""
     return float(f"{value:.4g}")
 
@@ -80,10 +80,10 @@ def _word(text: str) -> str:
     return text if yaml.safe_load(text) == text else _text(text)
 
 
-def _gpu(gpu_type: str, figure: Figure, sharing: Mapping[float, tuple[float, float]]) -> str:
-    fixed, sample = (_number(digits(one)) for one in figure.line)
+def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float, float]]) -> str:
+    fixed, sample = (_number(four_digits(one)) for one in figure.line)
     pairs = ", ".join(
-        f"{_number(batch)}: {_value(list(map(digits, pair)))}" for batch, pair in sorted(sharing.items())
+        f"{_number(batch)}: {_value(list(map(four_digits, pair)))}" for batch, pair in sorted(sharing.items())
     )
     shared = f"sharing: {{{pairs}}}, " if pairs else ""
     return (
@@ -126,7 +126,7 @@ def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
         command: that writes the file.
     """
     assert isinstance(fabric.bytes_per_second, Mapping)
-    figures = {count: _number(digits(value)) for count, value in fabric.bytes_per_second.items()}
+    figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
     said = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
     if len(set(figures.values())) == 1:
         (said,) = set(figures.values())
@@ -134,7 +134,7 @@ def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
         f"# {head} Written by `{command}`; do not edit.",
         "_target_: ringyard.Fabric",
         f"bytes_per_second: {said}",
-        f"latency_seconds: {_number(digits(fabric.latency_seconds))}",
+        f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
         f"source: {_text(source)}",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Schedulers measured from Python, on the workloads of `ringyard compare` and with its columns."""
+"""Evaluation from Python: `evaluate` and `compare`, with the workloads and columns of `ringyard compare`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,10 +23,10 @@ from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, workload_environment
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
-#: attributes that a scheduler needs besides `decide`
+#: attributes of a scheduler besides `decide`
 _REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 
-#: settings of `ringyard compare` that are arguments here, or of the command alone
+#: settings of `ringyard compare` that are arguments here, or have no meaning outside of the command
 _COMMAND_ONLY = (
     *(
         "schedulers",
@@ -44,13 +44,13 @@ _COMMAND_ONLY = (
 
 
 class _SchedulerAdapter(Scheduler):
-    """A scheduler made of an object with `decide(view)`: what the object lacks gets a default."""
+    """Scheduler of an object with `decide(view)`, with defaults for the attributes that it lacks."""
 
     published = False
 
-    def __init__(self, own: Any) -> None:
+    def __init__(self, policy: Any) -> None:
         defaults = {
-            "name": type(own).__name__,
+            "name": type(policy).__name__,
             "observability": Observability.SIZES,
             "capabilities": Capabilities.START,
             "round_seconds": None,
@@ -59,11 +59,11 @@ class _SchedulerAdapter(Scheduler):
             "decide": None,
         }
         for name, value in defaults.items():
-            setattr(self, name, getattr(own, name, value))
+            setattr(self, name, getattr(policy, name, value))
 
 
 def _labelled_scheduler(given: Any) -> tuple[str, Scheduler]:
-    """(label, scheduler) of a name or of an object."""
+    """Return the label and the scheduler of a name or of an object."""
     if isinstance(given, str):
         entry = SchedulerEntry.read(given)
         return entry.label, build_object(to_plain(scheduler_config(entry)))
@@ -84,7 +84,8 @@ def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictCon
         name = str(word).lstrip("+~").partition("=")[0]
         if name in _COMMAND_ONLY:
             raise ConfigurationError(
-                f"overrides: {word} has no effect here; give the argument, or call `ringyard compare`"
+                f"overrides: {word} has no effect here; use the argument of that name, or call"
+                " `ringyard compare`"
             )
     try:
         config = hydra.compose("compare", [*([f"experiment={experiment}"] if experiment else []), *overrides])
@@ -98,50 +99,48 @@ def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictCon
 def _run_all(
     schedulers: Sequence[Any], experiment: str | None, seeds: int, overrides: Sequence[str]
 ) -> list[RunResult]:
-    """Results of every scheduler on every workload, one after the other in this process."""
+    """Run every scheduler on every workload, one after the other in this process."""
     require("seeds", seeds, PositiveInt)
     if experiment is not None:
         require_experiment(experiment)
     with hydra_initialized():
         config = _compose_config(experiment, overrides)
-        named = [_labelled_scheduler(one) for one in schedulers]
-    labels = [label for label, _ in named]
+        labelled = [_labelled_scheduler(one) for one in schedulers]
+    labels = [label for label, _ in labelled]
     if not labels or len(set(labels)) < len(labels):
-        raise ConfigurationError(f"schedulers are {labels}; expected one or more of different names")
-    world, seed = (
-        {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS},
-        config.seed + COMPARISON_SEED_OFFSET,
-    )
-    window = tuple(config.measured_jobs)
+        raise ConfigurationError(f"schedulers are {labels}; expected one or more with different names")
+    environment = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
+    seed, window = config.seed + COMPARISON_SEED_OFFSET, tuple(config.measured_jobs)
     results = []
     for workload in range(seeds):
-        drawn = workload_environment(world, seed, workload)
-        for label, scheduler in named:
-            results.append(run_scheduler(scheduler, EvaluationTask(label, {}, drawn, workload, seed, window)))
+        configs = workload_environment(environment, seed, workload)
+        for label, scheduler in labelled:
+            results.append(
+                run_scheduler(scheduler, EvaluationTask(label, {}, configs, workload, seed, window))
+            )
     return results
 
 
 def evaluate(
     scheduler: Any, experiment: str | None = None, seeds: int = 40, overrides: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Measure a scheduler on the workloads of `ringyard compare`, which no training draws.
+    """Run a scheduler on the workloads of `ringyard compare`, which no training draws.
 
     Args:
-        scheduler: a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), an agent of `load`, or an object
-            with `decide(view) -> [Allocation, ...]`. Further attributes are those of `Scheduler`. By default
-            it sees `Observability.SIZES` and only starts jobs.
-        experiment: name of a file in conf/experiment ("sharing"); None: the default cluster and jobs.
-        seeds: how many workloads.
+        scheduler: name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), agent of `load`, or object with
+            `decide(view) -> [Allocation, ...]`. The object's other attributes are those of `Scheduler`. By
+            default it sees `Observability.SIZES` and only starts jobs.
+        experiment: name of a file in conf/experiment, such as "sharing". None: the default cluster and jobs.
+        seeds: number of workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").
 
     Returns:
-        A row per workload with the columns of `runs.csv`
-        (`ringyard_agents.evaluation.results_frame.Results`): scheduler, workload, every field of `Metrics`
-        (times in seconds), bound_mean_jct, wall_seconds.
+        One row per workload with the columns of `runs.csv`, which
+        `ringyard_agents.evaluation.results_frame.Results` documents.
 
     Raises:
         ConfigurationError: an argument that is none of these.
-        SchedulerError: it does what it did not declare, or leaves jobs waiting for ever.
+        SchedulerError: the scheduler does what it did not declare, or never starts some jobs.
     """
     return runs_frame(_run_all([scheduler], experiment, seeds, overrides))
 
@@ -153,27 +152,28 @@ def compare(
     overrides: Sequence[str] = (),
     reference: str | None = None,
 ) -> pd.DataFrame:
-    """Measure several schedulers on the same workloads.
+    """Run several schedulers on the same workloads.
 
     Args:
-        schedulers: each as `evaluate` takes it, of different names.
-        experiment: as in `evaluate`.
-        seeds: how many workloads.
-        overrides: as in `evaluate`.
-        reference: name of the scheduler that ratios are to; None: the best published one that only starts
-            jobs.
+        schedulers: schedulers as `evaluate` takes them, with different names.
+        experiment: see `evaluate`.
+        seeds: number of workloads.
+        overrides: see `evaluate`.
+        reference: name of the scheduler that the others are compared with. None: the best published one
+            among those that only start jobs.
 
     Returns:
-        A row per scheduler, the best first among those with equal capabilities. The columns are those of
-        `table.csv`: means, 95 % intervals, `ratio` to the reference over pairs of workloads.
+        One row per scheduler with the columns of `table.csv`, which
+        `ringyard_agents.evaluation.ranking.schedulers_frame` documents. The best comes first among
+        schedulers with equal capabilities.
 
     Raises:
         ConfigurationError: an argument that is none of these.
-        SchedulerError: one does what it did not declare, or leaves jobs waiting for ever.
+        SchedulerError: a scheduler does what it did not declare, or never starts some jobs.
     """
     if isinstance(schedulers, str) or not isinstance(schedulers, Iterable):
-        such = schedulers if isinstance(schedulers, str) else "fifo"
-        raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{such!r}]")
+        example = schedulers if isinstance(schedulers, str) else "fifo"
+        raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{example!r}]")
     runs = runs_frame(_run_all(schedulers, experiment, seeds, overrides))
     labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:

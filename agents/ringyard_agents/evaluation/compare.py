@@ -1,4 +1,4 @@
-"""`ringyard compare`: several schedulers on the same workloads."""
+"""Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
 import contextlib
 import importlib.util
@@ -42,22 +42,22 @@ from ringyard_agents.report.comparison_table import equal_workload_notes
 from ringyard_agents.report.tables import print_line
 from ringyard_agents.runs.run_folder import RunFolder
 
-_DPI = 60  # of pictures of schedules
+_DPI = 60  # of the image of a schedule
 
-#: seconds; schedulers whose fastest run took longer are not played again to be drawn
+#: seconds; a schedule is drawn by another run, so schedulers that take longer are not drawn
 _MAX_DRAWN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What one table of schedulers needs.
+    """A planned comparison in one environment.
 
     Attributes:
-        entries: {label: entry} of the schedulers that can serve the jobs.
-        tasks: what to run.
-        refused: {scheduler: why it is left out}.
-        reference: label, maybe of one left out; None: the default.
-        notes: to print before the runs and below the table.
+        entries: {label: entry} of the schedulers to run.
+        tasks: every scheduler on every workload.
+        refused: {scheduler that does not support the jobs: reason}.
+        reference: label of the scheduler that the others are compared with. None: the default.
+        notes: lines to print before the runs and below the table.
     """
 
     entries: Mapping[str, SchedulerEntry]
@@ -68,44 +68,50 @@ class Comparison:
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
-    """{environment: what its table needs}; Hydra must be initialised.
+    """Plan the comparisons of a request. Hydra must be initialised.
+
+    Returns:
+        {environment: its comparison}.
 
     Raises:
         RingyardError: bad input.
     """
-    given = read_entries(request.schedulers)
-    return {name: _plan_comparison(request, given, world) for name, world in request.worlds().items()}
+    entries = read_entries(request.schedulers)
+    return {
+        name: _plan_comparison(request, entries, environment)
+        for name, environment in request.environments().items()
+    }
 
 
 def _plan_comparison(
-    request: ComparisonRequest, given: Mapping[str, SchedulerEntry], world: Mapping[str, Any]
+    request: ComparisonRequest, given: Mapping[str, SchedulerEntry], environment: Mapping[str, Any]
 ) -> Comparison:
-    name = request.best_name(world)
-    best = {} if name is None else read_tuned(name)
-    agents, missing = pretrained_agents_for(world) if request.wants_all else ({}, {})
-    entries = with_tuned_options({**given, **agents}, best)
+    tuned_name = request.tuned_name(environment)
+    tuned = {} if tuned_name is None else read_tuned(tuned_name)
+    agents, missing = pretrained_agents_for(environment) if request.wants_all else ({}, {})
+    entries = with_tuned_options({**given, **agents}, tuned)
     reference = _reference(request.reference, entries)
     seed = request.seed + COMPARISON_SEED_OFFSET
     configs = {label: to_plain(scheduler_config(entry, request.trust)) for label, entry in entries.items()}
-    fit, refused = supported_schedulers(configs, world, seed)
+    labels, refused = supported_schedulers(configs, environment, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
-    drawn = [workload_environment(world, seed, workload) for workload in range(request.seeds)]
+    environments = [workload_environment(environment, seed, workload) for workload in range(request.seeds)]
     tasks = [
-        EvaluationTask(label, configs[label], drawn[workload], workload, seed, request.measured_jobs)
+        EvaluationTask(label, configs[label], environments[workload], workload, seed, request.measured_jobs)
         for workload in range(request.seeds)
-        for label in fit
+        for label in labels
     ]
-    fitting = {label: entries[label] for label in fit}
-    notes = _untuned_note(fitting, best) + equal_workload_notes(check_tasks(tasks), request.seeds)
-    notes += [] if name is None else environment_mismatch_notes(name, world)
+    supported = {label: entries[label] for label in labels}
+    notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
+    notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
     if agents:
-        notes.append(f"agents that ship, no published schedulers (docs/agents.md): {', '.join(agents)}")
-    return Comparison(fitting, tasks, {**refused, **missing}, reference, notes)
+        notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
+    return Comparison(supported, tasks, {**refused, **missing}, reference, notes)
 
 
 def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str | None:
-    """The label that `reference` means: a label, or a scheduler that runs under another at its best."""
+    """Return the label of the reference: a label, or a scheduler that tuned options relabelled."""
     if given is None:
         return None
     for label, entry in entries.items():
@@ -114,65 +120,75 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
     raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
 
 
-def _untuned_note(entries: Mapping[str, SchedulerEntry], best: Mapping[str, TunedScheduler]) -> list[str]:
-    """A note if there are schedulers that take a placement rule, which was not chosen by tuning."""
-    tuned = [one.entry for one in best.values()]
+def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]) -> list[str]:
+    """Return a note on schedulers with a placement rule that tuning did not choose, if there are any."""
+    tuned_entries = [one.entry for one in tuned.values()]
     labels = [
         label
         for label, entry in entries.items()
-        if not entry.is_agent and entry not in tuned and accepts_placement(entry.name)
+        if not entry.is_agent and entry not in tuned_entries and accepts_placement(entry.name)
     ]
     if not labels:
         return []
     return [
-        f"not tuned here: {', '.join(labels)}: rule and options as named, else the usual ones; `ringyard"
-        " tune` finds better ones, and tuning=FILE takes them"
+        f"not tuned for this environment: {', '.join(labels)}; their placement rules and options are those"
+        " given or the defaults (`ringyard tune` searches for better ones, and tuning=FILE uses them)"
     ]
 
 
 def compare_command(config: DictConfig) -> float | None:
-    """Run the schedulers, print tables, write CSV files, plots and TensorBoard runs, for each environment.
+    """Run the schedulers in each environment, print tables, write CSV files, plots and TensorBoard runs.
 
-    Each result is cached as its run ends; the same command in the same folder does not run it again.
+    Each result is stored when its run ends. The same command in the same folder does not repeat it.
+
+    Args:
+        config: config of the command.
 
     Returns:
-        Mean JCT in seconds of the first agent among `schedulers`, else of the first scheduler; over several
-        environments, the geometric mean.
+        Mean JCT in seconds of the first agent among `schedulers`, or of the first scheduler if there is none.
+        Over several environments it is the geometric mean. Sweeps minimise it.
 
     Raises:
-        RingyardError: bad input, before anything runs; SchedulerError: a scheduler failed, at the end, when
-            the others' results are written.
+        RingyardError: bad input, before anything runs, or a failed scheduler (SchedulerError), after the
+            results of the others are written.
         OSError: files cannot be written.
     """
     plots = _output_enabled("plots", "matplotlib", config.plots)
     tensorboard = _output_enabled("tensorboard", "tensorboard", config.tensorboard)
     request = ComparisonRequest.read(config)
-    wanted = plan_comparisons(request)
+    planned = plan_comparisons(request)
     with RunFolder.of_job("compare").claim(config) as folder:
         if config.rerun:
             folder.cache.unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
-            remove_stale_tables(folder.path, ())  # no table or plot of another run while this one runs
-        return _run_comparisons(wanted, folder, config.workers, plots, tensorboard)
+            remove_stale_tables(
+                folder.path, ()
+            )  # tables of the replaced run must not stay while this one runs
+        return _run_comparisons(planned, folder, config.workers, plots, tensorboard)
 
 
-def _output_enabled(setting: str, library: str, said: bool | None) -> bool:
-    """Whether to write what a setting says, or by default if its library is installed.
+def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
+    """Return whether to write an output.
+
+    Args:
+        setting: name of the setting.
+        library: library that the output needs.
+        value: value of the setting. None: write the output if the library is installed.
 
     Raises:
-        ConfigurationError: it is wanted, and the library is not installed.
+        ConfigurationError: `value` is True, and the library is not installed.
     """
     installed = importlib.util.find_spec(library) is not None
-    if said and not installed:
+    if value and not installed:
         raise ConfigurationError(
-            f'{setting}=true needs {library}: pip install "ringyard[agents]", or say {setting}=false'
+            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
         )
-    return installed if said is None else said
+    return installed if value is None else value
 
 
 def _run_comparisons(
-    wanted: Mapping[str, Comparison], home: RunFolder, workers: int | None, plots: bool, tensorboard: bool
+    planned: Mapping[str, Comparison], home: RunFolder, workers: int | None, plots: bool, tensorboard: bool
 ) -> float | None:
     console = Console()
     cached = CachedRuns(home.cache, workers, console)
@@ -182,11 +198,11 @@ def _run_comparisons(
 
         text = record_text(home.path)
     failures, reported, means = [], [], []
-    for name, comparison in wanted.items():
+    for name, comparison in planned.items():
         for note in comparison.notes:
             print_line(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
-        where = f"on environment {name}, " if name else "on "
+        where = f"in experiment {name} on " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
         if not found:
             continue
@@ -219,40 +235,44 @@ def _run_comparisons(
 def _draw_schedules(
     console: Console, folder: Path, tasks: Sequence[EvaluationTask], runs: pd.DataFrame, workers: int | None
 ) -> None:
-    """Play each scheduler that finished once more, and draw the schedule into its TensorBoard run.
+    """Run each scheduler that finished once more, and add an image of its schedule to its TensorBoard run.
 
-    Schedulers that took long are left out, and so are those that fail.
+    Schedulers that took long or fail are left out.
     """
     from ringyard_agents.report.tensorboard import add_schedule
 
     first = runs["workload"].min()
-    took = runs.groupby("scheduler")["wall_seconds"].min()  # the first ones may have compiled something
+    took = runs.groupby("scheduler")["wall_seconds"].min()  # first runs may include compilation
     own = [task for task in tasks if task.workload == first and task.label in took.index]
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
         long = ", ".join(task.label for task in own if task not in short)
-        print_line(console, f"schedules that took long are not drawn: {long}; `ringyard watch` shows them")
+        limit = f"{_MAX_DRAWN_SECONDS:.0f} s"
+        print_line(
+            console,
+            f"schedules not drawn, since a run takes over {limit} (`ringyard watch` draws them): {long}",
+        )
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
-        for task, picture in bar.track(outcomes, len(short), description="drawing schedules"):
-            if isinstance(picture, Exception):
-                print_line(console, f"no schedule of {task.label}: {picture}")
+        for task, image in bar.track(outcomes, len(short), description="drawing schedules for TensorBoard"):
+            if isinstance(image, Exception):
+                print_line(console, f"schedule of {task.label} not drawn: {image}")
             else:
-                add_schedule(folder / task.label, picture, task.workload)
+                add_schedule(folder / task.label, image, task.workload)
 
 
 def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
-    """[height, width, 3] pixels of which job held which GPUs, from the first arrival to the last end."""
+    """Return the schedule of a task as an image [height, width, 3]: which job held which GPUs over time."""
     from ringyard.rendering.chart import Chart
 
-    sim = run_to_end(build_object(task.scheduler), task.world, task.workload, task.seed)
+    sim = run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
     chart = Chart(sim.cluster, live=False, dpi=_DPI)
     chart.draw(history_of(sim.state, 0, sim.cluster))
     return chart.pixels()
 
 
 def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:
-    """[1] mean JCT of the first agent, or of the first scheduler if there is none; [0] if it failed."""
+    """Return [mean JCT in seconds] of the first agent, else of the first scheduler; [] if it failed."""
     labels = [label for label, entry in entries.items() if entry.is_agent] or list(entries)
     found = runs.loc[runs["scheduler"] == labels[0], "mean_jct"]
     return [float(found.mean())] if len(found) else []

@@ -1,4 +1,4 @@
-"""Run schedulers on workloads, on all cores."""
+"""One run of an evaluation: a scheduler on a workload, alone or with others on all cores."""
 
 import contextlib
 import functools
@@ -22,27 +22,28 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
-#: rows of which job held what that a recorded simulation keeps at first, 32 bytes each
+#: initial length of the record of which job held which GPUs; a row takes 32 bytes
 _SEGMENT_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one scheduler did on one workload.
+    """Result of one scheduler on one workload.
 
     Attributes:
-        label: the scheduler's entry.
-        workload: its number.
-        seed: of the comparison.
+        label: name of the scheduler in tables.
+        workload: number of the workload.
+        seed: seed of the comparison.
         observability: what the scheduler may see.
-        capabilities: what it may do.
-        published: whether it is neither an agent nor one of Ringyard's own schedulers.
-        metrics: summary of the jobs that count.
-        bounds: lower bounds of these jobs.
-        times: per-job times of these jobs.
-        timeline: (bin ends [bins] s, mean waiting jobs [bins], mean utilisation [bins]).
-        wall_seconds: the run took, without set-up.
-        num_decisions: decision points.
+        capabilities: what the scheduler may do.
+        published: False for agents and for Ringyard's own schedulers.
+        metrics: summary of the measured jobs.
+        bounds: lower bounds of the measured jobs.
+        times: times of each measured job.
+        timeline: (ends of the time bins [bins] in seconds, mean waiting jobs [bins], mean utilisation
+            [bins]).
+        wall_seconds: wall time of the run, without building the simulator.
+        num_decisions: number of decision points.
     """
 
     label: str
@@ -61,21 +62,21 @@ class RunResult:
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """One scheduler on one workload, still to be run: plain configs for a worker process.
+    """A scheduler and a workload to run it on, as plain configs that a worker process can unpickle.
 
     Attributes:
-        label: the scheduler's entry.
-        scheduler: its config.
-        world: configs, as of `make_simulator`.
-        workload: number of the job table.
-        seed: of the comparison.
-        measured_jobs: shares of the jobs, in order of arrival, between which they count
+        label: name of the scheduler in tables.
+        scheduler: config of the scheduler.
+        environment: {config group: config}, see `make_simulator`.
+        workload: number of the workload.
+        seed: seed of the comparison.
+        measured_jobs: (first, last) fraction of the jobs, in order of arrival, that are measured
             (`ringyard.sim.metrics.measured_rows`).
     """
 
     label: str
     scheduler: Mapping[str, Any]
-    world: Mapping[str, Any]
+    environment: Mapping[str, Any]
     workload: int
     seed: int
     measured_jobs: Window = (0.0, 1.0)
@@ -91,35 +92,35 @@ def _config_text(config: Mapping[str, Any]) -> str:
 
 
 def build_object(config: Mapping[str, Any]) -> Any:
-    """The object of a plain config; equal configs share one, so that files are read once per process."""
+    """Return the object of a plain config. Equal configs share one object, so files are read once."""
     return _cached_object(_config_text(config))
 
 
 def make_simulator(
-    world: Mapping[str, Any],
+    environment: Mapping[str, Any],
     workload: int,
     seed: int,
     round_seconds: float | None,
     rounds_only: bool = False,
     segment_rows: int = 0,
 ) -> Simulator:
-    """A simulator at time zero, which counts what jobs lose time to.
+    """Return a simulator at time zero that counts what jobs lose time to.
 
     Args:
-        world: configs of cluster, workload, performance, restart and failures.
-        workload: number of the job table.
-        seed: of the comparison.
-        round_seconds: between two decisions at most; None: events are enough.
-        rounds_only: decide at no other time.
-        segment_rows: how many rows of which job held what to keep.
+        environment: {config group: config} of cluster, workload, performance, restart and failures.
+        workload: number of the workload, which selects the jobs that are drawn.
+        seed: seed of the comparison.
+        round_seconds: longest time between two decisions. None: decide at events only.
+        rounds_only: decide only every `round_seconds`, not at events.
+        segment_rows: length of the record of which job held which GPUs. 0: no record.
 
     Raises:
-        WorkloadError: jobs that make no sense or do not fit the cluster.
+        WorkloadError: the jobs are invalid or do not fit the cluster.
     """
-    cluster = build_object(world["cluster"])
-    jobs = build_object(world["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
+    cluster = build_object(environment["cluster"])
+    jobs = build_object(environment["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
     performance, restart, failures = (
-        build_object(world[part]) for part in ("performance", "restart", "failures")
+        build_object(environment[part]) for part in ("performance", "restart", "failures")
     )
     return Simulator(
         cluster,
@@ -137,39 +138,42 @@ def make_simulator(
 
 def run_to_end(
     scheduler: Scheduler,
-    world: Mapping[str, Any],
+    environment: Mapping[str, Any],
     workload: int,
     seed: int,
     round_seconds: float | None = None,
     rounds_only: bool = False,
     segment_rows: int = _SEGMENT_ROWS,
 ) -> Simulator:
-    """A run as `ringyard compare` makes it, which has ended and remembers all of which job held what.
+    """Return the simulator of a finished run, with the record of which job held which GPUs.
 
     Args:
-        scheduler: decides.
-        world: as of `make_simulator`, with those below.
-        workload: its number.
-        seed: of the comparison.
-        round_seconds: None: what the scheduler asks for.
-        rounds_only: decide at no other time.
-        segment_rows: kept at first; a run that needs more is played again. 0: remember nothing.
+        scheduler: scheduler that decides.
+        environment: see `make_simulator`.
+        workload: number of the workload.
+        seed: seed of the comparison.
+        round_seconds: longest time between two decisions. None: as the scheduler declares.
+        rounds_only: decide only every `round_seconds`, not at events.
+        segment_rows: initial length of the record. A run that needs more is repeated. 0: no record.
     """
     rounds = scheduler.round_seconds if round_seconds is None else round_seconds
-    sim = make_simulator(world, workload, seed, rounds, rounds_only, segment_rows)
+    sim = make_simulator(environment, workload, seed, rounds, rounds_only, segment_rows)
     run(sim, scheduler, np.random.default_rng((seed, workload, 1)))
     written = int(sim.state.clusters["num_segments"][0])
     if 0 < segment_rows < written:
-        return run_to_end(scheduler, world, workload, seed, round_seconds, rounds_only, written)
+        return run_to_end(scheduler, environment, workload, seed, round_seconds, rounds_only, written)
     return sim
 
 
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
-    """Build every scheduler and every job table, so that bad input is found before anything runs.
+    """Build every scheduler and job table, so that invalid input is found before anything runs.
+
+    Args:
+        tasks: tasks that will run.
 
     Returns:
-        How many workloads differ in their clusters, or in when jobs arrive, what they ask for and how long
-        they take: one, if jobs are those of a whole trace.
+        Number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every workload
+        replays one whole trace.
 
     Raises:
         RingyardError: what `run_task` would raise before it simulates.
@@ -179,7 +183,7 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
         check_capabilities(build_object(scheduler))
     different = set()
     for task in {task.workload: task for task in tasks}.values():
-        sim = make_simulator(task.world, task.workload, task.seed, None)
+        sim = make_simulator(task.environment, task.workload, task.seed, None)
         measured_rows(len(sim.jobs), task.measured_jobs)
         jobs = (sim.jobs.submit_seconds, sim.jobs.num_gpus, sim.jobs.duration_seconds)
         different.add((sim.cluster, *(hashlib.sha256(column.tobytes()).digest() for column in jobs)))
@@ -187,11 +191,10 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _bounds(world: str, workload: int, seed: int, measured: Window) -> LowerBounds:
-    """Lower bounds of a workload, equal for all schedulers; they take longer than many a run."""
-    return simulation_bounds(
-        make_simulator(to_plain(OmegaConf.create(world)), workload, seed, None), measured
-    )
+def _bounds(environment: str, workload: int, seed: int, measured_jobs: Window) -> LowerBounds:
+    """Lower bounds of a workload. They are equal for all schedulers and can take longer than a run."""
+    sim = make_simulator(to_plain(OmegaConf.create(environment)), workload, seed, None)
+    return simulation_bounds(sim, measured_jobs)
 
 
 def run_task(task: EvaluationTask) -> RunResult:
@@ -200,8 +203,13 @@ def run_task(task: EvaluationTask) -> RunResult:
 
 
 def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
-    """Run a scheduler on the workload of a task, in place of the scheduler that the task names."""
-    sim = make_simulator(task.world, task.workload, task.seed, scheduler.round_seconds)
+    """Run a scheduler object on the workload of a task.
+
+    Args:
+        scheduler: runs in place of the scheduler that the task's config describes.
+        task: gives the workload and the label.
+    """
+    sim = make_simulator(task.environment, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
     wall = time.perf_counter() - begin
@@ -213,7 +221,7 @@ def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
         capabilities=scheduler.capabilities,
         published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
-        bounds=_bounds(_config_text(task.world), task.workload, task.seed, tuple(task.measured_jobs)),
+        bounds=_bounds(_config_text(task.environment), task.workload, task.seed, tuple(task.measured_jobs)),
         times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,
@@ -227,16 +235,19 @@ def run_tasks(
     on_result: Callable[[RunResult], None],
     on_error: Callable[[EvaluationTask, Exception], None] | None = None,
 ) -> list[RunResult]:
-    """Run tasks in worker processes; their results, in the order of the tasks.
+    """Run tasks in worker processes.
 
     Args:
-        tasks: what to run.
-        workers: processes; None: one per core.
-        on_result: called in this process as results come in.
-        on_error: called when a task fails, which then has no result; None: the first failure is raised.
+        tasks: tasks to run.
+        workers: number of processes. None: one per core.
+        on_result: called in this process with each result as it comes in.
+        on_error: called with each task that fails and its exception. None: raise the first failure.
+
+    Returns:
+        Results in the order of the tasks, without those of tasks that failed.
 
     Raises:
-        SchedulerError: a task failed; says which.
+        SchedulerError: a task failed and `on_error` is None. Names the scheduler and the workload.
     """
     results: dict[tuple[str, int], RunResult] = {}
     with contextlib.closing(run_in_processes(run_task, tasks, workers)) as outcomes:

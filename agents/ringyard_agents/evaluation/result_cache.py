@@ -166,12 +166,14 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def of(task: EvaluationTask) -> str:
-        parts = [task.scheduler, task.world, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted({file for config in (task.scheduler, task.world) for file in _input_files(config)})
+        parts = [task.scheduler, task.environment, task.workload, task.seed, task.measured_jobs, code]
+        files = sorted(
+            {file for config in (task.scheduler, task.environment) for file in _input_files(config)}
+        )
         content = [parts, [digest(file) for file in files]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
-    configs = {id(one): one for task in tasks for one in (task.world, task.scheduler)}.values()
+    configs = {id(one): one for task in tasks for one in (task.environment, task.scheduler)}.values()
     # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
     targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
     code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]

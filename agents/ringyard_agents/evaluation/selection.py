@@ -1,4 +1,4 @@
-"""Which schedulers a comparison runs, and on which environments."""
+"""Selection of what a comparison runs: schedulers, environments and workload seeds."""
 
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -23,22 +23,28 @@ from ringyard_agents.shipped_agents import agents_evaluated_in
 
 _MAX_LABEL_LENGTH = 60  # characters
 
-#: workloads of comparisons are drawn from seeds no training uses
+#: added to `seed`, so that no training draws the workloads of a comparison
 COMPARISON_SEED_OFFSET = 2_000_000
 
 
 def benchmark_experiments() -> list[str]:
-    """Names of the experiments with `benchmark: true`."""
+    """Return the names of the experiments with `benchmark: true`."""
     files = config_files("experiment")
     return [name for name, file in files.items() if yaml.safe_load(file.read_text()).get("benchmark", False)]
 
 
 def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
-    """{label: entry} of `schedulers`, where "all" stands for every leaf of conf/scheduler.
+    """Read the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
+
+    Args:
+        schedulers: the setting: one scheduler or a list.
+
+    Returns:
+        {label: entry} in the given order.
 
     Raises:
-        ConfigurationError: no entries, two of one label, or a label that cannot name a folder or says what
-            the entry is not.
+        ConfigurationError: no scheduler, two with one label, or a label that cannot name a folder or that
+            belongs to another scheduler.
     """
     given = _as_list(schedulers)
     names = scheduler_names()
@@ -47,19 +53,21 @@ def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
         renamed = entry.label != entry.scheduler
         if renamed and (entry.label in ("", "all") or entry.label.partition("@")[0] in names):
             raise ConfigurationError(
-                f"schedulers has {entry.scheduler!r} under the name {entry.label!r}; expected a name of its"
-                " own, such as mine"
+                f"schedulers has {entry.scheduler!r} with the label {entry.label!r}, the name of another"
+                " scheduler; expected a different label, such as mine"
             )
-        # a folder for its curves has that name
+        # the folder of the scheduler's TensorBoard run has this name
         fits = len(entry.label) <= _MAX_LABEL_LENGTH and entry.label not in (".", "..")
         if not fits or "/" in entry.label or not entry.label.isprintable():
             raise ConfigurationError(
-                f"schedulers has {entry.label!r}; expected a name of at most {_MAX_LABEL_LENGTH} printable"
+                f"schedulers has the label {entry.label!r}; expected at most {_MAX_LABEL_LENGTH} printable"
                 " characters without /, such as mine"
             )
     labels = {entry.label: entry for entry in entries}
     if not labels or len(labels) != len(entries):
-        raise ConfigurationError(f"schedulers is {given}; expected one or more entries of different names")
+        raise ConfigurationError(
+            f"schedulers is {given}; expected one or more schedulers with different labels"
+        )
     return labels
 
 
@@ -68,21 +76,30 @@ def _as_list(schedulers: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def pretrained_agents_for(world: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
-    """({pretrained agent judged in this environment: its entry}, {other: why it cannot run here})."""
-    name = tuned_name_for(world)
+def pretrained_agents_for(
+    environment: Mapping[str, Any],
+) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
+    """Find the pretrained agents that were evaluated in an environment.
+
+    Args:
+        environment: {config group: config}.
+
+    Returns:
+        ({agent: its entry}, {agent that cannot run here: reason}).
+    """
+    name = tuned_name_for(environment)
     agents = [] if name is None else agents_evaluated_in(name)
     if importlib.util.find_spec("torch") is None:
-        return {}, dict.fromkeys(agents, 'an agent, which needs pip install "ringyard[agents]"')
+        return {}, dict.fromkeys(agents, 'agents need pip install "ringyard[agents]"')
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
 
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What `ringyard compare` is asked for: its settings (see conf/compare.yaml) and its environment."""
+    """Settings of `ringyard compare` (conf/compare.yaml), with {config group: config} of its environment."""
 
     schedulers: Sequence[Any]
-    world: Mapping[str, Any]
+    environment: Mapping[str, Any]
     experiments: Sequence[str] | None
     tuning: str | None
     reference: str | None
@@ -95,94 +112,108 @@ class ComparisonRequest:
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of `ringyard compare`."""
         values = to_plain(config)
-        own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
-        own["schedulers"], own["measured_jobs"] = _as_list(config.schedulers), tuple(config.measured_jobs)
-        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
+        names = [field.name for field in fields(cls) if field.name != "environment"]
+        settings = {name: values[name] for name in names}
+        settings["schedulers"] = _as_list(config.schedulers)
+        settings["measured_jobs"] = tuple(config.measured_jobs)
+        return cls(environment={group: values[group] for group in ENVIRONMENT_GROUPS}, **settings)
 
     @property
     def wants_all(self) -> bool:
-        """Whether `schedulers` says "all", alone or beside others."""
+        """Whether `schedulers` contains "all"."""
         return "all" in self.schedulers
 
-    def best_name(self, world: Mapping[str, Any]) -> str | None:
-        """A file or a name in conf/tuned; None: schedulers run with their usual rules and options.
+    def tuned_name(self, environment: Mapping[str, Any]) -> str | None:
+        """Return the file or the name in conf/tuned with the tuned options of an environment.
 
-        By default, for all schedulers and on experiments, it is what ships for this configuration.
+        By default, `schedulers=all` and `experiments` use the file that was tuned for the environment.
+
+        Args:
+            environment: {config group: config}.
+
+        Returns:
+            None if schedulers run with their default rules and options.
         """
         if self.tuning is None and (self.wants_all or self.experiments):
-            return tuned_name_for(world)
+            return tuned_name_for(environment)
         return self.tuning
 
-    def worlds(self) -> dict[str, Mapping[str, Any]]:
-        """{name: configs of an environment}: the configured one, called "", or those of `experiments`.
+    def environments(self) -> dict[str, Mapping[str, Any]]:
+        """Return {name: configs} of the environments to compare in.
 
-        Without `experiments`, they are all of them if all schedulers run and no part was chosen.
+        They are those of `experiments`, or else the configured one under the name "". All benchmark
+        experiments are used if `schedulers=all` and no part of the environment was chosen.
 
         Raises:
-            ConfigurationError: an unknown experiment, or a part that experiments would not use was chosen.
+            ConfigurationError: an unknown experiment, or a part of the environment was chosen that the
+                experiments would override.
         """
-        usual = _environment_of(hydra.compose("compare"))
-        chosen = [part for part in ENVIRONMENT_GROUPS if self.world[part] != usual[part]]
+        default = _environment_of(hydra.compose("compare"))
+        chosen = [group for group in ENVIRONMENT_GROUPS if self.environment[group] != default[group]]
         known = benchmark_experiments()
-        usually = known if self.wants_all and not chosen else []
-        names = usually if self.experiments is None else self.experiments
+        names = self.experiments
+        if names is None:
+            names = known if self.wants_all and not chosen else []
         if not names:
-            return {"": self.world}
+            return {"": self.environment}
         for name in names:
             if name not in known:
                 raise ConfigurationError(f"experiments has {name!r}; expected some of {', '.join(known)}")
         if chosen:
             raise ConfigurationError(
-                f"{chosen[0]} is not the usual one, but experiments bring their own; leave it out, or set"
-                " experiments=[] for a table of what you have chosen"
+                f"{chosen[0]} was chosen, but experiments bring their own {chosen[0]}; leave it out, or set"
+                " experiments=[] for a table of the environment that you chose"
             )
         return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
 
 def _environment_of(config: DictConfig) -> dict[str, Any]:
-    return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    return {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
 
 
-def workload_environment(world: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
-    """Configs of one workload's environment: a cluster that is drawn at random is drawn anew for each.
+def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
+    """Return the configs for one workload; a cluster that is drawn at random gets a seed of its own.
 
     Args:
-        world: configs.
-        seed: of the comparison.
-        workload: its number.
+        environment: {config group: config}.
+        seed: seed of the comparison.
+        workload: number of the workload.
     """
-    cluster = world["cluster"]
+    cluster = environment["cluster"]
     if "seed" not in cluster:
-        return world
-    return {**world, "cluster": {**cluster, "seed": derive_seed(cluster["seed"], seed, workload)}}
+        return environment
+    return {**environment, "cluster": {**cluster, "seed": derive_seed(cluster["seed"], seed, workload)}}
 
 
 def supported_schedulers(
-    schedulers: Mapping[str, Mapping[str, Any]], world: Mapping[str, Any], seed: int
+    schedulers: Mapping[str, Mapping[str, Any]], environment: Mapping[str, Any], seed: int
 ) -> tuple[list[str], dict[str, str]]:
-    """(labels of schedulers that can serve the jobs, {other label: why not}).
+    """Find the schedulers that support the jobs of an environment.
 
     Args:
         schedulers: {label: config}.
-        world: configs of one world.
-        seed: of the comparison.
+        environment: {config group: config}.
+        seed: seed of the comparison.
+
+    Returns:
+        (labels of the schedulers that do, {label of another: reason}).
 
     Raises:
         RingyardError: bad input other than a scheduler that refuses the workload.
     """
-    sim = make_simulator(world, 0, seed, None)
-    fit, refused = [], {}
+    sim = make_simulator(environment, 0, seed, None)
+    supported, refused = [], {}
     for label, config in schedulers.items():
         try:
             scheduler = build_object(config)
             if scheduler.observability & Observability.HISTORY and not len(sim.jobs.past.num_gpus):
-                refused[label] = "goes by jobs that have ended before these, and there are none"
+                refused[label] = "needs jobs that ended before the first arrival, and the workload has none"
                 continue
             known = sim.jobs.restricted_to(scheduler.observability)
             scheduler.reset(sim.cluster, known, np.random.default_rng(0))
-            fit.append(label)
+            supported.append(label)
         except ObservabilityError:
             raise
         except SchedulerError as error:
             refused[label] = str(error).removeprefix(scheduler.name).removeprefix(":").strip()
-    return fit, refused
+    return supported, refused

@@ -1,4 +1,4 @@
-"""`ringyard tune`: which placement rule and options suit each scheduler in an environment."""
+"""Command `ringyard tune`: search the best placement rule and options of each scheduler in an environment."""
 
 import itertools
 import sys
@@ -39,15 +39,15 @@ from ringyard_agents.report.tuning_report import report_tuning
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
-#: tuning workloads are drawn from seeds that neither training nor comparisons use
+#: added to `seed`, so that neither training nor comparisons draw the workloads of tuning
 TUNING_SEED_OFFSET = 3_000_000
 
 
 @dataclass(frozen=True)
 class TuningRequest:
-    """What `ringyard tune` is asked for: its settings, which conf/tune.yaml explains, and its environment."""
+    """Settings of `ringyard tune` (conf/tune.yaml), with {config group: config} of its environment."""
 
-    world: Mapping[str, Any]
+    environment: Mapping[str, Any]
     seed: int
     schedulers: Any
     rules: Sequence[str]
@@ -66,36 +66,44 @@ class TuningRequest:
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
-        """Unpack the config of the command; a ConfigurationError says what is unknown or makes no sense."""
+        """Unpack the config of `ringyard tune`.
+
+        Raises:
+            ConfigurationError: an unknown scheduler or rule, or an output that cannot be written.
+        """
         values = to_plain(config)
-        own = {field.name: values[field.name] for field in fields(cls) if field.name != "world"}
+        names = [field.name for field in fields(cls) if field.name != "environment"]
         if config.screening_seeds > config.seeds:
             raise ConfigurationError(
                 f"screening_seeds is {config.screening_seeds}; expected at most seeds, {config.seeds}"
             )
         known = scheduler_names()
         for setting in ("options", "fast_schedulers"):
-            for name in own[setting]:
+            for name in values[setting]:
                 if name not in known:
                     raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
         for setting in ("rules", "rules_for_sharing", "rules_for_types"):
-            for rule in own[setting]:
+            for rule in values[setting]:
                 require_placement(setting, rule)
         if config.output is not None:
             require_writable("output", Path(config.output).expanduser())
-        return cls(world={part: values[part] for part in ENVIRONMENT_GROUPS}, **own)
+        environment = {group: values[group] for group in ENVIRONMENT_GROUPS}
+        return cls(environment=environment, **{name: values[name] for name in names})
 
-    def first(self, name: str) -> int:
-        """Number of workloads on which everything is tried of a scheduler."""
+    def num_screening(self, name: str) -> int:
+        """Return the number of workloads on which all configurations of a scheduler run."""
         return self.fast_seeds if name in self.fast_schedulers else self.screening_seeds
 
 
 def tune(config: DictConfig) -> None:
-    """Try rules, then options; write tuned.yaml and tables of all that was tried.
+    """Search placement rules, then options. Write tuned.yaml and tables of all configurations.
 
-    Everything runs on the first workloads, the best few of each scheduler on more; quick schedulers try
-    everything on many. Each run is kept as it ends; the same command in the same folder does not run it
-    again.
+    All configurations run on the first workloads, and the best few of each scheduler on more. Fast schedulers
+    run all configurations on many workloads. Each result is stored when its run ends. The same command in the
+    same folder does not repeat it.
+
+    Args:
+        config: config of the command.
 
     Raises:
         RingyardError: bad input, before anything runs.
@@ -122,17 +130,17 @@ def _report(
     found: Mapping[str, TunedScheduler],
     search: "_Search",
 ) -> None:
-    """Print the best of each scheduler, write it and all that was tried."""
+    """Print and write the best configuration of each scheduler, and write all others."""
     if not found:
         label, reason = next(iter(search.failed.items()))
-        raise SchedulerError(f"all that was tried failed: {len(search.failed)}, such as {label}: {reason}")
+        raise SchedulerError(f"all {len(search.failed)} configurations failed; {label}: {reason}")
     most = pluralize(max(best.workloads for best in found.values()), "workload")
     title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
     command = f"ringyard tune {' '.join(sys.argv[1:])}"
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
     for file in (folder / "tuned.yaml", *([Path(request.output).expanduser()] if request.output else [])):
-        write_tuned(file, needed, request.world, command, title)
-        print_line(console, f"best: {file}")
+        write_tuned(file, needed, request.environment, command, title)
+        print_line(console, f"tuned configurations: {file}")
     tried = pd.DataFrame(
         {
             "scheduler": name,
@@ -153,17 +161,17 @@ def _report(
 
 
 class _Search:
-    """Tries configurations of schedulers; all of them are built before the first run.
+    """Search over configurations of schedulers. All of them are built before the first run.
 
     Args:
-        request: of the command.
+        request: settings of the command.
 
     Attributes:
-        failed: {label: why} of configurations.
-        notes: on the workloads.
+        failed: {label of a configuration that failed: reason}.
+        notes: lines to print about the workloads.
 
     Raises:
-        RingyardError: bad input, or nothing to choose.
+        RingyardError: bad input, or no scheduler has several configurations.
     """
 
     def __init__(self, request: TuningRequest) -> None:
@@ -172,7 +180,7 @@ class _Search:
         self._seed = request.seed + TUNING_SEED_OFFSET
         self._values: dict[str, NDArray[np.float64]] = {}
         self._blocking: dict[str, None] = {}
-        cluster = build_object(request.world["cluster"])
+        cluster = build_object(request.environment["cluster"])
         sharing = request.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
         types = request.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
         self._rules = [*request.rules, *sharing, *types]
@@ -180,15 +188,15 @@ class _Search:
         first = [entry for entries in self._first_round().values() for entry in entries]
         more = [entry for name in self._names for entry in self._with_options(SchedulerEntry(name, name))]
         check_tasks(self._tasks([(entry, 1) for entry in (*first, *more)]))
-        most = max(request.seeds, *map(request.first, self._names))
+        most = max(request.seeds, *map(request.num_screening, self._names))
         self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
             self.notes.append(
-                "comparisons play the same jobs: what is found here suits them, but perhaps no others"
+                "comparisons in this environment use the same jobs: options tuned on them may not fit others"
             )
 
     def _tunable(self) -> list[str]:
-        """Schedulers that can serve the jobs, and for which there is something to choose."""
+        """Return the schedulers that support the jobs and have several configurations."""
         given = read_entries(self._request.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
@@ -196,59 +204,62 @@ class _Search:
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
         configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
-        fit, refused = supported_schedulers(configs, self._request.world, self._seed)
-        names = [name for name in fit if name in self._request.options or len(self._placed(name)) > 1]
+        supported, refused = supported_schedulers(configs, self._request.environment, self._seed)
+        names = [
+            name for name in supported if name in self._request.options or len(self._with_rules(name)) > 1
+        ]
         if not names:
-            reasons = [f"{name} {why}" for name, why in refused.items()]
-            reasons += [f"{name} has one rule and no options" for name in fit]
+            reasons = [f"{name}: {reason}" for name, reason in refused.items()]
+            reasons += [f"{name}: has one placement rule and no options" for name in supported]
             raise ConfigurationError(
-                f"nothing to choose: {'; '.join(reasons)}; expected a scheduler for which there are several"
-                " rules, or options"
+                f"nothing to tune: {'; '.join(reasons)}; expected a scheduler with several placement rules or"
+                " options"
             )
         return names
 
     def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:
-        """{scheduler: its best}; the runs are kept."""
+        """Run the search with a cache of results. Returns {scheduler: its tuned configuration}."""
         request, tried = self._request, self._first_round()
-        self._measure(runs, tried, "rules")
+        self._measure(runs, tried, "trying placement rules")
         for name, entries in tried.items():
             leaders = self._ranked(entries)[: None if name in request.fast_schedulers else 1]
             entries += [more for leader in leaders for more in self._with_options(leader)]
-        self._measure(runs, tried, "options")
+        self._measure(runs, tried, "trying options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
-        last = {
-            name: self._leading(entries)
+        finalists = {
+            name: self._finalists(entries)
             for name, entries in ranked.items()
             if name not in request.fast_schedulers
         }
-        self._measure(runs, last, "the best of each", request.seeds)
+        self._measure(runs, finalists, "comparing the best of each", request.seeds)
         finished = {name: self._ranked(entries) for name, entries in ranked.items()}
         return {name: self._best(entries) for name, entries in finished.items() if entries}
 
     def blocking_notes(self) -> list[str]:
-        """A note if jobs were blocked and the metric does not count them."""
+        """Return a note if jobs were blocked and the metric leaves blocked jobs out."""
         if not self._blocking or self._request.metric == "blocking_rate":
             return []
         return [
-            f"{', '.join(self._blocking)}: jobs were blocked, and {self._request.metric} is not of them;"
-            " metric=blocking_rate finds what blocks fewest"
+            f"{', '.join(self._blocking)}: some jobs were blocked, which {self._request.metric} leaves out;"
+            " metric=blocking_rate minimises their number"
         ]
 
     def _first_round(self) -> dict[str, list[SchedulerEntry]]:
-        """{scheduler: it with each rule, or as it is}."""
+        """Return {scheduler: entries with each placement rule, or the scheduler as it is}."""
         return {
-            name: [SchedulerEntry(placed, placed) for placed in self._placed(name)] for name in self._names
+            name: [SchedulerEntry(placed, placed) for placed in self._with_rules(name)]
+            for name in self._names
         }
 
-    def _placed(self, name: str) -> list[str]:
+    def _with_rules(self, name: str) -> list[str]:
         return [f"{name}@{rule}" for rule in self._rules] if accepts_placement(name) else [name]
 
     def _with_options(self, entry: SchedulerEntry) -> Iterator[SchedulerEntry]:
-        """The entry with every other choice of its scheduler's options."""
+        """Yield the entry with every other combination of its scheduler's options."""
         options = self._request.options.get(entry.name, {})
-        usual = to_plain(scheduler_config(entry))
+        defaults = to_plain(scheduler_config(entry))
         choices = [
-            [None, *(one for one in values if one != usual.get(name))] for name, values in options.items()
+            [None, *(one for one in values if one != defaults.get(name))] for name, values in options.items()
         ]
         for values in itertools.product(*choices):
             given = {name: one for name, one in zip(options, values, strict=True) if one is not None}
@@ -257,15 +268,17 @@ class _Search:
                 yield replace(made, label=f"{entry.label} {format_options(made)}")
 
     def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
-        """Tasks of entries, each with the number of its workloads."""
+        """Return the tasks of (entry, number of its workloads)."""
         request = self._request
         configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
-        worlds = [workload_environment(request.world, self._seed, workload) for workload in range(most)]
+        environments = [
+            workload_environment(request.environment, self._seed, workload) for workload in range(most)
+        ]
         first, last = request.measured_jobs
         return [
             EvaluationTask(
-                entry.label, configs[entry.label], worlds[workload], workload, self._seed, (first, last)
+                entry.label, configs[entry.label], environments[workload], workload, self._seed, (first, last)
             )
             for workload in range(most)
             for entry, count in wanted
@@ -276,27 +289,34 @@ class _Search:
         self,
         runs: CachedRuns,
         tried: Mapping[str, Sequence[SchedulerEntry]],
-        doing: str,
+        progress_text: str,
         workloads: int | None = None,
     ) -> None:
-        """Run entries on more workloads; None: on as many as everything is tried on."""
+        """Run entries on more workloads.
+
+        Args:
+            runs: cache of results.
+            tried: {scheduler: entries}.
+            progress_text: text of the progress bar.
+            workloads: number of workloads. None: as many as all configurations run on.
+        """
         metric = self._request.metric
-        counts = {name: workloads or self._request.first(name) for name in tried}
+        counts = {name: workloads or self._request.num_screening(name) for name in tried}
         new = [
             (entry, counts[name])
             for name, entries in tried.items()
             for entry in entries
             if entry.label not in self.failed and len(self._values.get(entry.label, ())) < counts[name]
         ]
-        results, failed = runs.run(self._tasks(new), doing)
+        results, failed = runs.run(self._tasks(new), progress_text)
         self.failed |= failed
         for entry, _ in new:
             own = [one.metrics for one in results if one.label == entry.label]
             values = self._values[entry.label] = np.array([float(getattr(one, metric)) for one in own])
             if np.isnan(values).any():
                 self.failed[entry.label] = (
-                    f"{metric} is NaN, since every job of a workload is blocked; metric=blocking_rate finds"
-                    " what blocks fewest"
+                    f"{metric} is undefined, since every job of a workload is blocked; metric=blocking_rate"
+                    " minimises their number"
                 )
             if any(one.blocking_rate > 0 for one in own):
                 self._blocking[entry.name] = None
@@ -305,12 +325,12 @@ class _Search:
         return float(self._values[entry.label][:workloads].mean())
 
     def _ranked(self, entries: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
-        """Entries that finished, the best on the first workloads first."""
+        """Return the entries that finished, in the order of their means on the first workloads."""
         finished = [entry for entry in entries if entry.label not in self.failed]
-        return sorted(finished, key=lambda one: self._mean(one, self._request.first(one.name)))
+        return sorted(finished, key=lambda one: self._mean(one, self._request.num_screening(one.name)))
 
-    def _leading(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
-        """The best few entries, and all that are close to the best; equal results count once."""
+    def _finalists(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
+        """Return the best few entries and all that are close to the best. Equal results count once."""
         found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
             limit = self._mean(ranked[0]) * (1.0 + self._request.tolerance)
@@ -319,7 +339,7 @@ class _Search:
         return list(found.values())
 
     def _best(self, ranked: Sequence[SchedulerEntry]) -> TunedScheduler:
-        """The best of the entries that ran on most workloads, with the others compared with it."""
+        """Return the best of the entries that ran on most workloads, and how far the others are from it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
         best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
         others = []
@@ -327,8 +347,8 @@ class _Search:
             if entry is best:
                 continue
             own, against = self._mean(entry), self._mean(best, ran[entry.label])
-            nothing = 0.0 if own == 0.0 else float("inf")
-            change = own / against - 1.0 if against else nothing
+            beside_zero = 0.0 if own == 0.0 else float("inf")
+            change = own / against - 1.0 if against else beside_zero
             others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
         others.sort(key=lambda one: one.change)
         return TunedScheduler.of(best, ran[best.label], mean=self._mean(best), others=others)

@@ -1,4 +1,4 @@
-"""The placement rule and options that suit each scheduler, as `ringyard tune` found them."""
+"""Tuned configurations: the placement rule and options that `ringyard tune` found for each scheduler."""
 
 import hashlib
 import json
@@ -22,20 +22,20 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 #: flags that show how long a job will run, or a prediction of it
 _DURATION_FLAGS = Observability.DURATIONS | Observability.PREDICTIONS
 
-#: where a file says in which world, and by which command, its schedulers were tuned; older ones do not
+#: key of the environment and the command of the tuning; older files lack it
 _RECORD_KEY = "found_in"
 
-#: safe, and in C where libyaml is there: files are long
+#: safe loader, in C where libyaml is installed since the files are long
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TriedConfig(BaseModel):
-    """A scheduler with a placement rule and options, as it was tried.
+    """A configuration of a scheduler that was tried.
 
     Attributes:
         scheduler: `name` or `name@rule`.
-        options: replace those of the scheduler's yaml.
-        workloads: on how many it ran.
+        options: options that replace those of the scheduler's yaml.
+        workloads: number of workloads that it ran on.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -46,32 +46,37 @@ class _TriedConfig(BaseModel):
 
     @classmethod
     def of(cls, entry: SchedulerEntry, workloads: int, **found: Any) -> Self:
-        """What was found of an entry; `found` are the fields of its own kind."""
+        """Make a record of an entry.
+
+        Args:
+            entry: configuration that ran.
+            workloads: number of workloads that it ran on.
+            **found: fields of the subclass.
+        """
         return cls(scheduler=entry.scheduler, options=dict(entry.options), workloads=workloads, **found)
 
     @property
     def entry(self) -> SchedulerEntry:
-        """As commands run it; its label names the rule."""
+        """The configuration as an entry of a command. Its label names the placement rule."""
         return SchedulerEntry(self.scheduler, self.scheduler, self.options)
 
 
 class AlternativeConfig(_TriedConfig):
-    """A configuration that was tried besides the best.
+    """A configuration that was tried and is not the best.
 
     Attributes:
-        change: its mean of the metric over that of the best on the same workloads, minus 1; infinite beside a
-            best of 0 (nothing blocked).
+        change: mean of the metric / mean of the best on the same workloads - 1. Infinite if the best is 0.
     """
 
     change: Annotated[float, Field(ge=-1)]
 
 
 class TunedScheduler(_TriedConfig):
-    """A scheduler at its best.
+    """The best configuration of a scheduler, with the others that were tried.
 
     Attributes:
-        mean: of the metric on the workloads that chose it.
-        others: what else was tried, the best first; of a file, the `alternatives`.
+        mean: mean of the metric on the workloads that chose it.
+        others: other configurations, the best first. A file has only its `alternatives`.
     """
 
     mean: Annotated[float, Field(allow_inf_nan=False)]
@@ -82,81 +87,87 @@ _FILE_SCHEMA = TypeAdapter(dict[str, TunedScheduler])
 
 
 class _TuningRecord(BaseModel):
-    """Digest of the configs of the world where schedulers were tuned, and the command as it was called."""
+    """Where a file was tuned: digest of the environment's configs, and the command line."""
 
-    world: str
+    environment: str = Field(alias="world")
     command: str
 
 
-def _environment_digest(world: Mapping[str, Any]) -> str:
-    """12 hexadecimal digits, equal for equal worlds."""
-    return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()[:12]
+def _environment_digest(environment: Mapping[str, Any]) -> str:
+    """Return 12 hexadecimal digits that are equal for equal configs."""
+    return hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def format_options(entry: SchedulerEntry) -> str:
-    """`name=value, ...`; "" without options."""
+    """Return the options of an entry as `name=value, ...`; "" without options."""
     return ", ".join(f"{name}={value}" for name, value in entry.options.items())
 
 
-def read_tuned(given: str) -> dict[str, TunedScheduler]:
-    """Read {scheduler: its best} from a file of `ringyard tune`, or from the one of that name in conf/tuned.
-
-    Raises:
-        ConfigurationError: there is none, or it says something else.
-    """
-    return _read_file(given)[1]
-
-
-def environment_mismatch_notes(given: str, world: Mapping[str, Any]) -> list[str]:
-    """A note if a file was tuned in another environment; none if the file does not say where.
+def read_tuned(name: str) -> dict[str, TunedScheduler]:
+    """Read the tuned configurations of a file.
 
     Args:
-        given: as of `read_tuned`.
-        world: configs of the environment.
+        name: file that `ringyard tune` wrote, or the name of one in conf/tuned.
+
+    Returns:
+        {scheduler: its tuned configuration}.
 
     Raises:
-        ConfigurationError: as there.
+        ConfigurationError: there is no such file, or its content is invalid.
     """
-    found = _read_file(given)[0]
-    if found is None or found.world == _environment_digest(world):
+    return _read_file(name)[1]
+
+
+def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> list[str]:
+    """Return a note if a file was tuned in another environment.
+
+    Args:
+        name: see `read_tuned`.
+        environment: {config group: config} that it is used in.
+    """
+    record = _read_file(name)[0]
+    if record is None or record.environment == _environment_digest(environment):
         return []
-    return [f"tuning={given} was found in another configuration ({found.command})"]
+    return [f"tuning={name} was tuned in another environment ({record.command})"]
 
 
-def tuned_name_for(world: Mapping[str, Any]) -> str | None:
-    """The name of the file in conf/tuned that was found in the environment of these configs, or None.
+def tuned_name_for(environment: Mapping[str, Any]) -> str | None:
+    """Return the name of the file in conf/tuned that was tuned in an environment, if there is one.
+
+    Args:
+        environment: {config group: config}.
 
     Raises:
-        ConfigurationError: a leaf is not as `ringyard tune` writes it.
+        ConfigurationError: the content of a file is invalid.
     """
-    digest = _environment_digest(world)
+    digest = _environment_digest(environment)
     for name in config_files("tuned"):
-        found = _read_file(name)[0]
-        if found is not None and found.world == digest:
+        record = _read_file(name)[0]
+        if record is not None and record.environment == digest:
             return name
     return None
 
 
-def _read_file(given: str) -> tuple[_TuningRecord | None, dict[str, TunedScheduler]]:
-    """(where it was found, if it says so; {scheduler: its best})."""
+def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedScheduler]]:
+    """Return (where the file was tuned, if it says so; {scheduler: its tuned configuration})."""
     shipped = config_files("tuned")
-    file = shipped[given] if given in shipped else Path(given).expanduser()
+    file = shipped[name] if name in shipped else Path(name).expanduser()
     if not file.is_file():
         raise ConfigurationError(
-            f"best is {given!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
+            f"tuning is {name!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
         )
     try:
         content = yaml.load(file.read_text(), _LOADER)
         if text := find_interpolation(content):
             raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
-        setting = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
+        record = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
         found = _FILE_SCHEMA.validate_python(content)
-        for name, best in found.items():
-            _require_scheduler(name, best.scheduler)
-        return None if setting is None else _TuningRecord.model_validate(setting), found
+        for scheduler, best in found.items():
+            _require_scheduler(scheduler, best.scheduler)
+        return None if record is None else _TuningRecord.model_validate(record), found
     except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"best is {given!r}, which is not as `ringyard tune` writes it: {_error_text(error)}; write one"
+            f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}; write one"
             " with `ringyard tune output=FILE`"
         ) from error
 
@@ -170,27 +181,31 @@ def _error_text(error: Exception) -> str:
 
 
 def _require_scheduler(name: str, scheduler: str) -> None:
-    named, _, rule = scheduler.partition("@")
-    if named != name:
+    scheduler_name, _, rule = scheduler.partition("@")
+    if scheduler_name != name:
         raise ConfigurationError(f"{name}.scheduler is {scheduler!r}; expected {name} or {name}@rule")
     if rule:
         require_placement(f"{name}.scheduler", rule)
 
 
 def write_tuned(
-    file: Path, found: Mapping[str, TunedScheduler], world: Mapping[str, Any], command: str, comment: str
+    file: Path,
+    tuned: Mapping[str, TunedScheduler],
+    environment: Mapping[str, Any],
+    command: str,
+    comment: str,
 ) -> None:
-    """Write what `read_tuned` reads.
+    """Write the file that `read_tuned` reads.
 
     Args:
-        file: to write.
-        found: {scheduler: its best}.
-        world: configs of where it was found.
-        command: that found it, as it was called.
-        comment: one line, by what.
+        file: file to write.
+        tuned: {scheduler: its tuned configuration}.
+        environment: {config group: config} that it was tuned in.
+        command: command line of the tuning.
+        comment: one line about metric and workloads.
     """
-    content: dict[str, Any] = {_RECORD_KEY: {"world": _environment_digest(world), "command": command}}
-    for name, best in found.items():
+    content: dict[str, Any] = {_RECORD_KEY: {"world": _environment_digest(environment), "command": command}}
+    for name, best in tuned.items():
         content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
         for other in content[name].get("others", ()):
             other["change"] = round(other["change"], 5)
@@ -201,10 +216,13 @@ def write_tuned(
 
 
 def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
-    """Configurations that are worth keeping beside the best; Hydra must be initialised.
+    """Return the configurations that a file keeps beside the best. Hydra must be initialised.
 
-    These are the first that do not see how long jobs will run where all better ones do, or that only start
-    jobs where all better ones preempt: an agent is compared with schedulers of its own class.
+    Agents are compared with schedulers of their own class. So the file keeps the best configuration that
+    does not see durations, and the best that only starts jobs, where better ones do more.
+
+    Args:
+        best: tuned scheduler with all other configurations.
 
     Raises:
         RingyardError: a configuration cannot be built.
@@ -220,39 +238,43 @@ def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
 
 
 def has_explicit_config(entry: SchedulerEntry) -> bool:
-    """Whether an entry names a rule or options; others stand for the scheduler at its best."""
+    """Return whether an entry names a placement rule or options of its own."""
     return bool(entry.options) or "@" in entry.scheduler
 
 
 def capability_class(scheduler: Scheduler) -> tuple[bool, bool]:
-    """(whether it sees how long jobs will run, or a prediction; whether it only starts jobs)."""
+    """Return whether a scheduler sees durations or predictions of them, and whether it only starts jobs."""
     return bool(scheduler.total_observability & _DURATION_FLAGS), scheduler.capabilities == Capabilities.START
 
 
 def build_scheduler(entry: SchedulerEntry) -> Scheduler:
-    """The scheduler of an entry; Hydra must be initialised."""
+    """Build the scheduler of an entry. Hydra must be initialised."""
     return build_object(to_plain(scheduler_config(entry)))
 
 
 def with_tuned_options(
-    entries: Mapping[str, SchedulerEntry], best: Mapping[str, TunedScheduler]
+    entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]
 ) -> dict[str, SchedulerEntry]:
-    """{label: entry} where schedulers that name neither rule nor options take those of `best`.
+    """Replace entries that name neither a placement rule nor options by their tuned configurations.
 
     Args:
         entries: {label: entry} as users write them.
-        best: {scheduler: its best}.
+        tuned: {scheduler: its tuned configuration}.
+
+    Returns:
+        {label: entry}. A tuned entry's label names its placement rule.
 
     Raises:
         ConfigurationError: two entries get one label.
     """
     found: dict[str, SchedulerEntry] = {}
     for entry in entries.values():
-        plain = entry.label == entry.scheduler == entry.name and not entry.options
-        chosen = best[entry.name].entry if plain and entry.name in best else entry
+        default = entry.label == entry.scheduler == entry.name and not entry.options
+        chosen = tuned[entry.name].entry if default and entry.name in tuned else entry
         if chosen.label in found:
             raise ConfigurationError(
-                f"schedulers has {chosen.label} twice: named, and as {entry.name} at its best; leave one out"
+                f"schedulers has {chosen.label} twice: once by name, and once as the tuned configuration of"
+                f" {entry.name}; leave one out"
             )
         found[chosen.label] = chosen
     return found

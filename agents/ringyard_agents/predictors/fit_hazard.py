@@ -22,7 +22,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
-from ringyard_agents.predictors.hazard_file import write_hazards
+from ringyard_agents.predictors.hazard_file import write_hazard_network
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.policies.least_estimated import LeastEstimated
@@ -48,7 +48,7 @@ _LOOK_EVERY = 25  # steps
 _LEAST_SPREAD = 1e-3  # features that vary less are left out
 
 
-class Lives(NamedTuple):
+class SurvivalSamples(NamedTuple):
     """Judgements of jobs, and how long these ran in the end, as arrays or tensors.
 
     Attributes:
@@ -64,7 +64,7 @@ class Lives(NamedTuple):
     weights: Any
 
     @classmethod
-    def joined(cls, parts: Sequence["Lives"]) -> "Lives":
+    def joined(cls, parts: Sequence["SurvivalSamples"]) -> "SurvivalSamples":
         """All of them."""
         return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -75,7 +75,7 @@ def _lived(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     return (ends[:, None] - bins).clamp(0.0, 1.0) - (ages[:, None] - bins).clamp(0.0, 1.0)
 
 
-def marginal_rates(lives: Lives) -> NDArray[np.float64]:
+def marginal_rates(lives: SurvivalSamples) -> NDArray[np.float64]:
     """[BINS] log hazard rates of all jobs together."""
     ages, ends = bins_of(lives.ages), bins_of(lives.ends)
     lived = _lived(torch.as_tensor(ages), torch.as_tensor(ends)).numpy()
@@ -83,7 +83,9 @@ def marginal_rates(lives: Lives) -> NDArray[np.float64]:
     return np.log((ended + 0.5) / (lives.weights @ lived + 1.0))
 
 
-def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int) -> Lives:
+def collect_samples(
+    worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int
+) -> SurvivalSamples:
     """Judgements of jobs in windows of a workload, played in order of least attained service.
 
     Args:
@@ -91,10 +93,10 @@ def lives_of(worlds: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: 
         windows: numbers of job tables.
         seed: of the job tables, and of the judgements that are kept.
     """
-    return Lives.joined([_watched(world, window, seed) for world in worlds for window in windows])
+    return SurvivalSamples.joined([_watched(world, window, seed) for world in worlds for window in windows])
 
 
-def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
+def _watched(world: Mapping[str, Any], window: int, seed: int) -> SurvivalSamples:
     sim = make_simulator(world, window, seed, None)
     scheduler = LeastEstimated(consolidate(), SurvivalEstimate(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
@@ -113,13 +115,13 @@ def _watched(world: Mapping[str, Any], window: int, seed: int) -> Lives:
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
     shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]
-    return Lives(features[ran], ages[ran], ends[ran], shares)
+    return SurvivalSamples(features[ran], ages[ran], ends[ran], shares)
 
 
 class _Network(nn.Module):
     """The network of `ringyard_baselines.tools.survival`, with gradients."""
 
-    def __init__(self, lives: Lives, generator: torch.Generator) -> None:
+    def __init__(self, lives: SurvivalSamples, generator: torch.Generator) -> None:
         super().__init__()
         spread = lives.features.std(axis=0)
         scale = np.where(spread > _LEAST_SPREAD, 1.0 / np.maximum(spread, _LEAST_SPREAD), 0.0)
@@ -155,36 +157,38 @@ class _Network(nn.Module):
         return {**self.constants, **learnt}
 
 
-def _tensors(lives: Lives) -> Lives:
+def _tensors(lives: SurvivalSamples) -> SurvivalSamples:
     """Tensors of judgements, with ages and ends in bins."""
     columns = (lives.features, bins_of(lives.ages), bins_of(lives.ends), lives.weights)
-    return Lives(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+    return SurvivalSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
 
 
-def _drawn(sample: Lives, generator: torch.Generator) -> Lives:
+def _drawn(sample: SurvivalSamples, generator: torch.Generator) -> SurvivalSamples:
     """A batch drawn by weight, with a random factor on the run times of each job and its tenant."""
     rows = torch.multinomial(sample.weights, _BATCH, replacement=True, generator=generator)
     features, ages, ends, weights = (column[rows] for column in sample)
     moved = (ends + _MOVED * torch.randn(_BATCH, generator=generator)).clamp(_EARLIEST, BINS - 1e-3)
     by = moved - ends
     ages = torch.where(ages > 0.0, torch.minimum((ages + by).clamp_min(0.0), moved), 0.0)
-    return Lives(features + by[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, moved, weights)
+    return SurvivalSamples(features + by[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, moved, weights)
 
 
-def _losses(network: _Network, sample: Lives, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
+def _losses(network: _Network, sample: SurvivalSamples, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
     """[judgements] negative log likelihood of final run times, given the ages."""
     rates = network(network.inputs(sample.features) + noise)
     ended = rates.gather(1, sample.ends.long()[:, None])[:, 0]
     return (rates.exp() * _lived(sample.ages, sample.ends)).sum(1) - ended
 
 
-def _mean_loss(network: _Network, sample: Lives) -> float:
+def _mean_loss(network: _Network, sample: SurvivalSamples) -> float:
     """Mean loss of a job."""
     with torch.no_grad():
         return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
 
 
-def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generator) -> Iterator[int]:
+def _learn(
+    network: _Network, lives: SurvivalSamples, steps: int, generator: torch.Generator
+) -> Iterator[int]:
     """Take gradient steps; yields the number of each after it."""
     sample = _tensors(lives)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_DECAY)
@@ -200,7 +204,7 @@ def _learn(network: _Network, lives: Lives, steps: int, generator: torch.Generat
 
 
 def fit_network(
-    lives: Lives, later: Lives, seed: int = 0, steps: int = 600
+    lives: SurvivalSamples, later: SurvivalSamples, seed: int = 0, steps: int = 600
 ) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs by as many steps.
 
@@ -222,7 +226,7 @@ def fit_network(
     for step in _learn(network, lives, steps, generator):
         if step % _LOOK_EVERY == 0 and (loss := _mean_loss(network, held_out)) < least:
             best, least = step, loss
-    every = Lives.joined([lives, later])
+    every = SurvivalSamples.joined([lives, later])
     network = _Network(every, generator)
     for step in _learn(network, every, steps, generator):
         if step >= best:
@@ -270,13 +274,13 @@ def fit_hazard(config: DictConfig) -> None:
     with folder.claim(config):
         begin = time.monotonic()
         later = max(round(config.windows * config.held_out), 1)
-        lives = lives_of(first, range(config.windows), config.seed)
-        held_out = lives_of(second, range(later), config.seed + 1)
+        lives = collect_samples(first, range(config.windows), config.seed)
+        held_out = collect_samples(second, range(later), config.seed + 1)
         played = time.monotonic()
         network, steps, loss, without = fit_network(lives, held_out, config.seed)
         folder.record(config, {"seed": config.seed, "windows": config.windows})
         facts = {"source": config.source, "loss": loss, "features": list(FEATURE_NAMES)}
-        write_hazards(file, network, facts)
+        write_hazard_network(file, network, facts)
         console = Console()
         said = f"{len(lives.ages):,} judgements of jobs and {len(held_out.ages):,} of later ones in"
         console.print(f"{said} {played - begin:.0f} s; fitted in {time.monotonic() - played:.0f} s")

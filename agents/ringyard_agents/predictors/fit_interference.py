@@ -23,12 +23,12 @@ SCATTER = 0.15
 
 _HELD_OUT = 0.2  # share of the jobs
 
-#: fields of `Pairs` with a row for each pair
+#: fields of `JobPairs` with a row for each pair
 _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
 
 
 @dataclass(frozen=True)
-class Pairs:
+class JobPairs:
     """Pairs of jobs, and the speed of the first beside the second.
 
     Attributes:
@@ -49,14 +49,14 @@ class Pairs:
     performance: NDArray[np.float64]
     source: str
 
-    def rows(self, chosen: NDArray[np.bool_]) -> "Pairs":
+    def rows(self, chosen: NDArray[np.bool_]) -> "JobPairs":
         """Some of the pairs."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _OF_PAIRS})
 
 
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
-) -> Pairs:
+) -> JobPairs:
     """Every pair with a known excess; computing shares are drawn, as profiles do not depend on them.
 
     Args:
@@ -71,10 +71,10 @@ def _pairs(
     computing = rng.uniform(0.2, 1.0, len(own))
     extra = excess[own, other]
     alone, whole_task = 1 / (1 + extra), 1 / (1 + computing * extra)
-    return Pairs(np.nan_to_num(profiles), own, other, computing, alone, whole_task, source)
+    return JobPairs(np.nan_to_num(profiles), own, other, computing, alone, whole_task, source)
 
 
-def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
+def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
     """Simulated pairs: sensitivity and pressure around the catalogue's, with scatter around their product."""
     table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
     known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
@@ -88,7 +88,7 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> Pairs:
     return _pairs(np.minimum(excess, 9.0), np.arange(count), rng, f"{jobs} simulated jobs")
 
 
-def measured_pairs(folder: str | Path, rng: np.random.Generator) -> Pairs:
+def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
     """Gavel's measured pairs on V100, P100 and K80; four job types of each GPU serve as references.
 
     Args:
@@ -123,7 +123,7 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> Pairs:
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in ("profiles", *_OF_PAIRS)
     }
-    return Pairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
+    return JobPairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
 
 
 class _Networks(nn.Module):
@@ -155,7 +155,7 @@ class _Networks(nn.Module):
 
 
 def train_networks(
-    pairs: Pairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
+    pairs: JobPairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
 ) -> InterferenceNetworks:
     """Fit the networks by least squares in speed, in so many passes over the pairs."""
     generator = torch.Generator().manual_seed(seed)
@@ -181,7 +181,7 @@ def train_networks(
     return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()})
 
 
-def _errors(networks: InterferenceNetworks, pairs: Pairs, mean: float) -> tuple[float, float, float]:
+def _errors(networks: InterferenceNetworks, pairs: JobPairs, mean: float) -> tuple[float, float, float]:
     """Mean absolute errors in speed: of IASP, of IAPP, and of always predicting `mean` in place of IASP."""
     own, other = pairs.profiles[pairs.own], pairs.profiles[pairs.other]
     iasp = np.abs(networks.similarity(own, other) - pairs.similarity).mean()

@@ -21,7 +21,9 @@ SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
 _KIND = "hazard network"
 
 
-def write_hazards(file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]) -> None:
+def write_hazard_network(
+    file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
+) -> None:
     """Write a network {name: array} and JSON facts of its fit."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +34,7 @@ def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
     """Read a network as an estimate of remaining time.
 
     Args:
-        file: of `write_hazards`; None: the shipped network.
+        file: of `write_hazard_network`; None: the shipped network.
 
     Raises:
         CheckpointError: the file is missing or damaged.

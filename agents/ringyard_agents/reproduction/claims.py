@@ -15,7 +15,7 @@ from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 #: {case: {scheduler: {metric: [seeds]}}}
-Figures = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+CaseMetrics = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 
 
 @checked("claim")
@@ -60,7 +60,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredClaim:
     """A claim beside what was measured."""
 
     claim: Claim
@@ -134,7 +134,7 @@ def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float
     return np.array([measure(run) for run in results], dtype=np.float64)
 
 
-def measure_claim(claim: Claim, figures: Figures) -> Measured:
+def measure_claim(claim: Claim, figures: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval.
 
     Args:
@@ -144,14 +144,14 @@ def measure_claim(claim: Claim, figures: Figures) -> Measured:
     of_case = figures[claim.case]
     own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:
-        return Measured(claim, mean_interval(own))
+        return MeasuredClaim(claim, mean_interval(own))
     other = of_case[claim.reference][claim.metric]
     if claim.form == "ratio":
-        return Measured(claim, ratio_interval(other, own))
+        return MeasuredClaim(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
     if claim.form == "change":
         ratio = Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
-    return Measured(claim, ratio)
+    return MeasuredClaim(claim, ratio)
 
 
 #: metrics in [0, 1]
@@ -172,7 +172,7 @@ def format_metric(value: float, metric: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _formed(value: float, measured: Measured) -> str:
+def _formed(value: float, measured: MeasuredClaim) -> str:
     form = measured.claim.form
     if form == "change":
         return f"{value:+.1%}"
@@ -181,7 +181,7 @@ def _formed(value: float, measured: Measured) -> str:
     return f"{value:.2f}x"
 
 
-def claim_rows(measured: Sequence[Measured]) -> list[tuple[str, str, str, str]]:
+def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, str]]:
     """Return (claim, claimed, measured with interval, reproduced?) of each."""
     rows = []
     for one in measured:

@@ -24,8 +24,8 @@ from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.reproduction.claims import (
-    Figures,
-    Measured,
+    CaseMetrics,
+    MeasuredClaim,
     claim_rows,
     measure_claim,
     metric_values,
@@ -53,8 +53,8 @@ class Reproduction:
     paper: str
     content: Mapping[str, Any]
     seeds: int
-    measured: Sequence[Measured]
-    figures: Figures
+    measured: Sequence[MeasuredClaim]
+    figures: CaseMetrics
 
 
 def read_paper(paper: str) -> dict[str, Any]:

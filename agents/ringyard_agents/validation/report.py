@@ -12,9 +12,9 @@ from rich.table import Table
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measurements import COLUMNS, REQUIRED, columns_of, find_csvs
+from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, Judged, judge_all
+from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
 
 _HEAD = """# Validation: predicted against measured
 
@@ -61,7 +61,7 @@ def _percents(errors: "pd.Series[Any]") -> list[str]:
     return [percent(value) for value in (errors.mean(), errors.median(), errors.max())]
 
 
-def _rows(judged: Sequence[Judged]) -> list[list[str]]:
+def _rows(judged: Sequence[PredictedSet]) -> list[list[str]]:
     """Return the cells of the first table [sets]."""
     rows = []
     for one in judged:
@@ -74,7 +74,7 @@ def _rows(judged: Sequence[Judged]) -> list[list[str]]:
     return rows
 
 
-def _parts(one: Judged) -> list[str]:
+def _parts(one: PredictedSet) -> list[str]:
     """Return the table of a set by parts of the physics and places."""
     columns = ["part", "place", "gpu_type"]
     columns += [name for name in ("network", "interconnect") if one.predicted[name].nunique() > 1]
@@ -86,7 +86,7 @@ def _parts(one: Judged) -> list[str]:
     return markdown_table([*columns, "mean", "median", "worst", "points"], rows)
 
 
-def _set(one: Judged, plot: str) -> list[str]:
+def _set(one: PredictedSet, plot: str) -> list[str]:
     """Return the section of a set."""
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
     rows = one.predicted
@@ -110,8 +110,8 @@ def _set(one: Judged, plot: str) -> list[str]:
     return [*lines, *([f"![{one.about.title}]({plot})", ""] if plot else [])]
 
 
-def page(
-    judged: Sequence[Judged],
+def validation_page(
+    judged: Sequence[PredictedSet],
     performance: str,
     plots: Mapping[str, str],
     absent: Mapping[str, str] | None = None,
@@ -137,7 +137,7 @@ def page(
     return f"{text}{equations}\n{_FORMAT}" + "\n".join(form)
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of markdown cells."""
     table = Table(title=title, title_justify="left", box=SIMPLE)
     for name in header:
@@ -147,17 +147,17 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     Console().print(table)
 
 
-def print_judged(judged: Sequence[Judged]) -> None:
+def print_errors(judged: Sequence[PredictedSet]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
     brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(judged)]
-    print_table("What ships", _HEADER[:-1], brief)
+    print_markdown_rows("What ships", _HEADER[:-1], brief)
     for one in judged:
         for why, count in one.left_out.items():
             said = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
             print(f"{one.name}: {count} left out: {said}")
 
 
-def check_choices(performance: str, links: Mapping[str, str]) -> None:
+def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Raise ConfigurationError for a name that does not ship."""
     for group, name in {"performance": performance, **links}.items():
         there = config_files(group)
@@ -167,7 +167,7 @@ def check_choices(performance: str, links: Mapping[str, str]) -> None:
             )
 
 
-def draw_sets(judged: Sequence[Judged], folder: Path) -> dict[str, str]:
+def draw_sets(judged: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
     """Draw a plot for each set with predictions.
 
     Args:
@@ -186,7 +186,7 @@ def draw_sets(judged: Sequence[Judged], folder: Path) -> dict[str, str]:
     return plots
 
 
-def write_predictions(judged: Sequence[Judged], folder: Path) -> None:
+def write_predictions(judged: Sequence[PredictedSet], folder: Path) -> None:
     """Write predictions.csv: the rows with set, `predicted`, `error` and `reason` (why there is none).
 
     Args:
@@ -194,7 +194,7 @@ def write_predictions(judged: Sequence[Judged], folder: Path) -> None:
         folder: of the page.
     """
     tables = [
-        one.rows[[*columns_of(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
+        one.rows[[*filled_columns(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
         for one in judged
     ]
     if tables:
@@ -202,7 +202,7 @@ def write_predictions(judged: Sequence[Judged], folder: Path) -> None:
         table[["set", *table.columns.drop("set")]].to_csv(folder / "predictions.csv", index=False)
 
 
-def require_predictions(judged: Sequence[Judged], place: str) -> None:
+def require_predictions(judged: Sequence[PredictedSet], place: str) -> None:
     """Raise a ConfigurationError if no row of any set has a prediction."""
     if all(one.predicted.empty for one in judged):
         raise ConfigurationError(
@@ -218,25 +218,25 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
         place: a tidy CSV, or a folder of tidy CSVs.
         out: folder for validation.md, images/ and predictions.csv.
         performance: name of conf/performance.
-        links: as in `judge_all`.
+        links: as in `predict_sets`.
 
     Raises:
         ConfigurationError: nothing there that can be judged, a bad table, or a name that does not ship.
     """
-    check_choices(performance, links)
+    check_config_names(performance, links)
     data = Path(place).expanduser()
-    found = find_csvs(data)
+    found = read_measured_sets(data)
     if not found:
         raise ConfigurationError(
             f"{data} holds no measurements; expected CSVs with the columns {', '.join(REQUIRED)} (published"
             " files are for `python -m tools.validate`, in a checkout of the repository)"
         )
-    judged = judge_all(found, [f"performance={performance}"], links)
-    print_judged(judged)
+    judged = predict_sets(found, [f"performance={performance}"], links)
+    print_errors(judged)
     require_predictions(judged, place)
     folder = Path(out).expanduser()
     plots = draw_sets(judged, folder)
     text = folder / "validation.md"
-    text.write_text(page(judged, performance, plots))
+    text.write_text(validation_page(judged, performance, plots))
     write_predictions(judged, folder)
     return text

@@ -24,13 +24,13 @@ from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
-from ringyard_agents.measurements import servers_of
+from ringyard_agents.measurements import gpus_per_server
 
 _ROWS = 2000  # of one simulator
 _INSTANT = 1e-12  # seconds of a job that only sends
 
 
-def check_names(rows: pd.DataFrame, where: str) -> None:
+def check_fabric_names(rows: pd.DataFrame, where: str) -> None:
     """Raise ConfigurationError for a network or interconnect that does not ship."""
     for column in ("network", "interconnect"):
         there = config_files(column)
@@ -91,8 +91,8 @@ def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
 def _jobs(rows: pd.DataFrame) -> JobTable:
     """Return each row's job, then each row's neighbour, or the job again if it has none [2 x rows]."""
     beside = (rows.neighbour != "").to_numpy()
-    first = np.array([sum(servers_of(text)) for text in rows.placement])
-    second = np.array([sum(servers_of(text)) for text in rows.neighbour_placement])
+    first = np.array([sum(gpus_per_server(text)) for text in rows.placement])
+    second = np.array([sum(gpus_per_server(text)) for text in rows.neighbour_placement])
     gpus = np.concatenate([first, np.where(second > 0, second, first)])
     models = np.concatenate([rows.model, np.where(beside, rows.neighbour, rows.model)])
     batch = np.concatenate([rows.batch, np.where(beside, rows.neighbour_batch, rows.batch)])
@@ -126,8 +126,8 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
 
 def _cluster(rows: pd.DataFrame) -> Cluster:
     """Return equal servers that can hold any one of the rows with its neighbour."""
-    places = [servers_of(text) for text in rows.placement]
-    beside = [servers_of(text) for text in rows.neighbour_placement]
+    places = [gpus_per_server(text) for text in rows.placement]
+    beside = [gpus_per_server(text) for text in rows.neighbour_placement]
     largest = max(map(max, places)) + max((max(one) for one in beside if one), default=0)
     first: Any = rows.iloc[0]
     cores, ram, storage = rows.cores.max(), rows.ram_bytes.max(), first.storage_bytes_per_second
@@ -157,13 +157,15 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
     predicted = np.empty(len(rows))
     columns = (rows.placement, rows.neighbour, rows.neighbour_placement, rows.seconds.isna())
     for row, (placement, neighbour, apart, restarts) in reversed(list(enumerate(zip(*columns, strict=True)))):
-        counts, per_server = servers_of(placement), cluster.gpus_per_server[0]
+        counts, per_server = gpus_per_server(placement), cluster.gpus_per_server[0]
         own = _gpu_ids(counts, [0] * len(counts), per_server)
         if restarts:
             sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
-            predicted[row] = float(sim.view().column("progress_from_seconds")[row]) - sim.now
+            predicted[row] = float(sim.view().column("pause_ends_seconds")[row]) - sim.now
         else:
-            beside = _gpu_ids(servers_of(apart), counts, per_server) if apart else own if neighbour else ()
+            beside = (
+                _gpu_ids(gpus_per_server(apart), counts, per_server) if apart else own if neighbour else ()
+            )
             second = len(rows) + row
             sim.apply([Allocation(second, beside)] if beside else [])
             sim.apply([Allocation(row, own)])
@@ -182,14 +184,16 @@ def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield group.iloc[begin : begin + _ROWS]
 
 
-def predict(rows: pd.DataFrame, overrides: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
+def predict_rows(
+    rows: pd.DataFrame, overrides: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
     """Predict each row by the shipped models.
 
     Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, beside
     its neighbour. The view gives the seconds of an iteration.
 
     Args:
-        rows: [rows] a tidy table that `check_names` accepts.
+        rows: [rows] a tidy table that `check_fabric_names` accepts.
         overrides: Hydra's, that choose the performance model.
 
     Returns:

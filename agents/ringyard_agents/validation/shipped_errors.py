@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from ringyard.profiles import catalogue
-from ringyard_agents.measurements import MeasuredRows, parts_of, servers_of
-from ringyard_agents.validation.shipped import check_names, predict
+from ringyard_agents.measurements import MeasuredRows, gpus_per_server, measurement_kinds
+from ringyard_agents.validation.shipped import check_fabric_names, predict_rows
 
 MEAN_AIM, MEDIAN_AIM = 0.15, 0.10  # largest errors wanted of a set
 _COLOURS, _LINES = 10, 40  # of a plot, of a grid
 
 
-class Judged(MeasuredRows):
+class PredictedSet(MeasuredRows):
     """A measured set with predictions.
 
     Its rows also hold `part`, `place` (how many GPUs or servers), `measured`, `predicted`, `error` (relative;
@@ -41,7 +41,7 @@ class Judged(MeasuredRows):
 
     def by(self, columns: list[str]) -> Any:
         """Group errors by columns, small placements first."""
-        sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(servers_of(text))))
+        sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(gpus_per_server(text))))
         order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
         return order.groupby(columns, sort=False)["error"]
 
@@ -66,10 +66,10 @@ class Judged(MeasuredRows):
             (str(name), one.measured.to_numpy(), one.predicted.to_numpy())
             for name, one in rows.groupby(columns[0] if columns else "gpu_type", sort=False)
         ]
-        scatter(axes, points, "seconds")
+        plot_predictions(axes, points, "seconds")
 
 
-def scatter(axes: Any, points: Any, unit: str) -> None:
+def plot_predictions(axes: Any, points: Any, unit: str) -> None:
     """Plot predicted over measured on logarithmic axes with the diagonal.
 
     Args:
@@ -95,12 +95,12 @@ def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def _place(placement: str) -> str:
-    servers = servers_of(placement)
+    servers = gpus_per_server(placement)
     count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
+def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
     """Predict every row of a set by the shipped models.
 
     Args:
@@ -111,11 +111,11 @@ def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
         ConfigurationError: the set names a network or interconnect that does not ship.
     """
     rows = measured.rows
-    check_names(rows, measured.name)
-    predicted, reasons = predict(rows, [*overrides, *measured.about.overrides])
+    check_fabric_names(rows, measured.name)
+    predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
     rows = rows.assign(
-        part=parts_of(rows),
+        part=measurement_kinds(rows),
         place=rows.placement.map(_place),
         measured=seconds,
         predicted=predicted,
@@ -123,12 +123,12 @@ def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> Judged:
         derived=_derived(rows),
         error=(predicted - seconds).abs() / seconds,
     )
-    return Judged(measured.name, measured.about, rows)
+    return PredictedSet(measured.name, measured.about, rows)
 
 
-def judge_all(
+def predict_sets(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
-) -> list[Judged]:
+) -> list[PredictedSet]:
     """Predict every set by the shipped models.
 
     Args:

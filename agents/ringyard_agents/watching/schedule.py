@@ -27,7 +27,7 @@ def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
     return [None if not np.isfinite(one) else int(one) if one == int(one) else one for one in rounded]
 
 
-def workload_of(sim: Simulator) -> dict[str, Any]:
+def workload_data(sim: Simulator) -> dict[str, Any]:
     """The cluster and its jobs, as they are for all schedulers."""
     cluster, jobs = sim.cluster, sim.jobs
     models = [profile.name for profile in catalogue()]
@@ -50,7 +50,7 @@ def workload_of(sim: Simulator) -> dict[str, Any]:
     }
 
 
-def schedule_of(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
+def schedule_data(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
     """Columns of a schedule that has ended.
 
     Args:

@@ -23,7 +23,7 @@ from ringyard_agents.evaluation.selection import (
 from ringyard_agents.report.tables import print_line
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
-from ringyard_agents.watching.schedule import schedule_of, workload_of
+from ringyard_agents.watching.schedule import schedule_data, workload_data
 
 #: files of this folder that the page is made of: {mark: file}
 _PARTS = {
@@ -57,14 +57,14 @@ def watch(config: DictConfig) -> None:
         schedules = []
         for label, one in configs.items():
             sim = run_to_end(build_object(one), world, number, seed)
-            schedules.append(schedule_of(label, build_object(one), sim))
+            schedules.append(schedule_data(label, build_object(one), sim))
             print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
         command = " ".join(["ringyard", "watch", *sys.argv[1:]])
-        data = workload_of(sim) | {"command": command, "schedules": schedules}
+        data = workload_data(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
-            partial.write_text(page_of(data), encoding="utf-8")
+            partial.write_text(render_page(data), encoding="utf-8")
         print_line(console, f"page: {file}")
 
 
@@ -76,7 +76,7 @@ def _page_file(out: str) -> Path:
     return file
 
 
-def page_of(data: Mapping[str, Any]) -> str:
+def render_page(data: Mapping[str, Any]) -> str:
     """HTML that shows `workload_of` with `command` and `schedules`: one file that fetches nothing."""
     folder = resources.files(__package__)
     page = folder.joinpath("page.html").read_text(encoding="utf-8")

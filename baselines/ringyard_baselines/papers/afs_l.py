@@ -125,7 +125,7 @@ class AFSL(SizingScheduler):
         """Return the GPUs of every job, shortest job first (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
         left = expected_iterations_left(view, jobs)
-        speed, least = table.of(jobs), table.least_of(jobs)
+        speed, least = table.speeds_of(jobs), table.min_size_speeds_of(jobs)
         work = left / least
         order = np.lexsort((jobs, work))
         gpus = num_gpu_slots(view, self.placement)

@@ -172,7 +172,7 @@ class AITurbo(Scheduler):
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
         self._service[view.running] += self._rates[view.running] * elapsed
-        left = self._left(view, jobs) if self._by_curve else view.of(jobs).predicted_iterations
+        left = self._left(view, jobs) if self._by_curve else view.select(jobs).predicted_iterations
         known = ~np.isnan(left)
         newly_predictable = bool((known & ~self._predictable[jobs]).any())
         self._predictable[jobs[known]] = True
@@ -242,7 +242,7 @@ class AITurbo(Scheduler):
 
     def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return [n] base iterations left by loss curves, NaN where the confidence was never high enough."""
-        done = view.of(jobs).completed_iterations
+        done = view.select(jobs).completed_iterations
         left = np.full(len(jobs), np.nan)
         for i, job in enumerate(jobs.tolist()):
             iterations, loss = view.loss_log(job)
@@ -333,7 +333,7 @@ class AITurbo(Scheduler):
 
     def _runs_as_sized(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return [n] whether a job runs with everything that it shall have."""
-        seen = view.of(jobs)
+        seen = view.select(jobs)
         has = seen.column("status") == JobStatus.RUNNING
         has &= seen.column("num_gpus") == self._workers[jobs]
         has &= seen.column("cores_per_worker") == self._worker_cores[jobs]

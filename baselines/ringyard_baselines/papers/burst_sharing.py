@@ -66,14 +66,14 @@ class BurstSharing(Scheduler):
         holders = plan.jobs_of_gpu
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
-        activity = self._activity(view.of(np.maximum(host, 0)))
+        activity = self._activity(view.select(np.maximum(host, 0)))
         large = view.column("asked_gpus")[host] >= self._foreground_gpus
         excess = view.interference(view.workers(host), view.workers(job), view.type_of_gpu)
         slowdown = 1.0 + excess * activity
         options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._max_slowdown))
         for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
-            if plan.take(found):
+            if plan.allocate(found):
                 return found
         return None
 

@@ -109,7 +109,7 @@ class Coda(Scheduler):
             return PlacementPlan(view).start(self.placement, np.sort(view.waiting))  # no cores to tune
         plan = PlacementPlan(view)
         rows = view.running
-        utilisation = dict(zip(rows.tolist(), view.of(rows).gpu_activity.tolist(), strict=True))
+        utilisation = dict(zip(rows.tolist(), view.select(rows).gpu_activity.tolist(), strict=True))
         allocations = self._tune_cores(view, plan, utilisation)
         allocations += self._cap_bandwidth(view, plan, utilisation)
         changed = {allocation.job for allocation in allocations}
@@ -118,7 +118,7 @@ class Coda(Scheduler):
         allocations += _start_by_dominant_share(
             view, self._groups, training, self._tuning, lambda job: self._start(view, plan, job, evictable)
         )
-        evicted = {allocation.job for allocation in allocations if allocation.stops}
+        evicted = {allocation.job for allocation in allocations if allocation.preempts}
         cpu_jobs = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
         waiting = {*cpu_jobs.tolist(), *evicted}
@@ -179,7 +179,7 @@ class Coda(Scheduler):
                 return None
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
-        return changed if plan.change(changed) else None
+        return changed if plan.reallocate(changed) else None
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU."""
@@ -242,7 +242,7 @@ class Coda(Scheduler):
                 changed = Allocation(
                     job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
                 )
-                if plan.change(changed):
+                if plan.reallocate(changed):
                     allocations.append(changed)
         return allocations
 
@@ -262,7 +262,7 @@ class Coda(Scheduler):
             return [found]
         if plan.num_free_gpus < count:
             return []
-        allocations = plan.evict_for(self.placement, job, evictable)
+        allocations = plan.preempt_for(self.placement, job, evictable)
         for stopped in allocations[:-1]:
             evictable.remove(stopped.job)
         return allocations
@@ -292,7 +292,7 @@ class Coda(Scheduler):
             mine = view.cluster.server_of_gpu == server
             gpus = np.flatnonzero(mine & plan.gpu_is_free)[:count]
             found = shape.at(tuple(gpus.tolist()))
-            if plan.take(found):
+            if plan.allocate(found):
                 return found
         return None
 

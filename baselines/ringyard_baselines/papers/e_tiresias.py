@@ -72,14 +72,14 @@ class ElasticTiresias(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Return sizes that shrink or grow with the load (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
-        queue = view.of(jobs).attained_service >= self._threshold
+        queue = view.select(jobs).attained_service >= self._threshold
         waits = view.column("status")[jobs] == JobStatus.WAITING
         jobs = jobs[np.lexsort((jobs, waits, queue))]
         sizes = self._shrunk(view, jobs.tolist())
         left = num_gpu_slots(view, self.placement) - sum(sizes.values())
         if left > 0:
             jobs, held = np.array([*sizes], dtype=np.int64), np.array([*sizes.values()], dtype=np.int64)
-            _grant_gpus(table.of(jobs), table.least_of(jobs), held, left)
+            _grant_gpus(table.speeds_of(jobs), table.min_size_speeds_of(jobs), held, left)
             sizes.update(zip(sizes, held.tolist(), strict=True))
         return [Target(job, size) for job, size in sizes.items()]
 

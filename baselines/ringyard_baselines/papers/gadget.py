@@ -134,7 +134,7 @@ class Gadget(SizingScheduler):
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Return sizes by utility gained per GPU (`view`, `table`: see `SizingScheduler.sizes`)."""
         jobs = view.gpu_jobs
-        left, done = expected_iterations_left(view, jobs), view.of(jobs).completed_iterations
+        left, done = expected_iterations_left(view, jobs), view.select(jobs).completed_iterations
         total = np.maximum(left + done, 1e-300)
         slot = self.round_seconds or 0.0
         sizes = np.arange(table.sizes + 1)

@@ -93,7 +93,7 @@ class Gandiva(Scheduler):
         for job in jobs:
             self._partner.pop(job, None)
             running.discard(job)
-        return plan.evict(jobs)
+        return plan.preempt(jobs)
 
     def _start(self, plan: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
         """Start the jobs that find GPUs and return the others."""
@@ -149,7 +149,7 @@ class Gandiva(Scheduler):
                 continue
             host = int(self._rng.choice(options))
             joined = Allocation(job, view.gpus_of(host))
-            if plan.take(joined):
+            if plan.allocate(joined):
                 found.append(joined)
                 taken.add(host)
                 self._partner[job] = host
@@ -168,7 +168,7 @@ class Gandiva(Scheduler):
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]
-        found = plan.move(self.placement, job)
+        found = plan.migrate(self.placement, job)
         if found is not None:
             servers = np.unique(view.cluster.server_of_gpu[list(found.gpu_ids)])
             if len(servers) < spans[job]:

@@ -137,7 +137,7 @@ class Gavel(Scheduler):
             for job in view.running.tolist():
                 gpus = view.gpus_of(job)
                 if gpus and chosen.get(job) not in (self._type_of_gpu[gpus[0]], self._mixed):
-                    allocations += plan.evict([job])
+                    allocations += plan.preempt([job])
         held = set(view.running.tolist()) - {allocation.job for allocation in allocations}
         allocations += start_cpu_jobs(view, plan, self.placement)
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
@@ -243,4 +243,4 @@ class Gavel(Scheduler):
         else:
             gpus = free[np.lexsort((free, -room[self._server_of_gpu[free]]))][:size]
         found = Allocation(job, tuple(np.sort(gpus).tolist()))
-        return found if plan.take(found) else None
+        return found if plan.allocate(found) else None

@@ -160,7 +160,7 @@ class PartitioningHeuristic(Scheduler):
         taken = set(np.flatnonzero((plan.jobs_of_gpu >= 0).any(axis=1)).tolist())
         for block in self._blocks.get(degree, ()):
             found = Allocation(job, block)
-            if taken.isdisjoint(block) and plan.take(found):
+            if taken.isdisjoint(block) and plan.allocate(found):
                 return found
         return None
 

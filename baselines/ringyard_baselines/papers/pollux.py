@@ -127,7 +127,7 @@ class Pollux(SizingScheduler):
         if np.array_equal(sizes, held):
             self._settled = situation
         batch = table.batch[table.place[jobs], sizes]
-        stays = (sizes == held) & (view.of(jobs).column("batch_size") == batch)
+        stays = (sizes == held) & (view.select(jobs).column("batch_size") == batch)
         targets = []
         for i in np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)].tolist():
             job, size = int(jobs[i]), int(sizes[i])

@@ -105,10 +105,10 @@ class SjfBsbf(Scheduler):
         for name in names[room[names] >= size].tolist():
             here = gpus[server[gpus] == name][:size]
             found = Allocation(job, tuple(sorted(here.tolist())))
-            if plan.take(found):
+            if plan.allocate(found):
                 return found
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
-        return found if len(gpus) >= size and plan.take(found) else None
+        return found if len(gpus) >= size and plan.allocate(found) else None
 
     def _shared(
         self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]

@@ -37,8 +37,8 @@ def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
 ORDERS: Mapping[str, tuple[Callable[[SchedulingView, NDArray[np.int64]], NDArray[np.float64]], Observability]]
 ORDERS = {
     "srtf": (expected_seconds_left, Observability.PREDICTIONS),
-    "fifo": (lambda view, jobs: view.of(jobs).column("submit_seconds"), Observability.NOTHING),
-    "las": (lambda view, jobs: view.of(jobs).attained_service, Observability.ATTAINED_SERVICE),
+    "fifo": (lambda view, jobs: view.select(jobs).column("submit_seconds"), Observability.NOTHING),
+    "las": (lambda view, jobs: view.select(jobs).attained_service, Observability.ATTAINED_SERVICE),
 }
 
 
@@ -113,7 +113,7 @@ class SynergyTune(Scheduler):
             changes += self._start(view, plan, job, staying)
         # a shrink may trade RAM for cores: after one, changes hold only in the order in which they were found
         shrunk = staying != running & chosen
-        kept = [] if shrunk else [job for job in losing if plan.take(view.allocation_of(job))]
+        kept = [] if shrunk else [job for job in losing if plan.allocate(view.allocation_of(job))]
         stops = [Allocation(job) for job in losing if job not in kept]
         return work_conserving(view, plan, self.placement, order, [*stops, *changes])
 
@@ -154,7 +154,7 @@ class SynergyTune(Scheduler):
             if not _exceeds(Demand(int(cores[other]), int(ram[other])), fair):
                 continue
             smaller = Allocation(other, view.gpus_of(other), fair.cores, ram_per_worker=fair.ram)
-            if not plan.change(smaller):  # less RAM may come with more cores, which others hold
+            if not plan.reallocate(smaller):  # less RAM may come with more cores, which others hold
                 continue
             changes.append(smaller)
             found = plan.place(self.placement, job, self._shape(view, job, demand))
@@ -164,7 +164,7 @@ class SynergyTune(Scheduler):
         for change in changes:
             plan.release(change.job)
         for change in changes:
-            plan.take(view.allocation_of(change.job))
+            plan.allocate(view.allocation_of(change.job))
         return []
 
     def _demand(self, view: SchedulingView, job: int) -> tuple[Demand, Demand]:

@@ -83,7 +83,7 @@ class Themis(Scheduler):
 
     @staticmethod
     def _rho(view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        done = view.of(jobs).completed_iterations * view.column("isolated_iteration_seconds")[jobs]
+        done = view.select(jobs).completed_iterations * view.column("isolated_iteration_seconds")[jobs]
         demanded = float(view.column("asked_gpus")[jobs].sum())
         contention = max(1.0, demanded / max(view.num_gpus_up, 1))
         elapsed = view.now - view.submit_seconds[jobs]

@@ -474,17 +474,17 @@ def _start_all(
 ) -> None:
     """Start the jobs of `starting` that find a place, and keep only these listed."""
     cluster, counts = state.clusters[b], order.counts[0]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     out = state.gpu_scratch[b]
     started = 0
     for i in range(counts.num_starting):
         j = order.starting[i]
         kind = state.jobs[b, j].demand_class
-        if state.class_stamp[b, kind] == stamp:
+        if state.class_marks[b, kind] == visit_mark:
             continue
         if place(state, b, j, rule, out) == 0:
-            state.class_stamp[b, kind] = stamp  # no other job of this demand class finds a place either
+            state.class_marks[b, kind] = visit_mark  # no other job of this demand class finds a place either
             continue
         start(state, b, j, out, physics)
         _leave_queue(order, j)

@@ -28,15 +28,15 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
     are skipped, or with `strict` all jobs behind it.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     closed = 0
     i = 0
     out = state.gpu_scratch[b]
-    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.smallest_demand:
+    while closed < cluster.num_waiting and cluster.free_gpus >= cluster.min_demand_gpus:
         j = waiting_at(state, b, i)
         demand = state.jobs[b, j].demand_class
-        if state.class_stamp[b, demand] == stamp:
+        if state.class_marks[b, demand] == visit_mark:
             i += 1
             continue
         if place(state, b, j, rule, out) > 0:
@@ -44,7 +44,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
         elif strict:
             break
         else:
-            state.class_stamp[b, demand] = stamp
+            state.class_marks[b, demand] = visit_mark
             closed += state.class_waiting[b, demand]
 
 
@@ -59,7 +59,7 @@ def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics)
     left = cluster.free_gpus
     i = 0
     out = state.gpu_scratch[b]
-    while i < cluster.num_waiting and left >= cluster.smallest_demand:
+    while i < cluster.num_waiting and left >= cluster.min_demand_gpus:
         j = waiting_at(state, b, i)
         demand = state.jobs[b, j].num_gpus
         if demand <= left:

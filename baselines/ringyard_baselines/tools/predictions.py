@@ -20,10 +20,10 @@ def expected_iterations_left(view: SchedulingView, jobs: NDArray[np.integer[Any]
     Assumption: of a job that is not predictable now, as much is left as is done; one that has not
     begun counts as if it had run one second.
     """
-    left = view.of(jobs).predicted_iterations
+    left = view.select(jobs).predicted_iterations
     unknown = np.isnan(left)
     if unknown.any():
-        left[unknown] = _as_much_again(view.of(jobs[unknown]))
+        left[unknown] = _as_much_again(view.select(jobs[unknown]))
     return left
 
 
@@ -94,7 +94,7 @@ class LossCurves:
         Source: Optimus (EuroSys 2018) loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
         with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
         """
-        seen = view.of(jobs)
+        seen = view.select(jobs)
         done, left, points = seen.completed_iterations, _as_much_again(seen), seen.epochs_logged
         for i in np.flatnonzero(points >= FEWEST_POINTS).tolist():
             end = self._end(view, int(jobs[i]), int(points[i]))

@@ -85,7 +85,7 @@ def work_conserving(
         order: rows of jobs that hold nothing then.
         allocations: changes and stops of running jobs, and starts.
     """
-    idle = len(view.running) == len(allocations) == sum(allocation.stops for allocation in allocations)
+    idle = len(view.running) == len(allocations) == sum(allocation.preempts for allocation in allocations)
     for job in order if idle else ():
         found = draft.place(rule, job)
         if found is not None:
@@ -113,7 +113,7 @@ def _differ(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
         return []
     named = [_named(target.shape or Allocation(target.job)) for target in targets]
     numbers = np.array(named, dtype=np.float64)  # None: NaN
-    seen = view.of([target.job for target in targets])
+    seen = view.select([target.job for target in targets])
     has = np.column_stack([seen.column(name) for name in SHAPE_FIELDS])
     differ: list[bool] = ((numbers != has) & ~np.isnan(numbers)).any(axis=1).tolist()
     return differ
@@ -128,14 +128,14 @@ def _reshaped(
     """
     if view.column("num_gpus")[target.job] == target.num_gpus:
         wanted = _with_gpus(target, view.gpus_of(target.job))
-        return [wanted] if draft.change(wanted) else []
+        return [wanted] if draft.reallocate(wanted) else []
     wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
     asked: dict[str, Any] = {
         name: int(view.column(column)[target.job])
         for name, column in _BESIDE_GPUS.items()
         if getattr(wanted, name) is not None
     }
-    found = draft.move(rule, target.job, [wanted, replace(wanted, **asked)])
+    found = draft.migrate(rule, target.job, [wanted, replace(wanted, **asked)])
     return [] if found is None else [found]
 
 
@@ -159,7 +159,7 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
     held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
     wanted = {job for job, size, _ in targets if size > 0}
     on_gpus = rows[kinds != JobKind.CPU_ONLY].tolist()
-    allocations = draft.evict([job for job in on_gpus if job not in wanted])
+    allocations = draft.preempt([job for job in on_gpus if job not in wanted])
     less, more = [], []
     for target in targets:
         job, size, shape = target
@@ -179,5 +179,5 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
         else:
             jobs, sizes, shapes = zip(*together, strict=True)
             wished = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
-            allocations += draft.start_as(rule, sizes, wished)
+            allocations += draft.start_in_shapes(rule, sizes, wished)
     return work_conserving(view, draft, rule, _submitted(view), allocations)

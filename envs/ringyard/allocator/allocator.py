@@ -1,8 +1,8 @@
 """The allocator: its options, and one decision from job scores to GPU assignments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -126,22 +126,12 @@ class Allocator:
     @cached_property
     def config(self) -> AllocatorConfig:
         """The options as kernels read them."""
-        options = self.start_only or StartOnly()
-        return AllocatorConfig(
-            estimate=self.estimate,
-            gamma=self.gamma,
-            resize_price=self.resize_price,
-            score_scale=self.score_scale,
-            sharing_power=self.sharing_power,
-            migration_price=self.migration_price,
-            same_type_bonus=self.same_type_bonus,
-            running_factor=self.running_factor,
-            preemption_price=self.preemption_price,
-            start_only=self.start_only is not None,
-            placement=options.placement,
-            strict=options.strict,
-            min_score=options.min_score,
-        )
+        options: Any = self.start_only or StartOnly()
+        own = {
+            one.name: getattr(self, one.name) for one in fields(AllocatorConfig) if hasattr(self, one.name)
+        }
+        rest = {one.name: getattr(options, one.name) for one in fields(options)}
+        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
 
 
 @kernel
@@ -217,21 +207,21 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
     cluster = state.clusters[b]
     if cluster.free_gpus == 0:
         return
-    cluster.stamp += 1
+    cluster.visit_mark += 1
     count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
         job = state.jobs[b, j]
-        if state.class_stamp[b, job.demand_class] == cluster.stamp:
+        if state.class_marks[b, job.demand_class] == cluster.visit_mark:
             continue
-        state.class_stamp[b, job.demand_class] = cluster.stamp
+        state.class_marks[b, job.demand_class] = cluster.visit_mark
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.utility[b, j, k] > 0.0:
                 if _start_on_free_gpus(
                     state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics
                 ):
-                    state.class_stamp[b, job.demand_class] = 0
+                    state.class_marks[b, job.demand_class] = 0
                     break
 
 
@@ -245,18 +235,6 @@ def _type_regret(state: State, job: Job) -> float:
         least = min(least, slowness)
         most = max(most, slowness)
     return 1.0 / least - 1.0 / most
-
-
-@kernel
-def _stays_on_type(
-    state: State, job: Job, left: float, present: int, other: int, config: AllocatorConfig
-) -> bool:
-    """Whether a migration from the `present` GPU type to the `other` would save too little time.
-
-    The `job` has `left` seconds to run, and `config` prices its restart.
-    """
-    here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
-    return left * (here - there) <= config.migration_price * restart_pause(job, job.num_gpus)
 
 
 @linked_kernel
@@ -299,7 +277,8 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
                 best = kind
                 fastest = speed
         if present >= 0 and best >= 0 and best != present and room[present] >= wanted:
-            if _stays_on_type(state, job, plan.seconds_left[b, j], present, best, config):
+            saved = slowness_on(state.slowness, job, present) - slowness_on(state.slowness, job, best)
+            if plan.seconds_left[b, j] * saved <= config.migration_price * restart_pause(job, job.num_gpus):
                 best = present
         plan.target_gpu_type[b, j] = best
         if best >= 0:
@@ -315,7 +294,7 @@ def _start_waiting_jobs(
     Of jobs of one demand class that find no place, one is tried.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
+    cluster.visit_mark += 1
     out = plan.out[b]
     running = cluster.num_running > 0
     count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
@@ -325,14 +304,14 @@ def _start_waiting_jobs(
         if running and plan.score[b, j] < config.min_score:
             continue
         demand = state.jobs[b, j].demand_class
-        if state.class_stamp[b, demand] == cluster.stamp:
+        if state.class_marks[b, demand] == cluster.visit_mark:
             continue
         if place(state, b, j, config.placement, out) > 0:
             place_job(state, b, j, asked_shape(state.jobs[b, j]), out, plan, physics)
         elif config.strict:
             return
         else:
-            state.class_stamp[b, demand] = cluster.stamp
+            state.class_marks[b, demand] = cluster.visit_mark
 
 
 @linked_kernel

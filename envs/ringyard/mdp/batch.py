@@ -378,7 +378,7 @@ class ClusterBatch:
         """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""
         cluster = self.state.clusters[b]
         served = int(cluster["num_done"] - self.state.integrals[b, Integral.BLOCKED_JOBS])
-        return float(cluster["served_jct"]) / served if served else float("nan")
+        return float(cluster["total_jct"]) / served if served else float("nan")
 
     def metrics(self, b: int) -> Metrics:
         """Metrics of cluster b's finished jobs."""

@@ -183,7 +183,7 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
     row, because the heap's order would reveal ends that cannot be predicted.
     """
     cluster = state.clusters[b]
-    if cluster.certain != 0:
+    if cluster.perfect_predictions != 0:
         return whole(state.running[b, position])
     row = whole(cluster.num_jobs)
     for i in range(cluster.num_running):
@@ -197,6 +197,6 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
 def running_at(state: State, b: int, position: int) -> int:
     """Row of the job in a position."""
     row = -1
-    for i in range(position if state.clusters[b].certain != 0 else 0, position + 1):
+    for i in range(position if state.clusters[b].perfect_predictions != 0 else 0, position + 1):
         row = next_running(state, b, i, row)
     return row

@@ -39,8 +39,8 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
     Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
     """
     cluster = state.clusters[b]
-    cluster.stamp += 1
-    stamp = cluster.stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
     visible = min(episode.placement_contexts.shape[1], cluster.num_waiting)
     out = state.gpu_scratch[b]
     whole_only = cluster.jobs_per_gpu == 1
@@ -48,9 +48,9 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
         j = waiting_at(state, b, i)
         job = state.jobs[b, j]
         demand = job.demand_class
-        known = state.class_stamp[b, demand] == stamp
+        known = state.class_marks[b, demand] == visit_mark
         if not known:
-            state.class_stamp[b, demand] = stamp
+            state.class_marks[b, demand] = visit_mark
             episode.class_slot[b, demand] = i
         slot = episode.class_slot[b, demand]
         for t in range(options.num_templates):
@@ -143,7 +143,7 @@ def _decode(
             mask[len(mask) - 1] = True
             return DONE
         late = cluster.now >= cluster.limit_seconds
-        if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.smallest_demand):
+        if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.min_demand_gpus):
             _evaluate_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else ONGOING

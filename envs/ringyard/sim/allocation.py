@@ -65,6 +65,6 @@ class Allocation:
         return replace(self, gpu_ids=gpu_ids, server=server)
 
     @property
-    def stops(self) -> bool:
+    def preempts(self) -> bool:
         """Whether it takes everything from the job."""
         return not self.gpu_ids and self.server is None and not self.reject

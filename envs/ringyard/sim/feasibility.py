@@ -188,7 +188,7 @@ def validate_allocation(
                 f"job {j} is {_status_name(status)}; only waiting jobs are rejected, without places"
             )
         return None
-    if allocation.stops:
+    if allocation.preempts:
         if status != JobStatus.RUNNING:
             raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
         return None
@@ -308,4 +308,4 @@ def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """[workers] GPUs that job j holds, ascending."""
     if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
-    return state.held_scratch[b, : collect_places(state, b, j, state.held_scratch[b])].astype(np.int64)
+    return state.place_scratch[b, : collect_places(state, b, j, state.place_scratch[b])].astype(np.int64)

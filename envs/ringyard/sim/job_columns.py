@@ -52,7 +52,7 @@ class DerivedColumns:
         """[n] GPU seconds held so far."""
         service = self.column("attained_service").copy()
         runs = self._runs
-        held = self._column("num_gpus")[runs] * (self._now - self._column("synced_seconds")[runs])
+        held = self._column("num_gpus")[runs] * (self._now - self._column("updated_seconds")[runs])
         service[runs] += held
         return service
 
@@ -79,7 +79,7 @@ class DerivedColumns:
     def _left(self) -> NDArray[np.float64]:
         """[n] iterations left, of jobs in any state."""
         left, runs = self._column("remaining_iterations").copy(), self._runs
-        begin = np.maximum(self._column("synced_seconds")[runs], self._column("progress_from_seconds")[runs])
+        begin = np.maximum(self._column("updated_seconds")[runs], self._column("pause_ends_seconds")[runs])
         ran = np.maximum(self._now - begin, 0.0) / self._column("iteration_seconds")[runs]
         left[runs] = np.maximum(left[runs] - ran, 0.0)
         return left

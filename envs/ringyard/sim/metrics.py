@@ -99,7 +99,7 @@ class JobTimes:
     lost_to_size: NDArray[np.float64]
     work_seconds: NDArray[np.float64]
 
-    def served(self) -> Self:
+    def without_blocked(self) -> Self:
         """The jobs that were not blocked."""
         kept = self.outcome != JobOutcome.BLOCKED
         return replace(self, **{field.name: getattr(self, field.name)[kept] for field in fields(self)})
@@ -261,7 +261,7 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
         ConfigurationError: as there.
     """
     times = job_times(state, b, table, measured)
-    served = times.served()
+    served = times.without_blocked()
     whole = _whole_run(state, b, table)
     losses = {}
     if state.losses.shape[1]:

@@ -267,7 +267,7 @@ class PlacementPlan(Occupancy):
         started = self._start(rule, rows, _NO_OVERRIDES[None], alike, admission)
         return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
 
-    def start_as(
+    def start_in_shapes(
         self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
     ) -> list[Allocation]:
         """Place many GPU jobs in given shapes, in one compiled loop.
@@ -375,7 +375,7 @@ class PlacementPlan(Occupancy):
             return shape.at(server=places[0])
         return shape.at(places)
 
-    def take(self, allocation: Allocation) -> bool:
+    def allocate(self, allocation: Allocation) -> bool:
         """Take exactly these GPUs, or this server; False, and nothing is taken, if there is no room.
 
         Raises:
@@ -393,7 +393,7 @@ class PlacementPlan(Occupancy):
             _allocate_in_shape(self._state, self._b, allocation.job, *taken)
         return True
 
-    def change(self, first: Allocation, *then: Allocation) -> bool:
+    def reallocate(self, first: Allocation, *then: Allocation) -> bool:
         """Change a running job step by step; False, and it holds what it held, if a step has no room.
 
         As when allocations are carried out, what a step leaves open stays as the job has it.
@@ -412,14 +412,14 @@ class PlacementPlan(Occupancy):
                 taken = validate_allocation(self._state, self._b, self.cluster, step)
             except PlacementError:
                 self.release(job)
-                self.take(present)
+                self.allocate(present)
                 return False
             self.release(job)
             if taken is not None:
                 _allocate_in_shape(self._state, self._b, job, *taken)
         return True
 
-    def move(
+    def migrate(
         self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
     ) -> Allocation | None:
         """Migrate or resize a job to where the rule puts it; None, and it holds what it held: no room.
@@ -440,10 +440,10 @@ class PlacementPlan(Occupancy):
             found = self.place(rule, job, shape)
             if found is not None:
                 return found
-        self.take(present)
+        self.allocate(present)
         return None
 
-    def evict(self, jobs: ArrayLike) -> list[Allocation]:
+    def preempt(self, jobs: ArrayLike) -> list[Allocation]:
         """Preempt running jobs, which give back all they hold, in one compiled loop.
 
         Args:
@@ -463,7 +463,7 @@ class PlacementPlan(Occupancy):
             _release_all(self._state, self._b, rows)
         return [Allocation(job) for job in rows.tolist()]
 
-    def evict_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
+    def preempt_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
         """Preempt running jobs, one after the other, until the rule finds places for a job as it asks.
 
         Args:
@@ -490,7 +490,7 @@ class PlacementPlan(Occupancy):
             if found is not None:
                 return [*(Allocation(one.job) for one in stopped), found]
         for one in stopped:
-            self.take(one)
+            self.allocate(one)
         return []
 
     def _held(self, job: int) -> Allocation:

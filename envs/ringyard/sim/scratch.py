@@ -67,8 +67,8 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])
     _copy_jobs(state, b, copy, state.running[b, : cluster.num_running])
     copy.clusters[b] = cluster
-    for i in range(state.shared.shape[1]):
-        _copy_rows(state.shared[b, i], copy.shared[b, i])
+    for i in range(state.slot_sharing.shape[1]):
+        _copy_rows(state.slot_sharing[b, i], copy.slot_sharing[b, i])
     _copy_rows(state.gpus[b], copy.gpus[b])
     _copy_rows(state.slots[b], copy.slots[b])
     _copy_rows(state.servers[b], copy.servers[b])
@@ -76,7 +76,7 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     _copy_rows(state.waiting[b, first : first + cluster.num_waiting], copy.waiting[b, first:])
     _copy_rows(state.running[b, : cluster.num_running], copy.running[b])
     _copy_rows(state.class_waiting[b], copy.class_waiting[b])
-    _copy_rows(state.class_stamp[b], copy.class_stamp[b])
+    _copy_rows(state.class_marks[b], copy.class_marks[b])
     _copy_rows(state.free_bits[b], copy.free_bits[b])
     _copy_rows(state.num_with_free[b], copy.num_with_free[b])
     return True

@@ -180,13 +180,13 @@ class SpeedTable:
         """Largest number of GPUs in the table."""
         return self.speed.shape[1] - 1
 
-    def of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+    def speeds_of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """[jobs, sizes + 1] speeds of these job rows."""
         return self.speed[self.place[jobs]]
 
-    def least_of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
+    def min_size_speeds_of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
         """[jobs] speed of these job rows on the fewest GPUs that each can run on."""
-        speed = self.of(jobs)
+        speed = self.speeds_of(jobs)
         return speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
 
     def batch_of(self, job: int, num_gpus: int) -> float:
@@ -230,7 +230,7 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
         view: any moment.
         rows: [n] rows of GPU jobs.
     """
-    seen = view.of(rows)
+    seen = view.select(rows)
     return _fewest({name: seen.column(name) for name in _COLUMNS_READ[:-1]}, view.cluster)
 
 

@@ -212,7 +212,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         self.check("user")
         return self._table.user
 
-    def of(self, rows: ArrayLike) -> JobColumns:
+    def select(self, rows: ArrayLike) -> JobColumns:
         """Columns of these jobs alone: in time that grows with them, not with the table.
 
         Args:
@@ -224,7 +224,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
         self.check("loss_log")
         total = float(self._column("total_iterations")[job])
-        epochs = np.arange(1, int(self.of(job).epochs_logged[0]) + 1)
+        epochs = np.arange(1, int(self.select(job).epochs_logged[0]) + 1)
         seed = int(self._state.clusters["seed"][self._b])
         return epochs / EPOCHS * total, loss_history(int(self._column("model")[job]), job, epochs, seed)
 

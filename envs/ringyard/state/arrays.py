@@ -53,22 +53,22 @@ class State:
         servers: [clusters, servers] `Server`.
         links: [clusters, servers + racks] `Link`: every server's own, then every rack's uplink.
         clusters: [clusters] `ClusterRecord`.
-        pristine: [1] a cluster at time zero, before it is given jobs.
+        initial_cluster: [1] a cluster at time zero, before it is given jobs.
         slowness: [models + 1, GPU types, 2] times longer than on the reference GPU: what is fixed of an
             iteration's compute time, and each sample's; the last row is for no model.
-        sharing: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, inf: no more),
+        sharing_table: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, inf: no more),
             sensitivity, pressure; [0, 0, 3] where jobs do not slow one another so.
-        pairs: [models + 1, models + 1] extra iteration time of the first model, as a share of its own,
-            for each neighbour of the second on the same GPU; [0, 0] where pairs are not measured.
-        shared: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot, at its present
-            batch; [clusters, 0, 2] without `sharing`.
+        pairwise_excess: [models + 1, models + 1] extra iteration time of the first model, as a share of
+            its own, for each neighbour of the second on the same GPU; [0, 0] where pairs are not measured.
+        slot_sharing: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot, at its present
+            batch; [clusters, 0, 2] without `sharing_table`.
         between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
         waiting: [clusters, 2 x jobs] waiting jobs by (priority, row), `num_waiting` of them from
             `first_waiting` on (`waiting_at`).
         running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
         ended: [clusters, jobs] jobs that have left, in that order, the first `num_done` valid.
         class_waiting: [clusters, classes] waiting jobs of each demand class.
-        class_stamp: [clusters, classes] scratch marks of one pass over classes.
+        class_marks: [clusters, classes] scratch marks of one pass over classes.
         integrals: [clusters, Integral].
         timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
         segments: [clusters, rows] `Segment`, the latest are kept; 0 rows: off.
@@ -77,7 +77,7 @@ class State:
             without `losses`.
         fewest_servers: [gpus + 1] of an empty cluster, that hold so many GPUs; [0] without `losses`.
         gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
-        held_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
+        place_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
         server_scratch: [clusters, servers] work space of placement rules.
         number_scratch: [clusters, gpus + servers] the same, for numbers of GPUs or servers.
         link_scratch: [clusters, servers + racks] links of one job.
@@ -93,17 +93,17 @@ class State:
     servers: Records2[Server]
     links: Records2[Link]
     clusters: Records1[ClusterRecord]
-    pristine: Records1[ClusterRecord]
+    initial_cluster: Records1[ClusterRecord]
     slowness: FloatCube
-    sharing: FloatCube
-    pairs: FloatMatrix
-    shared: FloatCube
+    sharing_table: FloatCube
+    pairwise_excess: FloatMatrix
+    slot_sharing: FloatCube
     between_servers: FloatVector
     waiting: Int32Matrix
     running: Int32Matrix
     ended: Int32Matrix
     class_waiting: Int32Matrix
-    class_stamp: Int32Matrix
+    class_marks: Int32Matrix
     integrals: FloatMatrix
     timeline: FloatCube
     segments: Records2[Segment]
@@ -111,7 +111,7 @@ class State:
     kernels_counted: FloatMatrix
     fewest_servers: Int32Vector
     gpu_scratch: Int32Matrix
-    held_scratch: Int32Matrix
+    place_scratch: Int32Matrix
     server_scratch: Int32Matrix
     number_scratch: FloatMatrix
     link_scratch: Int32Matrix
@@ -148,8 +148,8 @@ def empty_state(
         jobs: most of any simulation. All other sizes are of one cluster.
         classes: most demand classes.
         models: of the catalogue.
-        sharing_batches: most of any model on any GPU type; 0: no `State.sharing`.
-        paired: whether there are `State.pairs`.
+        sharing_batches: most of any model on any GPU type; 0: no `State.sharing_table`.
+        paired: whether there are `State.pairwise_excess`.
         losses: whether they are counted.
         gpus_of_server: most of any server.
         (others): as their names say; see `State`.
@@ -163,17 +163,17 @@ def empty_state(
         servers=Server.zeros(b, servers),
         links=Link.zeros(b, servers + racks),
         clusters=ClusterRecord.zeros(b),
-        pristine=ClusterRecord.zeros(1),
+        initial_cluster=ClusterRecord.zeros(1),
         slowness=np.ones((rows, gpu_types, 2)),
-        sharing=np.zeros((rows * gpu_types if sharing_batches else 0, sharing_batches, 3)),
-        pairs=np.zeros((rows, rows) if paired else (0, 0)),
-        shared=np.zeros((b, slots if sharing_batches else 0, 2)),
+        sharing_table=np.zeros((rows * gpu_types if sharing_batches else 0, sharing_batches, 3)),
+        pairwise_excess=np.zeros((rows, rows) if paired else (0, 0)),
+        slot_sharing=np.zeros((b, slots if sharing_batches else 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
         waiting=np.zeros((b, 2 * jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),
         ended=np.zeros((b, jobs), np.int32),
         class_waiting=np.zeros((b, classes), np.int32),
-        class_stamp=np.zeros((b, classes), np.int32),
+        class_marks=np.zeros((b, classes), np.int32),
         integrals=np.zeros((b, INTEGRALS)),
         timeline=np.zeros((b, timeline_bins, TIMELINE_COLUMNS)),
         segments=Segment.zeros(b, segment_rows),
@@ -181,7 +181,7 @@ def empty_state(
         kernels_counted=np.zeros((b, gpus if losses else 0)),
         fewest_servers=np.zeros(gpus + 1 if losses else 0, np.int32),
         gpu_scratch=np.zeros((b, gpus), np.int32),
-        held_scratch=np.zeros((b, gpus), np.int32),
+        place_scratch=np.zeros((b, gpus), np.int32),
         server_scratch=np.zeros((b, servers), np.int32),
         number_scratch=np.zeros((b, gpus + servers)),
         link_scratch=np.zeros((b, servers + racks), np.int32),

@@ -80,7 +80,7 @@ def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFact
     Log-linear in log samples between the batches of the profile; beyond them as at the nearest.
 
     Args:
-        sharing: as `State.sharing`.
+        sharing: as `State.sharing_table`.
         row: of the model and GPU type.
         samples: above 0.
     """
@@ -106,27 +106,27 @@ def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFact
 def sharing_factors_on(state: State, job: Job, gpu_type: int) -> SharingFactors:
     """What a worker of the job, in its present shape, is to its neighbours on a GPU of the type."""
     row = job.model * state.slowness.shape[1] + gpu_type
-    return sharing_factors(state.sharing, row, job.batch_size / job.num_gpus)
+    return sharing_factors(state.sharing_table, row, job.batch_size / job.num_gpus)
 
 
 @kernel
 def excess_of_worker(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
     """Extra time, as a share of its own, of a worker of the model beside the job in slot i."""
-    if state.pairs.shape[0] > 0:
-        return summable(state.pairs[model, state.slots[b, i].model])
-    if state.shared.shape[1] == 0:
+    if state.pairwise_excess.shape[0] > 0:
+        return summable(state.pairwise_excess[model, state.slots[b, i].model])
+    if state.slot_sharing.shape[1] == 0:
         return 0.0  # sharing slows no job
-    return summable(own.sensitivity * state.shared[b, i, 1])
+    return summable(own.sensitivity * state.slot_sharing[b, i, 1])
 
 
 @kernel
 def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
     """Extra time, as a share of its own, of the job in slot i beside a worker of the model."""
-    if state.pairs.shape[0] > 0:
-        return summable(state.pairs[state.slots[b, i].model, model])
-    if state.shared.shape[1] == 0:
+    if state.pairwise_excess.shape[0] > 0:
+        return summable(state.pairwise_excess[state.slots[b, i].model, model])
+    if state.slot_sharing.shape[1] == 0:
         return 0.0
-    return summable(state.shared[b, i, 0] * own.pressure)
+    return summable(state.slot_sharing[b, i, 0] * own.pressure)
 
 
 @kernel
@@ -136,12 +136,12 @@ def excess_between(
     """Extra time of worker own[i], as a share of its own, beside other[i] on a GPU of a type, into out[i]."""
     types = state.slowness.shape[1]
     for i in range(len(out)):
-        if state.pairs.shape[0] > 0:
-            out[i] = summable(state.pairs[own.models[i], other.models[i]])
+        if state.pairwise_excess.shape[0] > 0:
+            out[i] = summable(state.pairwise_excess[own.models[i], other.models[i]])
         else:
-            mine = sharing_factors(state.sharing, own.models[i] * types + gpu_types[i], own.samples[i])
+            mine = sharing_factors(state.sharing_table, own.models[i] * types + gpu_types[i], own.samples[i])
             row = other.models[i] * types + gpu_types[i]
-            theirs = sharing_factors(state.sharing, row, other.samples[i])
+            theirs = sharing_factors(state.sharing_table, row, other.samples[i])
             out[i] = summable(mine.sensitivity * theirs.pressure)
 
 

@@ -11,7 +11,7 @@ def remaining_iterations(job: Job, now: float) -> float:
     """Iterations left at time `now`, for a job in any state."""
     if job.status != JobStatus.RUNNING:
         return job.remaining_iterations
-    begin = max(job.synced_seconds, job.progress_from_seconds)
+    begin = max(job.updated_seconds, job.pause_ends_seconds)
     if now <= begin:
         return job.remaining_iterations
     return max(0.0, job.remaining_iterations - (now - begin) / job.iteration_seconds)
@@ -47,7 +47,7 @@ def attained_service(job: Job, now: float) -> float:
     """GPU seconds held until time `now`, for a job in any state."""
     if job.status != JobStatus.RUNNING:
         return job.attained_service
-    return job.attained_service + job.num_gpus * (now - job.synced_seconds)
+    return job.attained_service + job.num_gpus * (now - job.updated_seconds)
 
 
 @kernel
@@ -70,4 +70,4 @@ def run_seconds(job: Job, now: float) -> float:
     """Seconds with resources held until time `now`, for a job in any state."""
     if job.status != JobStatus.RUNNING:
         return job.run_seconds
-    return job.run_seconds + (now - job.synced_seconds)
+    return job.run_seconds + (now - job.updated_seconds)

@@ -110,17 +110,17 @@ class Job(Record):
     min_gpus: i4
     kind: i4  # JobKind
     # changed at every event
-    remaining_iterations: f8  # of the base batch, at synced_seconds
+    remaining_iterations: f8  # of the base batch, at updated_seconds
     iteration_seconds: f8  # per iteration of the base batch, as things are now
-    synced_seconds: f8  # when progress was last brought up to date
-    progress_from_seconds: f8  # the restart ends here
-    due_seconds: f8  # the engine looks at the job then: its end, or its predictability
+    updated_seconds: f8  # when progress was last brought up to date
+    pause_ends_seconds: f8  # the restart ends here
+    next_event_seconds: f8  # the engine looks at the job then: its end, or its predictability
     end_seconds: f8  # expected while running, final when done
-    attained_service: f8  # GPU seconds held, at synced_seconds
-    run_seconds: f8  # seconds with resources held, at synced_seconds
+    attained_service: f8  # GPU seconds held, at updated_seconds
+    run_seconds: f8  # seconds with resources held, at updated_seconds
     first_slot: i4  # head of the job's chain of GPU slots, -1 if none
     heap_position: i4
-    stamp: i4  # scratch mark of one pass over jobs
+    visit_mark: i4  # scratch mark of one pass over jobs
     predictable: i4  # now
     last_start_seconds: f8
     last_stop_seconds: f8
@@ -141,12 +141,12 @@ class Job(Record):
     model: i4  # position in the catalogue, its length if none
     parameter_servers: i4
     cores_per_server_task: i4
-    beside_gpus: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
+    uses_host_resources: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
     asked_gpus: i4
     asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
     new_contenders: f8  # scratch of one count of all links
-    link_weight: f8  # what its ring, if it spans servers, adds to the load of each of its links
+    link_load: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
     # [resources] held by each worker; CPU-only: in all; 0: not counted
@@ -158,7 +158,7 @@ class Job(Record):
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
     forgiven_waiting: f8  # seconds of waiting that it disregards
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
-    saved_iterations: f8  # remaining_iterations at the last stop
+    remaining_at_last_stop: f8  # remaining_iterations at the last stop
     computed_seconds: f8  # GPU seconds computed; while it runs: as if it went on like this to its end
     gpu_memory_bytes: i8  # on each GPU, at the present batch
     num_racks: i4  # racks spanned
@@ -249,7 +249,7 @@ class Server(Record):
     _free: Annotated[int, tuple(one.free for one in RESOURCES)]
     free_cores: i8
     free_ram: i8  # bytes
-    _there: Annotated[int, tuple(one.there for one in RESOURCES)]
+    _total: Annotated[int, tuple(one.total for one in RESOURCES)]
     num_cores: i8
     ram_bytes: i8
     storage_bytes_per_second: f8
@@ -278,17 +278,17 @@ class ClusterRecord(Record):
     next_change_seconds: f8  # first server to fail or return
     inverse_durations: f8  # of the jobs in the system
     predicted_inverse_durations: f8  # as predicted, of those that were predictable on arrival
-    least_gpu_memory: i8  # bytes, of any GPU
-    served_jct: f8  # total completion time of the finished jobs that were not blocked
+    min_gpu_memory_bytes: i8  # bytes, of any GPU
+    total_jct: f8  # total completion time of the finished jobs that were not blocked
     rng: u8
     seed: u8
     num_jobs: i4
     num_gpus: i4
     num_servers: i4
     num_classes: i4
-    fewest_gpus_of_server: i4
-    most_gpus_of_server: i4
-    smallest_demand: i4  # fewest free GPUs with which any job could start; 0 where GPUs are shared
+    min_gpus_per_server: i4
+    max_gpus_per_server: i4
+    min_demand_gpus: i4  # fewest free GPUs with which any job could start; 0 where GPUs are shared
     next_arrival: i4
     num_waiting: i4
     first_waiting: i4  # where the waiting list begins in its array
@@ -305,20 +305,19 @@ class ClusterRecord(Record):
     num_starts: i4
     num_resizes: i4
     num_decisions: i4
-    steps_now: i4  # decision points, allocations and actions since time last moved
-    moves_in_vain: i4  # preemptions and resizes between which no work was done; 0: not seen
-    moves_to_look: i4  # after so many of these the engine looks whether work gets done
-    work_at_look: f8  # iterations that were left then, of all jobs
+    steps_at_moment: i4  # decision points, allocations and actions since time last moved
+    futile_changes: i4  # preemptions and resizes between which no work was done; 0: not seen
+    changes_at_next_check: i4  # after so many of these the engine looks whether work gets done
+    work_at_last_check: f8  # iterations that were left then, of all jobs
     jobs_per_gpu: i4  # K
     # what couples jobs; 0: this does not slow neighbours, and costs nothing
     network: i4  # Network
-    sharing: i4
+    sharing_slows: i4
     bandwidth_limited: i4
     storage_limited: i4
-    certain: i4  # every job is predictable from the start, without error
-    crowded: i4  # GPU types, sharing or bandwidth: more than links makes places differ
+    perfect_predictions: i4  # every job is predictable from the start, without error
     global_links: i4  # links are counted all together, not server by server
-    stamp: i4
+    visit_mark: i4
     num_segments: i4
     timeline_bin_log2: i4  # bins are 2**this seconds wide
     straggler_cv: f8  # coefficient of variation among workers; 0: none
@@ -345,4 +344,4 @@ asked_per_worker = field_reader(Job, [one.asked for one in RESOURCES])
 #: what a server has that no job holds, or in all
 free_on = field_reader(Server, [one.free for one in RESOURCES])
 set_free = field_writer(Server, [one.free for one in RESOURCES])
-total_on = field_reader(Server, [one.there for one in RESOURCES])
+total_on = field_reader(Server, [one.total for one in RESOURCES])

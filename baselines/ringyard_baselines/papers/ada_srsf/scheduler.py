@@ -132,7 +132,7 @@ class AdaSrsf(Scheduler):
         plan = PlacementPlan(view)
         allocations = start_cpu_jobs(view, plan, self.placement)
         jobs = view.gpu_jobs
-        seen, iterations = view.of(jobs), expected_iterations_left(view, jobs)
+        seen, iterations = view.select(jobs), expected_iterations_left(view, jobs)
         service = iterations * seen.column("isolated_iteration_seconds") * seen.column("asked_gpus")
         self._filter.of_jobs[jobs] = iterations * seen.column("gradient_bytes")
         waits = seen.column("status") == JobStatus.WAITING

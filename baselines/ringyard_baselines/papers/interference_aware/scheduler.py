@@ -129,7 +129,7 @@ class InterferenceAware(Scheduler):
         servers = self._servers(view, plan, job, open_gpus, size)
         gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
-        return found if plan.take(found) else plan.place(self.placement, job)
+        return found if plan.allocate(found) else plan.place(self.placement, job)
 
     def _gpu_losses(self, view: SchedulingView, plan: PlacementPlan, job: int) -> NDArray[np.float64]:
         """Return [GPUs] NLWP's losses of all jobs on a GPU if the job joined. inf: no place, or too slow."""

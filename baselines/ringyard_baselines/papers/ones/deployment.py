@@ -79,13 +79,13 @@ class Deployment:
 
     def preempt(self, job: int) -> None:
         """Preempt a running job."""
-        self.allocations += self._plan.evict([job])
+        self.allocations += self._plan.preempt([job])
 
     def start(self, places: GpusByJob) -> None:
         """Start the jobs that find room."""
         for job, gpus in places.items():
             shape = self._shape(job, gpus)
-            if self._plan.take(shape):
+            if self._plan.allocate(shape):
                 self.allocations.append(shape)
 
     def migrate(self, places: GpusByJob) -> None:
@@ -114,7 +114,7 @@ class Deployment:
 
     def _apply(self, job: int, shapes: Sequence[Allocation]) -> bool:
         """Give a running job one shape after the other. False: one finds no room, and nothing changes."""
-        if not self._plan.change(*shapes):
+        if not self._plan.reallocate(*shapes):
             return False
         self._held[job] = shapes[-1].gpu_ids
         self.allocations += shapes

@@ -189,7 +189,7 @@ class Ones(Scheduler):
         """Evolve, then deploy the best schedule as far as it may be deployed."""
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
-            self._least[self._table.rows] = self._table.least_of(self._table.rows)
+            self._least[self._table.rows] = self._table.min_size_speeds_of(self._table.rows)
             asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
@@ -207,7 +207,7 @@ class Ones(Scheduler):
     def _snapshot(self, view: SchedulingView) -> _Snapshot:
         """Return the present GPU jobs. Losses are normalised and begin at 1."""
         jobs = view.gpu_jobs
-        seen = view.of(jobs)
+        seen = view.select(jobs)
         epochs = self._epochs(jobs, seen)
         completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
         size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
@@ -222,7 +222,7 @@ class Ones(Scheduler):
     def _update_predictor(self, view: SchedulingView, now: _Snapshot) -> None:
         """Record running jobs, and refit when a tenth more jobs have finished than at the last fit."""
         ended = np.setdiff1d(self._active, now.jobs, assume_unique=True)
-        for job, epochs in zip(ended.tolist(), self._epochs(ended, view.of(ended)).tolist(), strict=True):
+        for job, epochs in zip(ended.tolist(), self._epochs(ended, view.select(ended)).tolist(), strict=True):
             self._history.finish(job, epochs)
         self._finished += len(ended)
         self._position[self._active] = FREE
@@ -238,7 +238,7 @@ class Ones(Scheduler):
         self, view: SchedulingView, jobs: NDArray[np.int64], completed: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """Let R grow where it may, and return [n] current limits of jobs after so many `completed` epochs."""
-        seen, limit = view.of(jobs), self._limit[jobs]
+        seen, limit = view.select(jobs), self._limit[jobs]
         low, high, asked, held = map(seen.column, ("min_gpus", "max_gpus", "asked_gpus", "num_gpus"))
         limit = np.where(limit == 0, np.maximum(asked if self._begin_as_asked else low, 1), limit)
         running = seen.column("status") == JobStatus.RUNNING
@@ -257,7 +257,7 @@ class Ones(Scheduler):
     def _scaled_down(self, view: SchedulingView, job: int, limit: int) -> int:
         """Return the current limit of a job with half the cluster: less if it ran longer than the median."""
         running = view.column("status") == JobStatus.RUNNING
-        ran = view.column("run_seconds") + np.where(running, view.now - view.column("synced_seconds"), 0.0)
+        ran = view.column("run_seconds") + np.where(running, view.now - view.column("updated_seconds"), 0.0)
         started = ~np.isnan(view.column("first_start_seconds")) & (view.column("kind") != JobKind.CPU_ONLY)
         median = float(np.median(ran[started]))
         if not ran[job] > median > 0:
@@ -355,7 +355,7 @@ class Ones(Scheduler):
 
     def _restart_clocks(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
         """Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change."""
-        changed = [allocation.job for allocation in allocations if not allocation.stops]
+        changed = [allocation.job for allocation in allocations if not allocation.preempts]
         self._changed_at[changed] = self._completed[changed]
         restarted = [*held, *changed] if self._shared_clock and allocations else changed
         self._deployed_at[restarted] = self._completed[restarted]

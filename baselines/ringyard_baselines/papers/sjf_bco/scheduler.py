@@ -120,7 +120,7 @@ class PlannedScheduler(Scheduler):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs that are first on free GPUs."""
-        status = view.of(self._rows).column("status")
+        status = view.select(self._rows).column("status")
         self._waits &= status == JobStatus.WAITING  # else withdrawn, or too late
         if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
             self._make_plan(view)
@@ -160,7 +160,7 @@ class PlannedScheduler(Scheduler):
         if not (ready and (self._cluster.cores_per_server or self._cluster.gpu_types)):
             return ready  # a free GPU is all that a job needs
         plan = PlacementPlan(view)
-        placed = [one if plan.take(one) else plan.place(pack(), one.job) for one in ready]
+        placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in ready]
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:

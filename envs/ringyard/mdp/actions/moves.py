@@ -160,7 +160,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
     num_held = detach(state, b, j)
     set_shape(job, shape)
     count = place(state, b, j, options.rules[o], out)
-    if same_shape and same_places(out, count, state.held_scratch[b], num_held):
+    if same_shape and same_places(out, count, state.place_scratch[b], num_held):
         count = 0
     reattach(state, b, j, num_held)
     return count

@@ -150,12 +150,12 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
                 rack = server.rack
                 num_racks += 1
             slowest = max(slowest, slowness_on(state.slowness, job, server.gpu_type))
-            if state.shared.shape[1] > 0:
+            if state.slot_sharing.shape[1] > 0:
                 shared = sharing_factors_on(state, job, server.gpu_type)
-        if state.shared.shape[1] > 0:
-            state.shared[b, i, 0] = shared.sensitivity
-            state.shared[b, i, 1] = shared.pressure
-        if job.beside_gpus:
+        if state.slot_sharing.shape[1] > 0:
+            state.slot_sharing[b, i, 0] = shared.sensitivity
+            state.slot_sharing[b, i, 1] = shared.pressure
+        if job.uses_host_resources:
             _add_worker_usage(server, job, 1)
     job.num_servers = num_servers
     job.num_racks = num_racks
@@ -182,7 +182,7 @@ def release(state: State, b: int, j: int) -> None:
         gpu.free_memory_bytes += job.gpu_memory_bytes
         if gpu.num_jobs == 0:
             _add_free_gpus(state, b, slot.server, 1)
-        if job.beside_gpus:
+        if job.uses_host_resources:
             _add_worker_usage(state.servers[b, slot.server], job, -1)
         i = slot.next_slot
 
@@ -228,13 +228,13 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
 def detach(state: State, b: int, j: int) -> int:
     """Take everything from job j for a moment, unnoticed; how many places `put_back` has to give back.
 
-    What it held is in `held_scratch`, its record in the scratch row: one job can be lifted at a time.
+    What it held is in `place_scratch`, its record in the scratch row: one job can be lifted at a time.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
     if job.first_slot < 0 and job.server < 0:
         return 0
-    num_held = collect_places(state, b, j, state.held_scratch[b])
+    num_held = collect_places(state, b, j, state.place_scratch[b])
     release(state, b, j)
     return num_held
 
@@ -244,7 +244,7 @@ def reattach(state: State, b: int, j: int, num_held: int) -> None:
     """Undo `lift`, whatever shape the job was given since; it holds nothing now."""
     state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
     if num_held > 0:
-        allocate(state, b, j, state.held_scratch[b], num_held)
+        allocate(state, b, j, state.place_scratch[b], num_held)
 
 
 @kernel

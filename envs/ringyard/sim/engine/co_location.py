@@ -72,8 +72,8 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
     while i >= 0:
         gpu = state.slots[b, i].gpu
         if state.gpus[b, gpu].num_jobs > 1:
-            if state.shared.shape[1] > 0:
-                own = SharingFactors(state.shared[b, i, 0], state.shared[b, i, 1])
+            if state.slot_sharing.shape[1] > 0:
+                own = SharingFactors(state.slot_sharing[b, i, 0], state.slot_sharing[b, i, 1])
             worst = max(worst, excess_on(state, b, j, own, gpu))
         i = state.slots[b, i].next_slot
     return 1.0 + worst
@@ -90,7 +90,7 @@ def update_context(state: State, b: int, j: int) -> bool:
     contenders, sharing = job.contenders, job.sharing_slowdown
     bandwidth, storage = job.bandwidth_slowdown, job.storage_seconds_per_byte
     counts_links = cluster.network == Network.WORST_LINK and cluster.global_links == 0
-    if cluster.sharing:
+    if cluster.sharing_slows:
         job.sharing_slowdown = sharing_slowdown(state, b, j)
     if counts_links or cluster.bandwidth_limited or cluster.storage_limited:
         spanning, stretch, seconds = _on_worst_server(state, b, j)
@@ -136,7 +136,7 @@ def evaluate_placement(
         g = places[i]
         s = state.gpus[b, g].server
         gpu_type = state.servers[b, s].gpu_type
-        if cluster.sharing and state.gpus[b, g].num_jobs > 0:
+        if cluster.sharing_slows and state.gpus[b, g].num_jobs > 0:
             if gpu_type != own_type:
                 own = sharing_factors_on(state, job, gpu_type)
                 own_type = gpu_type

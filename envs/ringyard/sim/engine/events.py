@@ -197,7 +197,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
     now = state.clusters[b].now
     while state.clusters[b].num_running > 0:
         j = state.running[b, 0]
-        if state.jobs[b, j].due_seconds > now:
+        if state.jobs[b, j].next_event_seconds > now:
             break
         if state.jobs[b, j].end_seconds <= now:
             end_job(state, b, j, JobOutcome.COMPLETED, physics)
@@ -222,7 +222,7 @@ def _next_event(state: State, b: int) -> float:
     cluster = state.clusters[b]
     time = cluster.limit_seconds
     if cluster.num_running > 0:
-        time = min(time, state.jobs[b, state.running[b, 0]].due_seconds)
+        time = min(time, state.jobs[b, state.running[b, 0]].next_event_seconds)
     if cluster.next_arrival < cluster.num_jobs:
         time = min(time, state.jobs[b, cluster.next_arrival].submit_seconds)
     if cluster.num_running + cluster.num_waiting > 0:

@@ -83,9 +83,9 @@ def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, phy
             add_kernel_seconds(state, b, places[k])
     allocate(state, b, j, places, num_places(current_shape(job)))
     job.computed_seconds += seconds_to_compute(job)
-    job.synced_seconds = now
+    job.updated_seconds = now
     job.last_start_seconds = now
-    job.progress_from_seconds = now + pause
+    job.pause_ends_seconds = now + pause
     if cluster.straggler_cv > 0.0:
         sample_straggler(cluster, job, j)
     update_context(state, b, j)
@@ -147,7 +147,7 @@ def _requeue(state: State, b: int, j: int) -> None:
     job.status = JobStatus.WAITING
     job.last_stop_seconds = state.clusters[b].now
     job.end_seconds = np.nan
-    job.saved_iterations = job.remaining_iterations
+    job.remaining_at_last_stop = job.remaining_iterations
     set_asked_shape(job)
     waiting_add(state, b, j)
 
@@ -171,7 +171,7 @@ def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
     done = job.total_iterations - job.remaining_iterations
     kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
     left = job.remaining_iterations
-    job.remaining_iterations = min(job.total_iterations - kept, job.saved_iterations)
+    job.remaining_iterations = min(job.total_iterations - kept, job.remaining_at_last_stop)
     if state.losses.shape[1] > 0:
         add_repeated_work(state, b, j, job.remaining_iterations - left)
     _requeue(state, b, j)
@@ -226,7 +226,7 @@ def apply_allocation(
         start(state, b, j, places, physics)
         return
     present = current_shape(job)
-    held = state.held_scratch[b]
+    held = state.place_scratch[b]
     resized = shape.batch_size != present.batch_size or shape.num_gpus != present.num_gpus
     moved = not same_places(places, num_places(shape), held, collect_places(state, b, j, held))
     if shape == present and not moved:
@@ -237,7 +237,7 @@ def apply_allocation(
         start(state, b, j, places, physics)
         return
     now = state.clusters[b].now
-    pending = max(job.progress_from_seconds - now, 0.0)
+    pending = max(job.pause_ends_seconds - now, 0.0)
     pause = _change_pause(job, present, shape, now)
     _stop_running(state, b, j, physics)
     set_shape(job, shape)
@@ -280,7 +280,7 @@ def _add_to_fairness(state: State, b: int, j: int) -> None:
     jct = job.end_seconds - job.submit_seconds
     crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
     fairness = jct / (job.isolated_seconds * crowding)
-    state.clusters[b].served_jct += jct
+    state.clusters[b].total_jct += jct
     sums[Integral.FAIRNESS] += fairness
     sums[Integral.WORST_FAIRNESS] = max(sums[Integral.WORST_FAIRNESS], fairness)
 

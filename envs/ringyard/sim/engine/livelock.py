@@ -43,7 +43,7 @@ def is_livelocked(state: State, b: int) -> bool:
     their restarts last as long as they may run.
     """
     cluster = state.clusters[b]
-    return cluster.steps_now > _max_steps(cluster.num_jobs) or cluster.moves_in_vain > 0
+    return cluster.steps_at_moment > _max_steps(cluster.num_jobs) or cluster.futile_changes > 0
 
 
 @kernel
@@ -54,26 +54,26 @@ def _check_progress(state: State, b: int) -> None:
     for j in range(cluster.num_jobs):
         work += remaining_iterations(state.jobs[b, j], cluster.now)
     most = _CHANGES + _CHANGES_PER_JOB * cluster.num_jobs
-    if work == cluster.work_at_look:
-        cluster.moves_in_vain = most
-    cluster.work_at_look = work
-    cluster.moves_to_look = cluster.num_preemptions + cluster.num_resizes + most
+    if work == cluster.work_at_last_check:
+        cluster.futile_changes = most
+    cluster.work_at_last_check = work
+    cluster.changes_at_next_check = cluster.num_preemptions + cluster.num_resizes + most
 
 
 @kernel
 def count_step(state: State, b: int, time: float) -> bool:
     """Count a step at `time`, now or later; False if time stands still, or moves are made in vain."""
     cluster = state.clusters[b]
-    if cluster.num_preemptions + cluster.num_resizes >= cluster.moves_to_look:
+    if cluster.num_preemptions + cluster.num_resizes >= cluster.changes_at_next_check:
         _check_progress(state, b)
     if time > cluster.moment_ends_seconds:
         if not _depends_on_scheduler(cluster):
             numbers = 2 * _max_steps(cluster.num_jobs)
             cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _EPSILON)
-            cluster.steps_now = 0
+            cluster.steps_at_moment = 0
         elif cluster.down_gpus > 0:  # it may wait for a repair
             return True
-    cluster.steps_now += 1
+    cluster.steps_at_moment += 1
     return not is_livelocked(state, b)
 
 
@@ -107,14 +107,14 @@ def raise_if_livelocked(state: State, b: int) -> None:
     """Raise SchedulerError, naming time and cause, if cluster b's simulation would never end."""
     if is_livelocked(state, b):
         cluster = state.clusters[b]
-        if cluster["moves_in_vain"] > 0:
+        if cluster["futile_changes"] > 0:
             raise SchedulerError(
-                f"no progress at {cluster['now']!s} s: {cluster['moves_in_vain']} times jobs were stopped or"
+                f"no progress at {cluster['now']!s} s: {cluster['futile_changes']} times jobs were stopped or"
                 " resized, and none got any work done; let jobs run for longer than their restarts take"
                 " (longer rounds, or a smaller restart.seconds)"
             )
         most = _max_steps(cluster["num_jobs"])
         raise SchedulerError(
-            f"time stands still at {cluster['now']!s} s: {cluster['steps_now']} decisions, allocations or"
-            f" actions since anything else happened, expected at most {most}; {_cause(state, b)}"
+            f"time does not advance beyond {cluster['now']!s} s: {cluster['steps_at_moment']} decisions,"
+            f" allocations or actions since then, expected at most {most}; {_cause(state, b)}"
         )

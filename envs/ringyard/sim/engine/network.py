@@ -14,14 +14,14 @@ from ringyard.state.records import Network
 def set_link_load(state: State, b: int, j: int) -> None:
     """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
     job = state.jobs[b, j]
-    job.link_weight = 1.0
+    job.link_load = 1.0
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
         return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
     ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
     together = overlapped_seconds(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
-    job.link_weight = summable(sending / together)
+    job.link_load = summable(sending / together)
 
 
 @kernel
@@ -59,7 +59,7 @@ def _ring_at(state: State, b: int, i: int, extra: int) -> int:
 @kernel
 def add_link_load(state: State, b: int, j: int, sign: float) -> None:
     """Add job j's ring, which has its weight, to its links, or take it off with sign -1. Sums are exact."""
-    weight = sign * state.jobs[b, j].link_weight
+    weight = sign * state.jobs[b, j].link_load
     for k in range(_links_of(state, b, j)):
         state.links[b, state.link_scratch[b, k]].load += weight
 
@@ -126,8 +126,8 @@ def find_rings_on_links(state: State, b: int, j: int) -> int:
                     count += 1
         return count
     per_gpu = state.clusters[b].jobs_per_gpu
-    state.clusters[b].stamp += 1
-    job.stamp = state.clusters[b].stamp
+    state.clusters[b].visit_mark += 1
+    job.visit_mark = state.clusters[b].visit_mark
     head = job.first_slot
     while head >= 0:
         server = state.servers[b, state.slots[b, head].server]
@@ -135,8 +135,8 @@ def find_rings_on_links(state: State, b: int, j: int) -> int:
         for i in range(first, first + server.num_gpus * per_gpu if server.spanning_jobs > 0 else first):
             other = state.slots[b, i].job
             if other >= 0 and state.jobs[b, other].num_servers > 1:
-                if state.jobs[b, other].stamp != job.stamp:
-                    state.jobs[b, other].stamp = job.stamp
+                if state.jobs[b, other].visit_mark != job.visit_mark:
+                    state.jobs[b, other].visit_mark = job.visit_mark
                     count = _insert_by_first_gpu(state, b, other, count)
         head = state.slots[b, head].next_server_slot
     return count

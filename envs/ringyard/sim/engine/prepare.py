@@ -77,7 +77,7 @@ def _write_isolated_times(
             job.total_iterations = iterations[i]
             job.isolated_seconds = iterations[i] * seconds
         job.remaining_iterations = job.total_iterations
-        job.saved_iterations = job.total_iterations
+        job.remaining_at_last_stop = job.total_iterations
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -198,7 +198,7 @@ class JobPreparer:
         """Make tables that stand one after the other ready, many in little more time than one.
 
         Args:
-            tables: see `ringyard.workloads.draw_together`.
+            tables: see `ringyard.workloads.workload.draw_tables`.
             lengths: jobs of each.
             out: [room] records, some of which become those of the jobs.
             begins: which record is that of each table's first job; the others follow.

@@ -6,8 +6,8 @@ from ringyard.state.arrays import State, waiting_at
 
 @kernel
 def _due_before(state: State, b: int, x: int, y: int) -> bool:
-    due_x = state.jobs[b, x].due_seconds
-    due_y = state.jobs[b, y].due_seconds
+    due_x = state.jobs[b, x].next_event_seconds
+    due_y = state.jobs[b, y].next_event_seconds
     return due_x < due_y or (due_x == due_y and x < y)
 
 

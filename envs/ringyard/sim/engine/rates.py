@@ -29,19 +29,19 @@ def update_progress(job: Job, now: float) -> None:
     job.remaining_iterations = remaining
     job.attained_service = service
     job.run_seconds = ran
-    job.synced_seconds = now
+    job.updated_seconds = now
 
 
 @kernel
 def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
     """When the job will end at its present speed, and when the engine has to look at it."""
-    begin = max(job.synced_seconds, job.progress_from_seconds)
+    begin = max(job.updated_seconds, job.pause_ends_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
-    job.due_seconds = job.end_seconds
+    job.next_event_seconds = job.end_seconds
     if job.predictable == 0 and job.predictable_from < 1.0:
         left = job.total_iterations * (1.0 - job.predictable_from)
         ahead = max(job.remaining_iterations - left, 0.0)
-        job.due_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
+        job.next_event_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
     if job.end_seconds > job.deadline_seconds:
         cluster.may_be_late = 1
 
@@ -55,7 +55,7 @@ def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
-    ends = job.end_seconds <= cluster.now and job.synced_seconds < cluster.now
+    ends = job.end_seconds <= cluster.now and job.updated_seconds < cluster.now
     counts = state.losses.shape[1] > 0 and not ends
     if counts:
         add_losses(state, b, j)
@@ -69,27 +69,27 @@ def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
 
 
 @kernel
-def _update_rate_if_changed(state: State, b: int, j: int, stamp: int, physics: Physics) -> None:
-    """Re-rate neighbour j if its surroundings changed, once per stamp."""
+def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physics: Physics) -> None:
+    """Re-rate neighbour j if its surroundings changed, once per visit_mark."""
     job = state.jobs[b, j]
-    if job.stamp != stamp:
-        job.stamp = stamp
+    if job.visit_mark != visit_mark:
+        job.visit_mark = visit_mark
         if update_context(state, b, j):
             _update_rate(state, b, j, physics)
 
 
 @kernel
-def _update_server_rates(state: State, b: int, s: int, stamp: int, physics: Physics) -> None:
+def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics: Physics) -> None:
     """Look at every job on server s."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
         j = state.slots[b, i].job
         if j >= 0:
-            _update_rate_if_changed(state, b, j, stamp, physics)
+            _update_rate_if_changed(state, b, j, visit_mark, physics)
     j = server.first_cpu_job
     while j >= 0:
-        _update_rate_if_changed(state, b, j, stamp, physics)
+        _update_rate_if_changed(state, b, j, visit_mark, physics)
         j = state.jobs[b, j].next_cpu_job
 
 
@@ -111,11 +111,11 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
         set_link_load(state, b, j)
     add_link_load(state, b, j, sign)
     if sign > 0:
-        job.contenders = link_contenders(state, b, j, job.link_weight)
+        job.contenders = link_contenders(state, b, j, job.link_load)
     for i in range(find_rings_on_links(state, b, j)):
         k = state.ring_scratch[b, i]
         other = state.jobs[b, k]
-        contenders = link_contenders(state, b, k, other.link_weight)
+        contenders = link_contenders(state, b, k, other.link_load)
         if contenders != other.contenders:
             other.contenders = contenders
             _update_rate(state, b, k, physics)
@@ -144,20 +144,20 @@ def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> No
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     linked = job.num_servers > 1 and cluster.network != Network.NONE and cluster.global_links == 0
-    close = cluster.sharing != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
+    close = cluster.sharing_slows != 0 or cluster.bandwidth_limited != 0 or cluster.storage_limited != 0
     if not linked and not close:
         return
-    cluster.stamp += 1
-    stamp = cluster.stamp
-    job.stamp = stamp
+    cluster.visit_mark += 1
+    visit_mark = cluster.visit_mark
+    job.visit_mark = visit_mark
     if job.kind == JobKind.CPU_ONLY:
-        _update_server_rates(state, b, job.server, stamp, physics)
+        _update_server_rates(state, b, job.server, visit_mark, physics)
         return
     head = job.first_slot
     while head >= 0:
         s = state.slots[b, head].server
         if close or state.servers[b, s].spanning_jobs > 0:
-            _update_server_rates(state, b, s, stamp, physics)
+            _update_server_rates(state, b, s, visit_mark, physics)
         head = state.slots[b, head].next_server_slot
 
 

@@ -86,9 +86,9 @@ def new_state(
     if jobs is not None:
         state = replace(state, jobs=jobs)
     state.slowness[:] = slowness_table(cluster)
-    state.sharing[:] = sharing
+    state.sharing_table[:] = sharing
     if interference.pairs is not None:
-        state.pairs[:] = np.nan_to_num(interference.pairs)
+        state.pairwise_excess[:] = np.nan_to_num(interference.pairs)
     if losses:
         state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
     _write_hardware(state, cluster)
@@ -96,9 +96,9 @@ def new_state(
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
     clusters["jobs_per_gpu"] = cluster.jobs_per_gpu
-    clusters["fewest_gpus_of_server"] = min(cluster.gpus_per_server)
-    clusters["most_gpus_of_server"] = max(cluster.gpus_per_server)
-    clusters["least_gpu_memory"] = state.servers["gpu_memory_bytes"].min(initial=UNLIMITED)
+    clusters["min_gpus_per_server"] = min(cluster.gpus_per_server)
+    clusters["max_gpus_per_server"] = max(cluster.gpus_per_server)
+    clusters["min_gpu_memory_bytes"] = state.servers["gpu_memory_bytes"].min(initial=UNLIMITED)
     clusters["round_seconds"] = np.inf if round_seconds is None else round_seconds
     clusters["rounds_only"] = rounds_only
     clusters["network"] = performance.network
@@ -106,11 +106,9 @@ def new_state(
     racks = cluster.num_racks > 0 and performance.network is not Network.NONE
     clusters["global_links"] = beyond_servers or racks
     state.between_servers[:] = performance.between_servers.row
-    clusters["sharing"] = interference.slows
+    clusters["sharing_slows"] = interference.slows
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
-    clusters["crowded"] = clusters["sharing"] | clusters["bandwidth_limited"] | bool(cluster.gpu_types)
-    clusters["crowded"] |= clusters["storage_limited"]
     clusters["straggler_cv"] = performance.straggler_cv
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
@@ -118,9 +116,9 @@ def new_state(
     for name in ("wake_seconds", "next_cancel_seconds"):
         clusters[name] = np.inf
     clusters["next_round_seconds"] = 0.0 if rounds_only else clusters["round_seconds"]
-    clusters["work_at_look"] = np.nan
+    clusters["work_at_last_check"] = np.nan
     clusters["free_gpus"] = clusters["open_gpus"] = cluster.num_gpus
-    state.pristine[: len(clusters)] = clusters[:1]
+    state.initial_cluster[: len(clusters)] = clusters[:1]
     return state
 
 
@@ -133,7 +131,7 @@ def _write_hardware(state: State, cluster: Cluster) -> None:
     servers["num_gpus"] = cluster.gpus_per_server
     servers["first_gpu"] = cluster.first_gpu_of_server
     for one in RESOURCES:
-        servers[one.there] = getattr(cluster, one.capacity) or one.unlimited
+        servers[one.total] = getattr(cluster, one.capacity) or one.unlimited
     servers["storage_bytes_per_second"] = cluster.storage_bytes_per_second or np.inf
     servers["memory_bandwidth"] = cluster.memory_bandwidth_bytes_per_second or UNLIMITED
     memory = cluster.gpu_memory_bytes
@@ -185,27 +183,27 @@ def reset_cluster(state: State, b: int, num_jobs: int, limit_seconds: float, see
     jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
     num_classes = 0
-    certain = 1
+    perfect_predictions = 1
     for j in range(num_jobs):
         if jobs[j].predictable_from > 0.0 or jobs[j].prediction_factor != 1.0:
-            certain = 0
+            perfect_predictions = 0
         smallest = min(smallest, jobs[j].min_gpus)
         num_classes = max(num_classes, jobs[j].demand_class + 1)
     _reset_servers(state, b)
     state.class_waiting[b] = 0
-    state.class_stamp[b] = 0
+    state.class_marks[b] = 0
     state.integrals[b] = 0.0
     state.timeline[b] = 0.0
     state.losses[b] = 0.0
     state.kernels_counted[b] = 0.0
-    state.clusters[b] = state.pristine[0]
+    state.clusters[b] = state.initial_cluster[0]
     cluster = state.clusters[b]
     cluster.limit_seconds = limit_seconds
     cluster.rng = seed
     cluster.seed = seed
     cluster.num_jobs = num_jobs
-    cluster.certain = certain
+    cluster.perfect_predictions = perfect_predictions
     cluster.num_classes = num_classes
-    cluster.smallest_demand = smallest if cluster.jobs_per_gpu == 1 else 0
+    cluster.min_demand_gpus = smallest if cluster.jobs_per_gpu == 1 else 0
     cluster.first_waiting = num_jobs // 2
     draw_first_failures(state, b)

@@ -122,7 +122,7 @@ def set_shape(job: Job, shape: Shape) -> None:
         set_held_per_worker(job, r, amount_per_worker(job, shape, r))
         asked += held_per_worker(job, r)
     if job.kind == JobKind.CPU_ONLY:
-        job.beside_gpus = 1
+        job.uses_host_resources = 1
         return
     samples = shape.batch_size / shape.num_gpus
     ratio = samples / (job.base_batch / job.asked_gpus)
@@ -135,7 +135,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     if job.sample_bytes > 0.0:
         cached = float(shape.num_gpus) * float(shape.ram_per_worker)
         job.stored_bytes = stored_bytes(job.sample_bytes, job.dataset_bytes, cached)
-    job.beside_gpus = 1 if asked > 0 or job.stored_bytes > 0.0 else 0
+    job.uses_host_resources = 1 if asked > 0 or job.stored_bytes > 0.0 else 0
 
 
 @kernel

@@ -140,7 +140,7 @@ def add_losses(state: State, b: int, j: int) -> None:
     job = state.jobs[b, j]
     losses = state.losses[b, j]
     counted = losses[Loss.COUNTED_SECONDS]
-    losses[Loss.RESTARTS] += max(min(now, job.progress_from_seconds) - counted, 0.0)
+    losses[Loss.RESTARTS] += max(min(now, job.pause_ends_seconds) - counted, 0.0)
     iterations = remaining_iterations(job, counted) - remaining_iterations(job, now)
     for cause in range(_CAUSES):
         losses[cause] += iterations * losses[_CAUSES + cause]
@@ -163,8 +163,8 @@ def _kernel_share(state: State, b: int, i: int) -> float:
     j = state.slots[b, i].job
     job = state.jobs[b, j]
     own = SharingFactors(0.0, 0.0)
-    if state.shared.shape[1] > 0:
-        own = SharingFactors(state.shared[b, i, 0], state.shared[b, i, 1])
+    if state.slot_sharing.shape[1] > 0:
+        own = SharingFactors(state.slot_sharing[b, i, 0], state.slot_sharing[b, i, 1])
     gpu_type = state.servers[b, state.slots[b, i].server].gpu_type
     kernels = job.compute_seconds * slowness_on(state.slowness, job, gpu_type)
     kernels *= 1.0 + excess_on(state, b, j, own, state.slots[b, i].gpu)
@@ -189,7 +189,7 @@ def add_kernel_seconds(state: State, b: int, g: int) -> None:
             j = state.slots[b, i].job
             if j < 0:
                 continue
-            ready = state.jobs[b, j].progress_from_seconds
+            ready = state.jobs[b, j].pause_ends_seconds
             if ready > begin:
                 end = min(end, ready)
             else:

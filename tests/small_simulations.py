@@ -1,4 +1,4 @@
-"""Small worlds that several tests use."""
+"""Small simulations that several tests use."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,7 +61,7 @@ def random_jobs(rng, count, largest, spread=50.0):
 
 
 @st.composite
-def worlds(draw, max_jobs=14):
+def small_cases(draw, max_jobs=14):
     """(cluster, jobs, performance, seed)."""
     cluster = Cluster(tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))))
     seed = draw(st.integers(0, 2**32 - 1))
@@ -115,7 +115,7 @@ MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transforme
 
 
 def everything(rng, count=12):
-    """(cluster, jobs, performance, failures): random worlds with every part of the physics switched on."""
+    """(cluster, jobs, performance, failures): random, with every part of the physics switched on."""
     cluster = Cluster.of_groups(
         [
             {

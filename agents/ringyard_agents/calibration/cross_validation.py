@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.fits import Line, fit_sharing
-from ringyard_agents.calibration.rings import Constants, fit_rings, predict_rings
-from ringyard_agents.measurements import parts_of, twins
+from ringyard_agents.calibration.fits import ComputeLine, fit_sharing
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
+from ringyard_agents.measurements import measurement_kinds, situations
 
 #: rows are held out in so many parts, each predicted by constants that were fitted to the others
 _FOLDS = 4
@@ -18,7 +18,7 @@ _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
 
 
-def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constants:
+def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
     """Fit every constant that the rows determine.
 
     Models and GPU types without a row on one GPU keep the measured lines of their profiles.
@@ -27,33 +27,36 @@ def fit_rows(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Constan
         rows: a tidy table with networks and interconnects.
         gradient_bytes: {model: bytes of one all-reduce}.
     """
-    part = parts_of(rows)
+    part = measurement_kinds(rows)
     alone = rows[part == "one GPU"]
     said = set(zip(alone.model, alone.gpu_type, strict=True))
     held = {
-        (model.name, kind): Line(figures.fixed_seconds, figures.sample_seconds)
+        (model.name, kind): ComputeLine(figures.fixed_seconds, figures.sample_seconds)
         for model in catalogue()
         for kind, figures in model.gpus.items()
         if not figures.derived and (model.name, kind) not in said
     }
-    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, Constants(held))
+    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, FittedConstants(held))
     pairs = rows[part == "sharing a GPU"]
     speeds = pairs.assign(speed=_alone(pairs, rings) / pairs.seconds).dropna(subset="speed")
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
     return replace(rings, sharing=sharing)
 
 
-def _alone(rows: pd.DataFrame, constants: Constants) -> NDArray[np.float64]:
+def _alone(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
     """Predict seconds [rows] on one GPU alone; NaN where no line is known."""
-    lines = [constants.lines.get(key, Line(*_UNKNOWN)) for key in zip(rows.model, rows.gpu_type, strict=True)]
+    lines = [
+        constants.lines.get(key, ComputeLine(*_UNKNOWN))
+        for key in zip(rows.model, rows.gpu_type, strict=True)
+    ]
     return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
 
 def _predict(
-    rows: pd.DataFrame, constants: Constants, gradient_bytes: Mapping[str, float]
+    rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
     """Predict seconds [rows]; NaN where a constant is missing."""
-    part = parts_of(rows)
+    part = measurement_kinds(rows)
     predicted = np.full(len(rows), np.nan)
     ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
     predicted[ring] = predict_rings(rows[ring], constants, gradient_bytes)
@@ -68,22 +71,22 @@ def _predict(
     return predicted
 
 
-def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.DataFrame:
+def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.DataFrame:
     """Predict each row by constants fitted to other rows, in four folds.
 
     Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of a job
     alone and each size of a transfer is a situation of its own.
 
     Args:
-        rows: as of `fit_rows`.
+        rows: as of `fit_constants`.
         gradient_bytes: {model: bytes of one all-reduce}.
 
     Returns:
         The rows with `predicted` and `error`.
     """
     size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
-    situations = twins(rows)
-    texts = situations.where(rows.neighbour != "", situations + size.map(" | {:g}".format))
+    measured = situations(rows)
+    texts = measured.where(rows.neighbour != "", measured + size.map(" | {:g}".format))
     distinct = sorted(set(texts))
     order = np.random.default_rng(0).permutation(len(distinct))
     fold_of = {distinct[key]: position % _FOLDS for position, key in enumerate(order)}
@@ -91,6 +94,6 @@ def held_out(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.Data
     predicted = np.full(len(rows), np.nan)
     for here in (fold == number for number in set(fold.tolist())):
         if not here.all():
-            constants = fit_rows(rows[~here], gradient_bytes)
+            constants = fit_constants(rows[~here], gradient_bytes)
             predicted[here] = _predict(rows[here], constants, gradient_bytes)
     return rows.assign(predicted=predicted, error=np.abs(predicted - rows.seconds) / rows.seconds)

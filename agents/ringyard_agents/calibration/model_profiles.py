@@ -9,11 +9,16 @@ import pandas as pd
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
-from ringyard_agents.calibration.fits import Line, core_curves, restart_growth
-from ringyard_agents.calibration.gpus import Factor, Figure, derive, factors_between
-from ringyard_agents.calibration.rings import Constants
-from ringyard_agents.calibration.yamls import CalibratedModel, Fields, digits, six_digits_down
-from ringyard_agents.measurements import parts_of, servers_of
+from ringyard_agents.calibration.fits import ComputeLine, core_curves, fit_restart_growth
+from ringyard_agents.calibration.gpus import (
+    ComputeTime,
+    GpuTypeFactor,
+    derive_compute_times,
+    fit_gpu_type_factors,
+)
+from ringyard_agents.calibration.rings import FittedConstants
+from ringyard_agents.calibration.yamls import CalibratedModel, ProfileFields, four_digits, six_digits_down
+from ringyard_agents.measurements import gpus_per_server, measurement_kinds
 
 #: with fewer different counts of cores the serial share is taken from the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
@@ -22,8 +27,8 @@ _BYTES_BY_GRADIENT = 4.0  # 16 bytes of weights, gradients and two optimiser mom
 _MOST_FIXED_SHARE = 0.9  # of a GPU: what ran there also held samples
 
 
-def own_models(
-    rows: pd.DataFrame, constants: Constants, gradient_bytes: Mapping[str, float], where: str
+def calibrated_models(
+    rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float], where: str
 ) -> list[CalibratedModel]:
     """Make a profile of each model in the rows; other fields stay as in the profile of that name.
 
@@ -45,7 +50,7 @@ def own_models(
         measured = _measured(name, mine, lines, where, base)
         types = {REFERENCE_GPU, *measured, *factors}
         order = [REFERENCE_GPU, *(kind for kind in GPU_MEMORY_BYTES if kind in types - {REFERENCE_GPU})]
-        gpus = derive(measured, "", chains, factors, order)
+        gpus = derive_compute_times(measured, "", chains, factors, order)
         fields = _fields(mine, constants.exponents.get(name), gradient_bytes[name], where, base)
         sharing = _sharing(name, constants, gpus, base)
         task = base.task if base is not None else ""
@@ -54,8 +59,8 @@ def own_models(
 
 
 def _measured(
-    name: str, rows: pd.DataFrame, lines: Mapping[str, Line], where: str, base: ModelProfile | None
-) -> Mapping[str, Figure]:
+    name: str, rows: pd.DataFrame, lines: Mapping[str, ComputeLine], where: str, base: ModelProfile | None
+) -> Mapping[str, ComputeTime]:
     """Return {GPU type: figure}: those of the profile, replaced by those of the rows."""
     unknown = sorted(set(lines) - set(GPU_MEMORY_BYTES))
     if unknown:
@@ -64,7 +69,7 @@ def _measured(
             f" {', '.join(GPU_MEMORY_BYTES)}; add it to ringyard/gpu_types.py with its memory"
         )
     measured = {
-        kind: Figure(Line(figures.fixed_seconds, figures.sample_seconds), figures.source)
+        kind: ComputeTime(ComputeLine(figures.fixed_seconds, figures.sample_seconds), figures.source)
         for kind, figures in (base.gpus if base is not None else {}).items()
         if not figures.derived
     }
@@ -72,7 +77,7 @@ def _measured(
         if kind not in measured or measured[kind].line != line:
             here = rows[rows.gpu_type == kind]
             said = f"{where}, {len(here)} rows of {here.batch.nunique()} batches"
-            measured[kind] = Figure(line, said)
+            measured[kind] = ComputeTime(line, said)
     if not measured:
         raise ConfigurationError(
             f"{where}: no row says seconds of {name} on GPUs of its own; measure it alone on one GPU"
@@ -80,7 +85,7 @@ def _measured(
     return measured
 
 
-def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, Factor]]]:
+def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, GpuTypeFactor]]]:
     """Fit how GPU types follow from the reference GPU, by the profiles measured on both."""
     factors = {}
     for kind in GPU_MEMORY_BYTES:
@@ -92,13 +97,13 @@ def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, F
             if min(here.sample_seconds, there.sample_seconds) > 0:
                 ratios[model.name] = here.sample_seconds / there.sample_seconds
         if kind != REFERENCE_GPU and ratios:
-            factors[kind] = factors_between(ratios, {})
+            factors[kind] = fit_gpu_type_factors(ratios, {})
     return {kind: {"from": REFERENCE_GPU} for kind in factors}, factors
 
 
 def _fields(
     rows: pd.DataFrame, exponent: float | None, gradient_bytes: float, where: str, base: ModelProfile | None
-) -> Fields:
+) -> ProfileFields:
     """Return the fields of the profile of that name, or the few that are known of a new model."""
     values: dict[str, Any] = {}
     sources: dict[str, Any] = {}
@@ -115,11 +120,11 @@ def _fields(
         if field not in values:
             values[field], sources[field] = value, source
     for field, value in _pipeline(rows).items():
-        values[field], sources[field] = digits(value), where
+        values[field], sources[field] = four_digits(value), where
     if exponent is not None:
-        values["overlap_exponent"] = digits(exponent)
+        values["overlap_exponent"] = four_digits(exponent)
         sources["overlap_exponent"] = f"{where}, together with its networks"
-    return Fields(values, sources)
+    return ProfileFields(values, sources)
 
 
 def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, tuple[float, str]]:
@@ -127,7 +132,7 @@ def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, t
     ran = rows[rows.batch.notna() & rows.gpu_type.isin(GPU_MEMORY_BYTES.keys())]
     if ran.empty:
         return {}
-    shared = (parts_of(ran) == "sharing a GPU").to_numpy()
+    shared = (measurement_kinds(ran) == "sharing a GPU").to_numpy()
     room = ran.gpu_type.map(GPU_MEMORY_BYTES).to_numpy(dtype=np.float64) * np.where(shared, 0.5, 1.0)
     fixed = six_digits_down(min(_BYTES_BY_GRADIENT * gradient_bytes, _MOST_FIXED_SHARE * float(room.min())))
     each = (room - fixed) / ran.batch.to_numpy()
@@ -144,7 +149,7 @@ def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, t
 
 def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
     """Fit fields of cores and restarts that the rows of one model determine."""
-    part, found = parts_of(rows), {}
+    part, found = measurement_kinds(rows), {}
     by_cores = rows[part == "cores"]
     enough = by_cores.cores.nunique() >= _CORE_COUNTS
     for curve in core_curves(by_cores, None if enough else _USUAL_SERIAL_SHARE).values():
@@ -152,18 +157,18 @@ def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
             found["samples_per_core_second"] = curve.samples_per_core_second
             found["loading_serial_share"] = curve.loading_serial_share
     restarts = rows[part == "restart"]
-    gpus = restarts.placement.map(lambda placement: sum(servers_of(placement)))
+    gpus = restarts.placement.map(lambda placement: sum(gpus_per_server(placement)))
     seconds = restarts.restart_seconds
     if (gpus == 1).any():
         found["restart_seconds"] = first = float(seconds[gpus == 1].mean())
         if (gpus > 1).any():
-            growth = restart_growth(gpus[gpus > 1].tolist(), seconds[gpus > 1].tolist(), first)
+            growth = fit_restart_growth(gpus[gpus > 1].tolist(), seconds[gpus > 1].tolist(), first)
             found["restart_seconds_per_doubling"] = max(growth, 0.0)
     return found
 
 
 def _sharing(
-    name: str, constants: Constants, gpus: Mapping[str, Figure], base: ModelProfile | None
+    name: str, constants: FittedConstants, gpus: Mapping[str, ComputeTime], base: ModelProfile | None
 ) -> Mapping[str, Mapping[float, tuple[float, float]]]:
     """Return the fitted figures; elsewhere those of the profile, else of the first measured type."""
     fitted = {

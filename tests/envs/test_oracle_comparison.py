@@ -1,35 +1,35 @@
-"""The compiled engine against its slow twin: on fresh worlds, and on those in which they once differed."""
+"""The compiled engine against its oracle, on fresh simulations and on those in which they once differed."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from drawn_worlds import fresh_seed
 from oracle.reference import ReferenceSimulator
+from oracle_comparison import play, play_all
+from random_simulations import fresh_seed
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.state.records import JobOutcome
-from twins import play, play_all
-from worlds import rings
+from small_simulations import rings
 
 
-@pytest.mark.parametrize("worlds", [300, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_engine_and_twin_agree_on_fresh_worlds(worlds):
-    events, disagreements = play_all(fresh_seed(), worlds)  # conftest.py prints the seed
-    assert events > 10 * worlds
+@pytest.mark.parametrize("simulations", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_engine_and_oracle_agree_on_fresh_simulations(simulations):
+    events, disagreements = play_all(fresh_seed(), simulations)  # conftest.py prints the seed
+    assert events > 10 * simulations
     assert not disagreements, "\n".join(disagreements)
 
 
-@pytest.mark.parametrize("worlds", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_engine_and_twin_agree_on_what_the_allocator_does(worlds):
+@pytest.mark.parametrize("simulations", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_engine_and_oracle_agree_on_what_the_allocator_does(simulations):
     """Whatever its options and scores, each of its moves is legal, and comes to the same in both."""
-    events, disagreements = play_all(fresh_seed(), worlds, allocating=True)
-    assert events > 10 * worlds
+    events, disagreements = play_all(fresh_seed(), simulations, allocating=True)
+    assert events > 10 * simulations
     assert not disagreements, "\n".join(disagreements)
 
 
 def both(cluster, jobs, performance=None, **options):
-    """Engine and twin at their first decision point."""
+    """Engine and oracle at their first decision point."""
     sims = [
         each(cluster, jobs, performance or ideal(), **options) for each in (Simulator, ReferenceSimulator)
     ]
@@ -131,11 +131,11 @@ def test_rounds_are_multiples_of_their_length_and_always_later(seconds):
         assert 5000.0 * seconds < sim.now <= 5001.0 * seconds
 
 
-#: worlds that a twin with another rule plays otherwise: all late jobs are blocked together, the next round is
+#: an oracle with another rule plays these otherwise: all late jobs are blocked together, the next round is
 #: (floor(t / r) + 1) r, progress is summed up event by event, neighbours' loads are summed as they are
 SEEDS = (81, 3, 19, 4)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_worlds_that_once_differed(seed):
+def test_simulations_that_once_differed(seed):
     assert play(seed) > 0

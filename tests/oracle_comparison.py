@@ -1,6 +1,8 @@
-"""The compiled engine against its slow twin on random worlds: `python tests/twins.py --worlds 10000`.
+"""The compiled engine against its oracle on random simulations.
 
-Worlds are those of `drawn_worlds`. After each event all numbers are equal to the last bit.
+`python tests/oracle_comparison.py --simulations 10000`.
+
+Simulations are those of `random_simulations`. After each event all numbers are equal to the last bit.
 """
 
 import argparse
@@ -11,8 +13,16 @@ from functools import partial
 
 import numpy as np
 
-from drawn_worlds import SEED, draw_allocation, draw_world, drawn_profiles, fresh_seed, one_of, simulator
 from oracle.reference import ReferenceSimulator
+from random_simulations import (
+    SEED,
+    draw_allocation,
+    draw_simulation,
+    drawn_profiles,
+    fresh_seed,
+    one_of,
+    simulator,
+)
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.resources import RESOURCES
@@ -23,13 +33,13 @@ from ringyard_baselines.policies.allocating import AllocatingScheduler
 MOST_DECISIONS = 120
 
 
-def decide(rng, sim, twin, calm_order):
+def decide(rng, sim, oracle, calm_order):
     """Allocations at random, carried out by both; what the engine refuses is left.
 
     Args:
         rng: of the decisions.
         sim: the engine.
-        twin: its twin.
+        oracle: its oracle.
         calm_order: start what there is room for, in this order of GPUs, and leave running jobs alone; None:
             start, change and stop jobs as it comes.
     """
@@ -49,7 +59,7 @@ def decide(rng, sim, twin, calm_order):
             sim.apply([allocation])
         except PlacementError:
             continue
-        twin.apply([allocation])
+        oracle.apply([allocation])
 
 
 class Allocating:
@@ -71,61 +81,61 @@ class Allocating:
         known = sim.jobs.restricted_to(self.scheduler.observability)
         self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
 
-    def __call__(self, rng, sim, twin, calm_order):
+    def __call__(self, rng, sim, oracle, calm_order):
         """See `decide`."""
         view = sim.view(self.scheduler.observability)
         plan = self.scheduler._planned(view, True)
         plan.score[0] = rng.uniform(-1.0, 1.0, len(plan.score[0]))
         for allocation in self.scheduler.decide(view):
             sim.apply([allocation])
-            twin.apply([allocation])
+            oracle.apply([allocation])
 
 
 class DisagreementError(Exception):
-    """Engine and twin differ; its text says when, in what, and how to see it again."""
+    """Engine and oracle differ; its text says when, in what, and how to see it again."""
 
 
-def equal(seed, sim, what, engine, twin):
-    if engine != twin:
+def equal(seed, sim, what, engine, oracle):
+    if engine != oracle:
         raise DisagreementError(
-            f"seed {seed} at {sim.now!r} s: {what} is {engine!r} in the engine, {twin!r} in the twin;"
-            f" again: python tests/twins.py --worlds 1 --seed {seed}"
+            f"seed {seed} at {sim.now!r} s: {what} is {engine!r} in the engine, {oracle!r} in the oracle;"
+            f" again: python tests/oracle_comparison.py --simulations 1 --seed {seed}"
         )
 
 
-def compare_now(seed, sim, twin):
+def compare_now(seed, sim, oracle):
     """Every number of every job and server that schedulers could notice."""
     records = sim.state.jobs[0, : len(sim.jobs)]
-    equal(seed, sim, "the time", sim.now, twin.now)
+    equal(seed, sim, "the time", sim.now, oracle.now)
     for name, status in (("running", JobStatus.RUNNING), ("waiting", JobStatus.WAITING)):
-        equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(twin, name))
+        equal(seed, sim, name, np.flatnonzero(records["status"] == status).tolist(), getattr(oracle, name))
     servers = sim.state.servers[0]
     free = np.stack([servers[one.free] for one in RESOURCES], axis=1)
-    used = np.stack([servers[one.there] for one in RESOURCES], axis=1) - free
+    used = np.stack([servers[one.total] for one in RESOURCES], axis=1) - free
     for s in np.flatnonzero(servers["up"]).tolist():
-        equal(seed, sim, f"resources held on server {s}", tuple(used[s].tolist()), twin.held_on(s))
+        equal(seed, sim, f"resources held on server {s}", tuple(used[s].tolist()), oracle.held_on(s))
         over = bool((free[s] < 0).any())
         equal(seed, sim, f"whether server {s} gave more than it has", over, False)
-    contenders = twin.contenders()
-    for j in twin.running:
-        job, record = twin.jobs[j], records[j]
+    contenders = oracle.contenders()
+    for j in oracle.running:
+        job, record = oracle.jobs[j], records[j]
         columns = {
             "contenders": contenders.get(j, record["contenders"]),
             "iteration_seconds": job.seconds,
-            "sharing_slowdown": twin.sharing_slowdown(job),
-            "bandwidth_slowdown": twin.bandwidth_slowdown(job),
-            "storage_seconds_per_byte": twin.storage_seconds_per_byte(job),
-            "gpu_speed": twin.gpu_speed(job),
+            "sharing_slowdown": oracle.sharing_slowdown(job),
+            "bandwidth_slowdown": oracle.bandwidth_slowdown(job),
+            "storage_seconds_per_byte": oracle.storage_seconds_per_byte(job),
+            "gpu_speed": oracle.gpu_speed(job),
             "straggler": job.straggler,
-            "end_seconds": twin.expected_end(job),
+            "end_seconds": oracle.expected_end(job),
         }
         for name, value in columns.items():
             equal(seed, sim, f"{name} of job {j}", float(record[name]), float(value))
 
 
-def compare_jobs(seed, sim, twin):
+def compare_jobs(seed, sim, oracle):
     """What has become of every job."""
-    for j, job in enumerate(twin.jobs):
+    for j, job in enumerate(oracle.jobs):
         record = sim.state.jobs[0, j]
         columns = {
             "outcome": job.outcome,
@@ -143,14 +153,14 @@ def compare_jobs(seed, sim, twin):
             equal(seed, sim, f"{name} of job {j}", float(record[name]), float(value))
     integrals = sim.state.integrals[0]
     sums = [
-        (Integral.JOBS_IN_SYSTEM, twin.jobs_in_system_integral, 1e-9),
-        (Integral.BUSY_GPUS, twin.busy_gpu_integral, 1e-9),
+        (Integral.JOBS_IN_SYSTEM, oracle.jobs_in_system_integral, 1e-9),
+        (Integral.BUSY_GPUS, oracle.busy_gpu_integral, 1e-9),
     ]
-    ended = [job for job in twin.jobs if job.end is not None and job.outcome != JobOutcome.BLOCKED]
+    ended = [job for job in oracle.jobs if job.end is not None and job.outcome != JobOutcome.BLOCKED]
     shortest = min((job.end - job.submit for job in ended if job.end > job.submit), default=1.0)
     # a life's share of GPUs is the difference of two sums since 0, of which each event rounds off a little
     rounding = MOST_DECISIONS * np.finfo(float).eps * max(integrals[Integral.FAIR_SHARE], sim.now) / shortest
-    rho = twin.fairness()
+    rho = oracle.fairness()
     sums += [
         (Integral.FAIRNESS, sum(rho), 1e-9 + rounding),
         (Integral.WORST_FAIRNESS, max(rho, default=0.0), 1e-9 + rounding),
@@ -166,7 +176,7 @@ def compare_jobs(seed, sim, twin):
         )
 
 
-def compare_losses(seed, sim, twin):
+def compare_losses(seed, sim, oracle):
     """Where the time of every job that ended has gone: equal but for rounding, and all of its time."""
     near = 1e-13 * sim.now
     times = job_times(sim.state, 0, sim.jobs)
@@ -175,7 +185,7 @@ def compare_losses(seed, sim, twin):
         found = getattr(times, f"lost_to_{name}")
         total = total + found
         for j, value in zip(times.rows.tolist(), found.tolist(), strict=True):
-            lost = twin.jobs[j].lost[name]
+            lost = oracle.jobs[j].lost[name]
             if abs(value - lost) > near + 1e-9 * max(abs(lost), times.jct.max()):
                 equal(seed, sim, f"what job {j} lost to {name}", value, lost)
     for j, value, jct in zip(times.rows.tolist(), total.tolist(), times.jct.tolist(), strict=True):
@@ -183,15 +193,15 @@ def compare_losses(seed, sim, twin):
             equal(seed, sim, f"all parts of job {j}'s time", value, jct)
     if sim.done:
         kernels = float(sim.state.clusters["kernel_seconds"][0])
-        if abs(kernels - twin.kernel_seconds) > near + 1e-9 * twin.kernel_seconds:
-            equal(seed, sim, "GPU seconds with kernels", kernels, twin.kernel_seconds)
+        if abs(kernels - oracle.kernel_seconds) > near + 1e-9 * oracle.kernel_seconds:
+            equal(seed, sim, "GPU seconds with kernels", kernels, oracle.kernel_seconds)
 
 
 def play(seed, allocating=False):
-    """Play the world of a seed in engine and twin; how many events there were.
+    """Play the simulation of a seed in engine and oracle; how many events there were.
 
     Args:
-        seed: of the world, and of what is decided.
+        seed: of the simulation, and of what is decided.
         allocating: decide as the allocator does, with random options and scores; else at random.
 
     Raises:
@@ -205,31 +215,31 @@ def play(seed, allocating=False):
 
 
 def _play(seed, allocating):
-    world = draw_world(seed)
+    simulation = draw_simulation(seed)
     rng = np.random.default_rng([seed, 1 << 20])
-    sim = simulator(world)
-    twin = ReferenceSimulator(*world)
+    sim = simulator(simulation)
+    oracle = ReferenceSimulator(*simulation)
     calm_order = one_of(rng, None, None, None, 0, 1, 2)
     decided_by = Allocating(rng, sim) if allocating else decide
     events = 0
     while not sim.done and events < MOST_DECISIONS:
-        compare_now(seed, sim, twin)
-        decided_by(rng, sim, twin, calm_order)
-        compare_now(seed, sim, twin)
+        compare_now(seed, sim, oracle)
+        decided_by(rng, sim, oracle, calm_order)
+        compare_now(seed, sim, oracle)
         if sim.done:
             break
         stalled = []
-        for each in (sim, twin):
+        for each in (sim, oracle):
             try:
                 each.advance()
             except SchedulerError:
                 stalled.append(each)
-        equal(seed, sim, "whether anything is left to happen", sim not in stalled, twin not in stalled)
+        equal(seed, sim, "whether anything is left to happen", sim not in stalled, oracle not in stalled)
         events += not stalled
-    compare_now(seed, sim, twin)
-    compare_jobs(seed, sim, twin)
-    if world.losses:
-        compare_losses(seed, sim, twin)
+    compare_now(seed, sim, oracle)
+    compare_jobs(seed, sim, oracle)
+    if simulation.losses:
+        compare_losses(seed, sim, oracle)
     return events
 
 
@@ -240,13 +250,13 @@ def _outcome(seed, allocating=False):
         return 0, str(difference)
 
 
-def play_all(first, worlds, workers=2, allocating=False):
-    """Play the worlds of seeds first, first + 1, ...; see `play`.
+def play_all(first, simulations, workers=2, allocating=False):
+    """Play the simulations of seeds first, first + 1, ...; see `play`.
 
     Returns:
         How many events there were, and one line for each disagreement.
     """
-    seeds = range(first, first + worlds)
+    seeds = range(first, first + simulations)
     if workers == 1:
         outcomes = [_outcome(seed, allocating) for seed in seeds]
     else:
@@ -257,9 +267,9 @@ def play_all(first, worlds, workers=2, allocating=False):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=10_000)
+    parser.add_argument("--simulations", type=int, default=10_000)
     parser.add_argument(
-        "--seed", type=int, default=None, help=f"of the first world; default: {SEED}, else random"
+        "--seed", type=int, default=None, help=f"of the first simulation; default: {SEED}, else random"
     )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
@@ -269,18 +279,21 @@ def main():
     )
     arguments = parser.parse_args()
     first = fresh_seed() if arguments.seed is None else arguments.seed
-    print(f"{arguments.worlds} worlds from seed {first}", flush=True)
+    print(f"{arguments.simulations} simulations from seed {first}", flush=True)
     begin = time.perf_counter()
     events, disagreements = play_all(
         first,
-        arguments.worlds,
-        arguments.workers if arguments.worlds > 1 else 1,
+        arguments.simulations,
+        arguments.workers if arguments.simulations > 1 else 1,
         arguments.allocator,
     )
     for line in disagreements:
         print(line)
     seconds = time.perf_counter() - begin
-    print(f"{arguments.worlds} worlds, {events} events, {len(disagreements)} disagreements, {seconds:.0f} s")
+    print(
+        f"{arguments.simulations} simulations, {events} events, {len(disagreements)} disagreements,"
+        f" {seconds:.0f} s"
+    )
     sys.exit(bool(disagreements))
 
 

@@ -1,6 +1,6 @@
-"""Random worlds, each drawn from one number, its seed: clusters, jobs, physics, and what to do with a job.
+"""Random simulations, each drawn from its seed: clusters, jobs, physics, and what to do with a job.
 
-Everything in a world can tie: times are often whole or tenths, jobs are often alike, deadlines are often as
+Everything in one can tie: times are often whole or tenths, jobs are often alike, deadlines are often as
 long as jobs.
 """
 
@@ -19,14 +19,14 @@ from ringyard.performance import PerformanceModel, composite, pair_table, sensit
 from ringyard.profiles import GpuProfile, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import JobKind, JobStatus
-from worlds import figures
+from small_simulations import figures
 
 SEED = "RINGYARD_ORACLE_SEED"
 MODELS = ("resnet18_cifar10", "resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "vgg16_imagenet")
 SERVED = ("aiturbo_resnet50", "aiturbo_vgg19")
 
 
-class World(NamedTuple):
+class RandomSimulation(NamedTuple):
     """What both simulators are given."""
 
     cluster: Cluster
@@ -68,7 +68,7 @@ def draw_gpus(rng, model):
 
 
 def drawn_profiles(seed):
-    """The profiles of these worlds' models have other figures by GPU type."""
+    """The profiles of these simulations' models have other figures by GPU type."""
     rng = np.random.default_rng([seed, 1 << 21])
     return figures({name: draw_gpus(rng, profile(name)) for name in MODELS + SERVED})
 
@@ -210,10 +210,10 @@ def draw_cpu_jobs(rng, cluster, grid, begin):
     return replace(jobs, ram_per_worker=rng.uniform(0, min(cluster.ram_bytes_per_server, default=0), count))
 
 
-def simulator(world):
+def simulator(case):
     """The compiled simulator of a world."""
     names = ("seed", "failures", "rounds_only", "losses")
-    return Simulator(*world[:5], **{name: getattr(world, name) for name in names})
+    return Simulator(*case[:5], **{name: getattr(case, name) for name in names})
 
 
 def changes(rng):
@@ -234,7 +234,7 @@ def growing_costs(rng):
     )
 
 
-def draw_world(seed):
+def draw_simulation(seed):
     """The world of a seed."""
     for attempt in range(1000):  # until every gang fits the empty cluster
         rng = np.random.default_rng([seed, attempt])
@@ -246,7 +246,7 @@ def draw_world(seed):
             between = float(one_of(rng, 1.0, 8.0, np.inf))
             failures = Failures(float(rng.uniform(10, 80)), float(rng.uniform(1, 20)), between)
         pause, resize = (float(one_of(rng, 0.0, 1.0, 0.1, rng.uniform(0, 5))) for _ in range(2))
-        world = World(
+        case = RandomSimulation(
             cluster,
             draw_jobs(rng, cluster, plain, grid),
             draw_performance(rng, plain),
@@ -263,14 +263,14 @@ def draw_world(seed):
             False,
             False,
         )
-        soon = world.jobs.submit_seconds[0] < 1e3  # or servers fail a million times until the first round
-        world = world._replace(rounds_only=bool(soon and world.round_seconds and rng.random() < 0.4))
-        world = world._replace(losses=bool(rng.random() < 0.3))
+        soon = case.jobs.submit_seconds[0] < 1e3  # or servers fail a million times until the first round
+        case = case._replace(rounds_only=bool(soon and case.round_seconds and rng.random() < 0.4))
+        case = case._replace(losses=bool(rng.random() < 0.3))
         try:
-            simulator(world)
+            simulator(case)
         except (WorkloadError, ConfigurationError):
             continue
-        return world
+        return case
     raise AssertionError(f"no world of seed {seed} fits its cluster")
 
 
