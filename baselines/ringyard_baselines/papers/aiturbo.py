@@ -45,17 +45,11 @@ MIN_REMAINING_SHARE = 0.02
 
 @dataclass(frozen=True)
 class _LossForecast:
-    """Last extrapolation of a job's loss log.
+    """Last extrapolation of a job's loss log."""
 
-    Attributes:
-        points: length of the log then.
-        end: iteration at which training ends.
-        confident: whether the confidence has ever been high enough.
-    """
-
-    points: int = 0
-    end: float = float("inf")
-    confident: bool = False
+    points: int = 0  #: length of the log then
+    end: float = float("inf")  #: iteration at which training ends
+    confident: bool = False  #: whether the confidence has ever been high enough
 
 
 def borda_scores(

@@ -22,17 +22,11 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 class _PredictedLosses(NamedTuple):
-    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested).
+    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested)."""
 
-    Attributes:
-        kind: [jobs] kind of each job.
-        similarity: [GPU types, kinds, kinds] loss of the first beside the second, by IASP.
-        performance: [GPU types, kinds, kinds] the same by IAPP.
-    """
-
-    kind: NDArray[np.int64]
-    similarity: NDArray[np.float64]
-    performance: NDArray[np.float64]
+    kind: NDArray[np.int64]  #: [jobs] kind of each job
+    similarity: NDArray[np.float64]  #: [GPU types, kinds, kinds] loss of the first beside the second, by IASP
+    performance: NDArray[np.float64]  #: [GPU types, kinds, kinds] the same by IAPP
 
 
 @checked("interference_aware")

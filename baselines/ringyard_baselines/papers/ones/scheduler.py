@@ -33,23 +33,14 @@ _NUM_EARLIER_JOBS = 20
 
 
 class _Snapshot(NamedTuple):
-    """GPU jobs at a decision.
+    """GPU jobs at a decision."""
 
-    Attributes:
-        jobs: [n] rows of those waiting and running, ascending.
-        seen: their columns.
-        running: [n] whether they run.
-        epochs: [n] epochs done.
-        completed: [n] whole epochs, with the validation before training counted as one.
-        features: [n, 5] inputs of the predictor.
-    """
-
-    jobs: NDArray[np.int64]
-    seen: JobColumns
-    running: NDArray[np.bool_]
-    epochs: NDArray[np.float64]
-    completed: NDArray[np.float64]
-    features: NDArray[np.float64]
+    jobs: NDArray[np.int64]  #: [n] rows of those waiting and running, ascending
+    seen: JobColumns  #: their columns
+    running: NDArray[np.bool_]  #: [n] whether they run
+    epochs: NDArray[np.float64]  #: [n] epochs done
+    completed: NDArray[np.float64]  #: [n] whole epochs, with the validation before training counted as one
+    features: NDArray[np.float64]  #: [n, 5] inputs of the predictor
 
 
 @checked("ones")
