@@ -8,19 +8,19 @@ from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
     Int32Vector,
-    address_of,
-    complain,
-    complaint,
+    error_message,
+    function_address,
     kernel,
     linked_kernel,
-    whole,
+    raise_plugin_error,
+    to_int,
 )
 from ringyard.restart import resize_pause, restart_pause
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
 
 _LEAST_SECONDS = 1.0
-_NO_TIME = complaint(
+_NO_TIME = error_message(
     "estimate {function} says that job {job} has {got} s left at {there:.0f} s; expected a finite number, at"
     " least 0"
 )
@@ -29,7 +29,7 @@ _NO_TIME = complaint(
 @kernel
 def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
     """Seconds that stopping a running job counts as."""
-    return config.preemption_price * restart_pause(job, whole(job.num_gpus))
+    return config.preemption_price * restart_pause(job, to_int(job.num_gpus))
 
 
 @linked_kernel
@@ -46,10 +46,12 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
         job = state.jobs[b, j]
         left = plan.seconds_left[b, j]
         if not 0.0 <= left < np.inf:
-            complain(_NO_TIME, address_of(config.estimate.seconds), j, left, 0.0, state.clusters[b].now)
+            raise_plugin_error(
+                _NO_TIME, function_address(config.estimate.seconds), j, left, 0.0, state.clusters[b].now
+            )
         left = max(left, _LEAST_SECONDS)
         if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
-            left += restart_pause(job, whole(job.asked_gpus))
+            left += restart_pause(job, to_int(job.asked_gpus))
         plan.seconds_left[b, j] = left
         shown = left
         if job.status == JobStatus.RUNNING:
@@ -65,7 +67,7 @@ def _precedes(slope: FloatVector, i: int, k: int) -> int:
 
     Without a branch: which of two jobs it is cannot be foreseen.
     """
-    return whole((slope[i] > slope[k]) | ((slope[i] == slope[k]) & (i < k)))
+    return to_int((slope[i] > slope[k]) | ((slope[i] == slope[k]) & (i < k)))
 
 
 @kernel
@@ -103,7 +105,7 @@ def pop_largest(queue: Int32Vector, slope: FloatVector, count: int) -> int:
     queue[0] = queue[count - 1]
     queue[count - 1] = j
     _sift_down(queue, slope, 0, count - 1)
-    return whole(j)
+    return to_int(j)
 
 
 @kernel

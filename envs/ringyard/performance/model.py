@@ -8,13 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, address_of, bundle, complain, complaint, fills, kernel, slot
+from ringyard.compiled import (
+    FloatVector,
+    bundle,
+    error_message,
+    function_address,
+    implements,
+    interface,
+    kernel,
+    raise_plugin_error,
+)
 from ringyard.fabric import Fabric
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
 
 
-@slot
+@interface
 class IterationSeconds(Protocol):
     """Seconds of one iteration of a job.
 
@@ -28,7 +37,7 @@ class IterationSeconds(Protocol):
         """Of the job, by the model's parameters [parameters]."""
 
 
-_NO_TIME = complaint(
+_NO_TIME = error_message(
     "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
     " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
 )
@@ -53,7 +62,7 @@ class PerformanceModel:
     """A compiled function, its parameters, and what couples neighbours.
 
     Attributes:
-        iteration_seconds: a function that fills `IterationSeconds`.
+        iteration_seconds: a function that implements `IterationSeconds`.
         parameters: [parameters] float64, whatever the function reads.
         network: how `contenders` is counted; NONE lets the engine skip it.
         interference: of jobs that share a GPU.
@@ -77,7 +86,7 @@ class PerformanceModel:
         return Physics(self.iteration_seconds, self.parameters)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def one_second(job: Job, parameters: FloatVector) -> float:
     """Every iteration takes one second."""
     return 1.0
@@ -93,5 +102,7 @@ def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
     """Seconds of one iteration of job j at its present batch, as the performance model says."""
     seconds = physics.seconds(job, physics.parameters)
     if not 1e-100 < seconds < 1e100:
-        complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
+        raise_plugin_error(
+            _NO_TIME, function_address(physics.seconds), j, seconds, job.num_gpus, job.num_servers
+        )
     return seconds
