@@ -171,7 +171,7 @@ def _is_validated(context: Any, function: Any) -> Any:
     return (types.boolean(function), emit) if isinstance(function, InterfaceType) else None
 
 
-#: in kernels: the address of a function that came through an interface, by which `raise_plugin_error` knows it
+#: in kernels: the address of a function received through an interface, as `raise_plugin_error` takes it
 function_address: Callable[[Any], int] = _function_address
 #: in kernels: whether a function that came through an interface is held to all that it promises
 is_validated: Callable[[Any], bool] = _is_validated

@@ -14,7 +14,7 @@ from numba.core import cgutils  # shorthand for `ir`
 # base of a dispatcher's cache: Numba's own looks at one source file, and writes an index before its data
 from numba.core.caching import NullCache
 
-# where the parts of an exception lie that machine code raised: an interface's call adds the function's name to it
+# where the parts of an exception raised by machine code lie: calls through interfaces add the function's name
 from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.compiler import CompileResult  # for what `PRIVATE` names of it
 

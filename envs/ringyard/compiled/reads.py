@@ -92,7 +92,7 @@ def _attributes_of_others(compiled: Any, source: Any, others: tuple[type[Record]
 
 
 def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
-    """What arguments are for certain: what an interface says, or annotations that a kernel is compiled for."""
+    """The types of arguments that are certain: those of an interface, or of a kernel's annotations."""
     if hasattr(compiled, "protocol"):
         said: Any = compiled.protocol.__call__
     elif isinstance(compiled, Kernel) and compiled.declares:

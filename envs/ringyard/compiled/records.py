@@ -174,8 +174,8 @@ def numba_type_of(annotation: Any) -> Any:
     if hasattr(annotation, "numba_type"):
         return annotation.numba_type
     raise TypeError(
-        f"kernels know no {annotation!r}; expected int, float, bool, a record or bundle class, an interface, a"
-        " NamedTuple, or one of the array types of ringyard.compiled"
+        f"kernels know no {annotation!r}; expected int, float, bool, a record or bundle class, an interface,"
+        " a NamedTuple, or one of the array types of ringyard.compiled"
     )
 
 
