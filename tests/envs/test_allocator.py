@@ -168,7 +168,7 @@ def test_an_estimate_that_is_no_time_is_named():
     estimate = Estimate(_nonsense, "nonsense", Observability.NOTHING)
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1], [10]))
     scheduler = ready(sim, AllocatingScheduler(Allocator(estimate=estimate)))
-    with pytest.raises(PluginError, match=r"_nonsense.*job 0 has nan s left.*expected a finite number"):
+    with pytest.raises(PluginError, match=r"_nonsense.*job 0 nan seconds left.*expected a finite number"):
         scheduler.decide(sim.view(scheduler.observability))
 
 

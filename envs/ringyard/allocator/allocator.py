@@ -1,8 +1,8 @@
 """The allocator: its options, and one decision from job scores to GPU assignments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -126,22 +126,12 @@ class Allocator:
     @cached_property
     def config(self) -> AllocatorConfig:
         """The options as kernels read them."""
-        options = self.start_only or StartOnly()
-        return AllocatorConfig(
-            estimate=self.estimate,
-            gamma=self.gamma,
-            resize_price=self.resize_price,
-            score_scale=self.score_scale,
-            sharing_power=self.sharing_power,
-            migration_price=self.migration_price,
-            same_type_bonus=self.same_type_bonus,
-            running_factor=self.running_factor,
-            preemption_price=self.preemption_price,
-            start_only=self.start_only is not None,
-            placement=options.placement,
-            strict=options.strict,
-            min_score=options.min_score,
-        )
+        options: Any = self.start_only or StartOnly()
+        own = {
+            one.name: getattr(self, one.name) for one in fields(AllocatorConfig) if hasattr(self, one.name)
+        }
+        rest = {one.name: getattr(options, one.name) for one in fields(options)}
+        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
 
 
 @kernel
@@ -247,18 +237,6 @@ def _type_regret(state: State, job: Job) -> float:
     return 1.0 / least - 1.0 / most
 
 
-@kernel
-def _stays_on_type(
-    state: State, job: Job, left: float, present: int, other: int, config: AllocatorConfig
-) -> bool:
-    """Whether a migration from the `present` GPU type to the `other` would save too little time.
-
-    The `job` has `left` seconds to run, and `config` prices its restart.
-    """
-    here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
-    return left * (here - there) <= config.migration_price * restart_pause(job, job.num_gpus)
-
-
 @linked_kernel
 def _set_target_types(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Assign each target a GPU type with enough GPUs, in descending order of weight x `_type_regret`.
@@ -299,7 +277,8 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
                 best = kind
                 fastest = speed
         if present >= 0 and best >= 0 and best != present and room[present] >= wanted:
-            if _stays_on_type(state, job, plan.seconds_left[b, j], present, best, config):
+            saved = slowness_on(state.slowness, job, present) - slowness_on(state.slowness, job, best)
+            if plan.seconds_left[b, j] * saved <= config.migration_price * restart_pause(job, job.num_gpus):
                 best = present
         plan.target_gpu_type[b, j] = best
         if best >= 0:

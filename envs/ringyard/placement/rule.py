@@ -1,4 +1,9 @@
-"""What a placement rule is, asking one, and holding it to what it promises."""
+"""The protocol of placement rules, and checks of what they return.
+
+Write an own rule as a compiled function decorated with `implements(FindGpus)`, and wrap it in a
+`PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
+`ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
+"""
 
 from dataclasses import field
 from typing import Protocol
@@ -46,7 +51,7 @@ _TOO_LITTLE_MEMORY = error_message(
     _SUBJECT
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
-#: one for each resource
+#: a complaint for each resource
 _TOO_LITTLE_RESOURCE = tuple(
     error_message(
         _SUBJECT
@@ -59,7 +64,7 @@ _TOO_LITTLE_RESOURCE = tuple(
 
 @kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Whether workers and parameter servers find their resources on every server of the (sorted) places."""
+    """Complain if a server lacks resources for the workers and parameter servers at (sorted) `places`."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -98,14 +103,16 @@ def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: i
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort what a rule found for job j, which holds nothing; complain unless it is as `FindGpus` promises.
+    """Sort the GPU ids that a rule found, and complain (PluginError) unless they are as `FindGpus` says.
 
     Args:
-        function: address of the rule's.
-        shares: whether it may give GPUs that other jobs hold.
-        places: [gpus] what it wrote.
-        count: how many it says it wrote.
-        (others): as everywhere.
+        state: arrays of the simulations.
+        b: cluster.
+        j: job, which holds no GPUs.
+        function: address of the rule's function.
+        shares: whether the rule may return GPUs that other jobs hold.
+        places: [gpus] ids that it wrote.
+        count: number of ids that it returned.
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
@@ -127,40 +134,49 @@ def check_places(
 
 @interface
 class FindGpus(Protocol):
-    """Turns "so many GPUs for job j" into GPU ids.
+    """Compiled function that finds GPUs for a job.
 
-    A rule reads free GPUs, slots, memory and cores from the state and may write only `out`, `server_scratch`
-    and `number_scratch` (and, if it is random, the cluster's `rng`). It promises:
+    It reads free GPUs, slots, memory and cores from the state. It may write only `out`, `server_scratch`,
+    `number_scratch` and, if it is random, the cluster's `rng`. It must return
 
-    * exactly `wanted` GPUs, or none;
-    * ids from 0 to the cluster's last GPU, each once;
-    * GPUs of servers that are up, without a job, or with fewer than `jobs_per_gpu` if it says `shares`;
-    * on each GPU the memory and on each server the cores that the job needs in its present shape.
+    * exactly `wanted` GPUs, or none,
+    * ids from 0 to the cluster's last GPU, each once,
+    * GPUs of servers that are up, without jobs, or with fewer than `jobs_per_gpu` if the rule `shares`,
+    * GPUs with the memory, on servers with the cores, that the job needs in its present shape.
 
-    All of that is checked each time, the last three of rules of others only (with RINGYARD_CHECK=1 of all).
-    It also promises that less which is free never makes a job placeable, and to answer the same question in
-    the same way; an action that finds no place any more is an error.
+    All of that is checked at each call, the last three only for rules from outside this package (for all
+    with RINGYARD_CHECK=1). The same state must give the same answer, and fewer free GPUs must never make a
+    job placeable.
     """
 
     def __call__(
         self, state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
     ) -> int:
-        """How many GPU ids it wrote to `out` [gpus]: `wanted`, or 0 if it finds no place."""
+        """Write GPU ids, and return their number: `wanted`, or 0 if there is no place.
+
+        Args:
+            state: arrays of the simulations.
+            b: cluster.
+            j: job. It holds no GPUs, and its record has the cores and memory that it needs.
+            wanted: number of GPUs, at least 1.
+            parameters: [parameters] `PlacementRule.parameters`.
+            out: [gpus] receives the ids.
+        """
 
 
 @bundle
 class PlacementRule:
-    """A compiled rule and its parameters.
+    """A placement rule: a compiled function and its parameters.
 
     Attributes:
         find: implements `FindGpus`.
         name: shown in tables.
-        parameters: [parameters] float64, whatever the function reads.
-        shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
-        observability: what it goes by, besides sizes and speeds.
+        parameters: [parameters] float64, passed to `find`.
+        shares: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
+        observability: what `find` may read of jobs, besides sizes and speeds.
 
     Raises:
-        ObservabilityError: `find` reads more of jobs than that.
+        ObservabilityError: `find` reads more of jobs than it declares.
     """
 
     find: FindGpus
@@ -176,10 +192,20 @@ class PlacementRule:
 
 @linked_kernel
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
-    """Places for job j, which holds none, as a rule finds them; how many were written to `out`, 0: none.
+    """Find GPUs for a job by a rule, or a server for a CPU-only job (`availability.find_cpu_server`).
 
-    A CPU-only job gets one server (`availability.find_cpu_server`), whatever the rule. A rule that breaks its
-    promise is a PluginError.
+    Args:
+        state: arrays of the simulations.
+        b: cluster.
+        j: job, which holds no GPUs.
+        rule: placement rule.
+        out: [gpus] receives GPU ids, or the server's number.
+
+    Returns:
+        Number of ids written, 0 if there is no place.
+
+    Raises:
+        PluginError: the rule returned other GPUs than `FindGpus` allows.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:
