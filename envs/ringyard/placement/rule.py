@@ -1,6 +1,6 @@
 """The protocol of placement rules, and checks of what they return.
 
-Write an own rule as a compiled function decorated with `ringyard.compiled.fills(FindGpus)`, and wrap it in a
+Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it in a
 `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
 `ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
 """
@@ -13,14 +13,14 @@ import numpy as np
 from ringyard.compiled import (
     FloatVector,
     Int32Vector,
-    address_of,
     bundle,
-    complain,
-    complaint,
-    is_watched,
+    error_message,
+    function_address,
+    interface,
+    is_validated,
     kernel,
     linked_kernel,
-    slot,
+    raise_plugin_error,
 )
 from ringyard.observability import Observability, check_reads
 from ringyard.placement.availability import (
@@ -34,22 +34,24 @@ from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
 _RULE = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = complaint(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
-_NO_SUCH_GPU = complaint(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_DUPLICATE = complaint(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = complaint(_RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up")
-_BUSY = complaint(
+_WRONG_NUMBER = error_message(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
+_NO_SUCH_GPU = error_message(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = error_message(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_DOWN = error_message(
+    _RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
+)
+_BUSY = error_message(
     _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
-_TOO_LITTLE_MEMORY = complaint(
+_TOO_LITTLE_MEMORY = error_message(
     _RULE
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
-#: a complaint for each resource
+#: a message for each resource
 _TOO_LITTLE_RESOURCE = tuple(
-    complaint(
+    error_message(
         _RULE
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
@@ -60,7 +62,7 @@ _TOO_LITTLE_RESOURCE = tuple(
 
 @kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Complain if a server lacks resources for the workers and parameter servers at (sorted) `places`."""
+    """Raise a PluginError if a server lacks resources for the workers and parameter servers at (sorted) `places`."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -77,7 +79,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
                 needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
-                    complain(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
+                    raise_plugin_error(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
             rank += 1
             workers = 0
 
@@ -86,37 +88,39 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort the GPU ids that a rule found, and complain (PluginError) unless they are as `FindGpus` says.
+    """Sort the GPU ids that a rule found. Raise a PluginError unless they are as `FindGpus` says.
 
     The rule at address `function` wrote `count` ids to `places` [gpus]. Job `j` of cluster `b` in `state`
     holds no GPUs. If the rule `shares`, they may be GPUs that other jobs hold.
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
-        complain(_WRONG_NUMBER, function, j, count, wanted, 0.0)
+        raise_plugin_error(_WRONG_NUMBER, function, j, count, wanted, 0.0)
     sort_ascending(places, count)
     last = state.gpus.shape[1] - 1
     if places[0] < 0:
-        complain(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
     if places[count - 1] > last:
-        complain(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
     needed_bytes = state.jobs[b, j].gpu_memory_bytes
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
-            complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
+            raise_plugin_error(_DUPLICATE, function, j, places[i], wanted, 0.0)
         gpu = state.gpus[b, places[i]]
         if gpu.num_jobs >= DOWN:
-            complain(_DOWN, function, j, places[i], 0.0, gpu.server)
+            raise_plugin_error(_DOWN, function, j, places[i], 0.0, gpu.server)
         if gpu.num_jobs > most_jobs:
-            complain(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
+            raise_plugin_error(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
         if gpu.free_memory_bytes < needed_bytes:
-            complain(_TOO_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes)
+            raise_plugin_error(
+                _TOO_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes
+            )
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
 
-@slot
+@interface
 class FindGpus(Protocol):
     """Compiled function that finds GPUs for a job.
 
@@ -153,7 +157,7 @@ class PlacementRule:
     """A placement rule: a compiled function and its parameters.
 
     Attributes:
-        find: fills `FindGpus`.
+        find: implements `FindGpus`.
         name: shown in tables.
         parameters: [parameters] float64, passed to `find`.
         shares: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
@@ -188,6 +192,6 @@ def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -
     if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
         return 0
     count = rule.find(state, b, j, wanted, rule.parameters, out)
-    if count != 0 and (count != wanted or is_watched(rule.find)):
-        check_places(state, b, j, address_of(rule.find), rule.shares, out, count)
+    if count != 0 and (count != wanted or is_validated(rule.find)):
+        check_places(state, b, j, function_address(rule.find), rule.shares, out, count)
     return count
