@@ -235,9 +235,7 @@ def load(
     if env is not None:
         config = getattr(getattr(env, "unwrapped", None), "config", env)
         if not isinstance(config, EnvConfig):
-            raise ConfigurationError(
-                f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
-            )
+            raise ConfigurationError(f"env is {env!r}; expected an environment of Ringyard or an EnvConfig")
         own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
         differences = [
             f"its {part}: {own[part]}; the environment's: {theirs[part]}"

@@ -121,7 +121,7 @@ class Evaluation:
         self._means: dict[str, float] = {}
         self.environments = {label: replace(one, limit_seconds=None) for label, one in environments.items()}
         self._batches = {
-            label: ClusterBatch(config, config.num_workloads) for label, config in self.environments.items()
+            name: ClusterBatch(one, one.num_workloads) for name, one in self.environments.items()
         }
         self.last_evaluation = -1
         self.next_evaluation = learner.decisions
@@ -130,9 +130,8 @@ class Evaluation:
         """Evaluate the current policy and update the multiplier. Returns True if it is the best so far."""
         self.last_evaluation = self.learner.decisions
         self.next_evaluation = self.last_evaluation + self.eval_freq
-        episodes = {
-            label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
-        }
+        policy = self.learner.policy
+        episodes = {label: episode_metrics(policy, batch) for label, batch in self._batches.items()}
         self._means = {label: _mean(metrics, self.metric) for label, metrics in episodes.items()}
         self.latest = _geometric_mean(self._means.values())
         if self.constraint is not None:
@@ -206,9 +205,8 @@ class EvaluationWorkloads(NamedTuple):
         means = {}
         for label, environment in self.environments.items():
             parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
-            tasks = [
-                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.num_workloads)
-            ]
+            indices = range(self.num_workloads)
+            tasks = [EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in indices]
             check_tasks(tasks[:1])  # raises an error early if the scheduler does not support the jobs
             means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means

@@ -1,6 +1,6 @@
 """PPO without a critic, with advantages within groups of episodes of the same workload (GRPO)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, select_rows
 from ringyard_agents.learning.learner import (
     Callback,
+    EnvConfigs,
     network_state,
     random_state,
     restore_network,
@@ -191,14 +191,10 @@ class GroupRelative(NetworkLearner):
     def _trained_network(self) -> MaskableActorCriticPolicy:
         return self._network
 
-    def _build_network(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-    ) -> MaskableActorCriticPolicy:
-        return self.network(observation_space, action_space, lambda progress: self.learning_rate)
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
+        return self.network(observations, actions, lambda progress: self.learning_rate)
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, and the clusters of the environment. See `Learner.setup`."""
         config = single_environment(environments)
         torch.set_num_threads(1)
@@ -229,9 +225,8 @@ class GroupRelative(NetworkLearner):
                 f" {self.group_size}"
             )
         groups = self.num_envs // self.group_size
-        return self.hardware.process_group.local_slice(
-            "agent.num_envs / agent.group_size", groups, self.group_size
-        )
+        process_group, size = self.hardware.process_group, self.group_size
+        return process_group.local_slice("agent.num_envs / agent.group_size", groups, size)
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters and random states. No episode is under way."""
@@ -334,10 +329,8 @@ class GroupRelative(NetworkLearner):
         sums = [(episodes.rewards * episodes.valid).sum(dtype=np.float64), episodes.valid.sum()]
         returns, decisions = process_group.sum_values(np.array(sums))
         self.decisions += int(decisions)
-        return {
-            "rollout/ep_rew_mean": returns / self.num_envs,
-            "rollout/ep_len_mean": decisions / self.num_envs,
-        }
+        clusters = self.num_envs
+        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
 
     def _update(self, decisions: DecisionBatch, order: DecisionOrder) -> dict[str, float]:
         """Take gradient steps on a round for `n_epochs` epochs. Returns the means of `TAGS`."""

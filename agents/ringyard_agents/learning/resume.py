@@ -243,9 +243,7 @@ def _value(word: str) -> Any:
 
 
 def _several_agents_error(words: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{words}: a run starts from one agent; expected one, or a command for each agent"
-    )
+    return ConfigurationError(f"{words}: a run starts from one agent; expected one, or a command for each")
 
 
 def _init_of_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:

@@ -17,7 +17,13 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, ScoreEpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Callback, network_state, restore_network, weight_arrays
+from ringyard_agents.learning.learner import (
+    Callback,
+    EnvConfigs,
+    network_state,
+    restore_network,
+    weight_arrays,
+)
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
@@ -77,9 +83,7 @@ class ScoreLearner(ABC):
         """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
@@ -98,9 +102,7 @@ class ScoreLearner(ABC):
         if self.teacher is not None:
             self.teacher.check(environments)
         num_clusters = local.stop - local.start
-        self._runners = {
-            label: ScoreEpisodeRunner(config, num_clusters) for label, config in environments.items()
-        }
+        self._runners = {name: ScoreEpisodeRunner(one, num_clusters) for name, one in environments.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
         self._network = self._new_network(*size).to(self.hardware.device)

@@ -106,10 +106,8 @@ class PerturbedPolicy:
         first = self._first[jobs]
         self._first[jobs] = np.where(first < 0, self._num_decisions + decisions, first)
         self._num_decisions += len(clusters)
-        counts = present.sum(axis=1)
-        self._records.append(
-            (inputs.jobs[present], scores[present], noise[present], jobs, counts, inputs.cluster)
-        )
+        samples = inputs.jobs[present], scores[present], noise[present]
+        self._records.append((*samples, jobs, present.sum(axis=1), inputs.cluster))
         return scores[..., None]
 
     def samples(self, advantages: Floats, process_group: ProcessGroup) -> RolloutBatch:

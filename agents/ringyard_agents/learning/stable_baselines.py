@@ -2,7 +2,7 @@
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
@@ -24,6 +24,7 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
     Callback,
+    EnvConfigs,
     network_state,
     random_state,
     restore_network,
@@ -136,18 +137,14 @@ class StableBaselines(NetworkLearner):
     def _trained_network(self) -> BasePolicy:
         return self._model.policy
 
-    def _build_network(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-    ) -> BasePolicy:
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
         algorithm: Any = self.model.func
         policy, options = self._argument("policy"), self._argument("policy_kwargs") or {}
         network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
-        network: BasePolicy = network_class(observation_space, action_space, lambda progress: 0.0, **options)
+        network: BasePolicy = network_class(observations, actions, lambda progress: 0.0, **options)
         return network
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make the algorithm, new or as saved, and its environment. See `Learner.setup`."""
         config = single_environment(environments)
         if self.hardware.process_group.size > 1:

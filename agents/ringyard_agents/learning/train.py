@@ -84,16 +84,12 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     check_trust = partial(
         check_classes, groups=training_groups(), trust=settings["trust"], where=str(folder / "config.yaml")
     )
-    environments = compose_environments(
-        settings, settings["environments"], None if saved is None else check_trust
-    )
-    workloads = EvaluationWorkloads(
-        environments, eval_settings["workloads"], eval_settings["workload_seed"], settings["trust"]
-    )
-    learner, callbacks = (
-        instantiate(parts["agent"], _convert_="all"),
-        build_callbacks(settings["callbacks"]),
-    )
+    check = None if saved is None else check_trust
+    environments = compose_environments(settings, settings["environments"], check)
+    num_workloads, eval_seed = eval_settings["workloads"], eval_settings["workload_seed"]
+    workloads = EvaluationWorkloads(environments, num_workloads, eval_seed, settings["trust"])
+    learner = instantiate(parts["agent"], _convert_="all")
+    callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)
     try:
@@ -120,9 +116,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         remove_run(folder)
     seeds = {"seed": seed, "evaluation": workloads.seed}
     RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
-    run = TrainingRun(
-        folder, learner, evaluation, parts, settings["save_minutes"], saved is not None, callbacks
-    )
+    resumed, save_minutes = saved is not None, settings["save_minutes"]
+    run = TrainingRun(folder, learner, evaluation, parts, save_minutes, resumed, callbacks)
     if hardware.process_group.size > 1:
         plain_environments = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint

@@ -220,22 +220,15 @@ def is_on_wrong_type(state: State, b: int, j: int, plan: AllocationPlan) -> bool
     return kind >= 0 and state.servers[b, state.slots[b, state.jobs[b, j].first_slot].server].gpu_type != kind
 
 
-@kernel
-def _add_preemptible_gpus(state: State, b: int, j: int, plan: AllocationPlan, change: int) -> None:
-    """Add `change` to `preemptible_gpus` of the servers of job `j`, for each GPU that it has for itself."""
-    i = state.jobs[b, j].first_slot
-    while i >= 0:
-        slot = state.slots[b, i]
-        if state.gpus[b, slot.gpu].num_jobs == 1:
-            plan.preemptible_gpus[b, slot.server] += change
-        i = slot.next_slot
-
-
 @linked_kernel
 def preempt_job(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
     """Preempt running job `j` of cluster `b` of the `state` by `physics`, and record it in `plan`."""
-    if is_preemptible(state, b, j, plan):
-        _add_preemptible_gpus(state, b, j, plan, -1)
+    i = state.jobs[b, j].first_slot if is_preemptible(state, b, j, plan) else -1
+    while i >= 0:
+        slot = state.slots[b, i]
+        if state.gpus[b, slot.gpu].num_jobs == 1:
+            plan.preemptible_gpus[b, slot.server] -= 1
+        i = slot.next_slot
     preempt(state, b, j, physics)
     plan.last_change[b, j] = plan.counts[b, DECISIONS]
     n = plan.counts[b, MOVES]
