@@ -1,8 +1,8 @@
 """Statistics of schedulers on the same workloads: intervals and p-values for ratios of means.
 
-A scheduler is compared with the reference by the *ratio of their means*, the quantity that tables sort by and
-papers claim. Its interval is Student's t of the ratio's logarithm by the delta method: each workload moves the
-logarithm by x_i / mean(x) - y_i / mean(y) (van der Vaart, "Asymptotic Statistics", 1998, section 3.1). The
+A scheduler is compared with the reference by the *ratio of their means*, the quantity that tables sort by
+and papers claim. Its interval is Student's t of the ratio's logarithm by the delta method: each workload
+moves the logarithm by x_i / mean(x) - y_i / mean(y) (van der Vaart, "Asymptotic Statistics", 1998, 3.1). The
 interval of a mean is that of its ratio to ones. `benchmarks/coverage.py` measures how often this interval and
 those of the bootstrap (percentile, BCa, studentised) cover the true value, see docs/benchmarks.md.
 """
@@ -35,9 +35,9 @@ def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tu
     """Estimate a ratio of means.
 
     Returns:
-        (ratio, its standard error, whether the error is that of the ratio's logarithm). The error is that of the
-        ratio itself if values may be negative or are all 0. The ratio is NaN if the reference's mean is 0, and
-        the error is infinite with one workload.
+        (ratio, its standard error, whether the error is that of the ratio's logarithm). The error is that of
+        the ratio itself if values may be negative or are all 0. The ratio is NaN if the reference's mean is
+        0, and the error is infinite with one workload.
     """
     own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:
