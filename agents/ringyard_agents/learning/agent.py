@@ -73,11 +73,6 @@ class AgentScheduler(Scheduler):
             of jobs scores all unfinished ones that have arrived, up to 4,096, however many were visible in
             training.
         name: name in tables.
-
-    Attributes:
-        policy: as given.
-        observation, actions: as given, in the form that the policy reads and without errors for invalid
-            actions.
     """
 
     published = False

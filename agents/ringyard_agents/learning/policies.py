@@ -324,9 +324,6 @@ class GreedyPolicy:
         network: a policy network of Stable-Baselines3 or sb3-contrib.
         flat: True if it reads one row of numbers per cluster, False if it reads blocks.
         masked: True if it chooses among valid actions only, which needs a maskable network.
-
-    Attributes:
-        network, flat, masked: as given.
     """
 
     def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:

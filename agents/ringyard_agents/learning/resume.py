@@ -195,13 +195,9 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 def _add_parts(
     words: Sequence[str], before: str, parts: Mapping[str, Any], groups: Sequence[str]
 ) -> list[str]:
-    """Register parts with Hydra, and add overrides that choose some of them.
+    """Register {group: plain config} with Hydra, and add overrides that choose those of some groups.
 
-    Args:
-        words: words of the command line.
-        before: the override in front of which they are added, so that no option separates overrides.
-        parts: {group: plain config}.
-        groups: groups of the parts to choose.
+    They are added in front of the override `before`, so that no option separates overrides.
     """
     for group, part in parts.items():
         ConfigStore.instance().store(_INHERITED, part, group)

@@ -188,10 +188,6 @@ class ScorePolicy:
 
     Args:
         network: scores jobs.
-
-    Attributes:
-        network: as given.
-        flat: False, the network reads blocks.
     """
 
     flat = False
