@@ -24,7 +24,7 @@ _RATIO_WITHOUT_JOBS = 2.0
 
 
 def select_rows(observations: Any, rows: Ids) -> Any:
-    """Return rows [n, ...], by index, of an array [clusters, ...] or of {block: [clusters, ...]}."""
+    """Return the `rows`, by index, of `observations` [clusters, ...] or {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
     return observations.take(rows, axis=0)

@@ -192,7 +192,7 @@ class GroupRelative(NetworkLearner):
         return self.network(observations, actions, lambda progress: self.learning_rate)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and the clusters of the environment. See `Learner.setup`."""
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         config = single_environment(environments)
         torch.set_num_threads(1)
         set_random_seed(seed)
@@ -234,7 +234,7 @@ class GroupRelative(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if learning just starts, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher at the start, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if not self._round:
             self._round = 1

@@ -81,7 +81,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(self._average)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
         sizes = {_input_sizes(label, config) for label, config in environments.items()}
@@ -146,7 +146,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if nothing was learnt yet, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher at the start, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             configs = {label: runner.config for label, runner in self._runners.items()}

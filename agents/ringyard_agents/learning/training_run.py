@@ -88,7 +88,7 @@ class _ScalarLog:
         self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def add(self, decisions: int, values: Mapping[str, float]) -> None:
-        """Add {TensorBoard tag: value} to the row of a number of decisions."""
+        """Add `values` {TensorBoard tag: value} to the row of a number of `decisions`."""
         if not values:
             return
         row = self._rows.setdefault(decisions, {})

@@ -179,11 +179,11 @@ class RingyardVecEnv(VecEnv):
         self.batch.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute of this object, once per cluster of `indices` (None: all)."""
+        """Return the attribute `attr_name` of this object, once per cluster of `indices` (None: all)."""
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Raise a ConfigurationError, because clusters share one configuration."""
+        """Raise a ConfigurationError, because clusters share `attr_name`. `value` and `indices` are not read."""
         raise ConfigurationError(
             f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
         )
@@ -205,5 +205,5 @@ class RingyardVecEnv(VecEnv):
         return [masks[b] for b in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
-        """Return False, once per cluster of `indices`, because clusters are not wrapped."""
+        """Return False, once per cluster of `indices`: none has a wrapper, such as `wrapper_class`."""
         return [False for _ in self._get_indices(indices)]
