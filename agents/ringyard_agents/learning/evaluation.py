@@ -224,7 +224,7 @@ def build_constraint(
     Args:
         learner: supports a constraint if it has the attribute `constraint`.
         metric: field of `Metrics`. None: no constraint.
-        bound: a number, or the entry of a scheduler whose own metric is the bound. None: no constraint.
+        bound: a number, or an entry of a scheduler: its own metric is the bound. None: no constraint.
         multiplier_learning_rate: see `Constraint.learning_rate`.
         workloads: evaluation workloads, to measure a scheduler on.
 

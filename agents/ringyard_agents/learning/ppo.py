@@ -38,7 +38,7 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import Hardware, to_device
 
-#: decisions whose gradient a thread computes in one call, few enough for its caches
+#: decisions in one gradient computation of a thread, few enough for its caches
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
@@ -234,7 +234,7 @@ class GroupRelative(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher at the start, then learn up to `total_decisions`, with `callback` between rounds."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if not self._round:
             self._round = 1

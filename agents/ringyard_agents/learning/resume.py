@@ -55,7 +55,7 @@ _NEW_SETTINGS: dict[str, Any] = {
     "constraint": {"metric": None, "bound": None, "multiplier_learning_rate": 1.0},
 }
 
-#: groups whose configs change any setting, and may set `init`
+#: groups with configs that change any setting, and may set `init`
 _GLOBAL_GROUPS = ("experiment", "debug")
 
 #: name under which Hydra knows an agent's parts in their groups, as in `agent=init`

@@ -146,7 +146,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher at the start, then learn up to `total_decisions`, with `callback` between rounds."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             configs = {label: runner.config for label, runner in self._runners.items()}

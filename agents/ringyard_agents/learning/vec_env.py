@@ -16,7 +16,7 @@ from ringyard.mdp.env_config import EnvConfig
 class RingyardVecEnv(VecEnv):
     """`VecEnv` of Stable-Baselines3 that steps all clusters in one compiled call.
 
-    A cluster whose episode has ended starts the next one in the same step, as in every `VecEnv`. Pickles and
+    A cluster at the end of its episode starts the next one in the same step, as in every `VecEnv`. Pickles and
     deep copies continue exactly as the original.
 
     Args:
@@ -183,7 +183,7 @@ class RingyardVecEnv(VecEnv):
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Raise a ConfigurationError, because clusters share `attr_name`. `value` and `indices` are not read."""
+        """Raise a ConfigurationError for any `attr_name`, `value` and `indices`: clusters share attributes."""
         raise ConfigurationError(
             f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
         )
