@@ -16,8 +16,8 @@ from ringyard.mdp.env_config import EnvConfig
 class RingyardVecEnv(VecEnv):
     """`VecEnv` of Stable-Baselines3 that steps all clusters in one compiled call.
 
-    A cluster at the end of its episode starts the next one in the same step, as in every `VecEnv`. Pickles and
-    deep copies continue exactly as the original.
+    A cluster at the end of its episode starts the next one in the same step, as in every `VecEnv`. Copies by
+    pickle and deepcopy continue exactly as the original.
 
     Args:
         config: configuration of the environment.
@@ -183,7 +183,7 @@ class RingyardVecEnv(VecEnv):
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Raise a ConfigurationError for any `attr_name`, `value` and `indices`: clusters share attributes."""
+        """Raise a ConfigurationError: clusters share `attr_name`. `value` and `indices` are not read."""
         raise ConfigurationError(
             f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
         )
@@ -191,7 +191,7 @@ class RingyardVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Return the action masks of clusters, which sb3-contrib asks for by this method.
+        """Return the action masks of the clusters `indices`, for sb3-contrib.
 
         Raises:
             ConfigurationError: `method_name` is not "action_masks", or there are arguments.
