@@ -1,7 +1,7 @@
 """The protocol of placement rules, and checks of what they return.
 
-Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it in a
-`PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
+Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it
+in a `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
 `ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
 """
 
@@ -62,7 +62,7 @@ _TOO_LITTLE_RESOURCE = tuple(
 
 @kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Raise a PluginError if a server lacks resources for the workers and parameter servers at (sorted) `places`."""
+    """Raise a PluginError if a server lacks resources for the tasks at (sorted) `places`."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
