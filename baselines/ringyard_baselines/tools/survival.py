@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
-from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
+from ringyard.compiled import FloatMatrix, FloatVector, implements, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
@@ -136,9 +136,15 @@ def _update(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) 
             _write_seconds_left(memory, j, parameters)
 
 
+<<<<<<< HEAD
 @fills(EstimateSecondsLeft)
 def _estimate(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _update(state, b, parameters, memory)
+=======
+@implements(EstimateSecondsLeft)
+def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    _learn(state, b, parameters, memory)
+>>>>>>> main
     now = state.clusters[b].now
     for i in range(num_live_jobs(memory)):
         j = live_job(memory, i)

@@ -1,8 +1,8 @@
 """The allocator: its options, and one decision from job scores to GPU assignments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ringyard.allocator.worker_resources import (
     with_saturating_resources,
 )
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
@@ -126,22 +126,12 @@ class Allocator:
     @cached_property
     def config(self) -> AllocatorConfig:
         """The options as kernels read them."""
-        options = self.start_only or StartOnly()
-        return AllocatorConfig(
-            estimate=self.estimate,
-            gamma=self.gamma,
-            resize_price=self.resize_price,
-            score_scale=self.score_scale,
-            sharing_power=self.sharing_power,
-            migration_price=self.migration_price,
-            same_type_bonus=self.same_type_bonus,
-            running_factor=self.running_factor,
-            preemption_price=self.preemption_price,
-            start_only=self.start_only is not None,
-            placement=options.placement,
-            strict=options.strict,
-            min_score=options.min_score,
-        )
+        options: Any = self.start_only or StartOnly()
+        own = {
+            one.name: getattr(self, one.name) for one in fields(AllocatorConfig) if hasattr(self, one.name)
+        }
+        rest = {one.name: getattr(options, one.name) for one in fields(options)}
+        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
 
 
 @kernel
@@ -199,7 +189,7 @@ def _start_on_free_gpus(
     set_asked_shape(job)
     if count == 0:
         return False
-    first = whole(state.gpus[b, out[0]].server)
+    first = to_int(state.gpus[b, out[0]].server)
     if state.gpus[b, out[count - 1]].server == first:
         shape = with_saturating_resources(
             state, b, j, shape, first, free_per_worker(state, b, first, shape), physics
@@ -218,7 +208,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
     if cluster.free_gpus == 0:
         return
     cluster.visit_mark += 1
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -247,18 +237,6 @@ def _type_regret(state: State, job: Job) -> float:
     return 1.0 / least - 1.0 / most
 
 
-@kernel
-def _stays_on_type(
-    state: State, job: Job, left: float, present: int, other: int, config: AllocatorConfig
-) -> bool:
-    """Whether a migration from the `present` GPU type to the `other` would save too little time.
-
-    The `job` has `left` seconds to run, and `config` prices its restart.
-    """
-    here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
-    return left * (here - there) <= config.migration_price * restart_pause(job, job.num_gpus)
-
-
 @linked_kernel
 def _set_target_types(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Assign each target a GPU type with enough GPUs, in descending order of weight x `_type_regret`.
@@ -271,7 +249,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].up != 0:
             room[state.servers[b, s].gpu_type] += state.servers[b, s].num_gpus
-    count = whole(plan.counts[b, QUEUED])
+    count = to_int(plan.counts[b, QUEUED])
     for i in range(count):
         j = plan.queue[b, i]
         plan.target_gpu_type[b, j] = -1
@@ -288,7 +266,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
         running = job.status == JobStatus.RUNNING
         best = -1
         fastest = 0.0
-        present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
+        present = to_int(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
         for kind in range(len(room)):
             speed = 1.0 / slowness_on(state.slowness, job, kind)
             if kind < len(plan.type_score_columns) and plan.type_score_columns[kind] >= 0:
@@ -299,7 +277,8 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
                 best = kind
                 fastest = speed
         if present >= 0 and best >= 0 and best != present and room[present] >= wanted:
-            if _stays_on_type(state, job, plan.seconds_left[b, j], present, best, config):
+            saved = slowness_on(state.slowness, job, present) - slowness_on(state.slowness, job, best)
+            if plan.seconds_left[b, j] * saved <= config.migration_price * restart_pause(job, job.num_gpus):
                 best = present
         plan.target_gpu_type[b, j] = best
         if best >= 0:
@@ -318,7 +297,7 @@ def _start_waiting_jobs(
     cluster.visit_mark += 1
     out = plan.out[b]
     running = cluster.num_running > 0
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -365,15 +344,15 @@ def run_allocator(
     _order_by_size(state, b, plan)
     count = plan.counts[b, QUEUED]
     for i in range(count):
-        shrink_to_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        shrink_to_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _start_cpu_jobs(state, b, plan, physics)
     count_preemptible_gpus(state, b, plan)
     missing = 0
     for i in range(count):
-        missing += not place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        missing += not place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     if missing > 0:
         for i in range(count):
-            place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+            place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)
     if state.clusters[b].jobs_per_gpu > 1:
         share_gpus(state, b, plan, config, physics)

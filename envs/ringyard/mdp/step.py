@@ -9,14 +9,14 @@ from ringyard.compiled import (
     Float32Vector,
     FloatVector,
     IntVector,
-    address_of,
     bundle,
-    complain,
-    complaint,
-    is_watched,
+    error_message,
+    function_address,
+    interface,
+    is_validated,
     kernel,
-    slot,
-    whole,
+    raise_plugin_error,
+    to_int,
 )
 from ringyard.mdp.actions.moves import Options
 from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
@@ -28,7 +28,7 @@ from ringyard.state.arrays import State
 
 #: values of an observation lie between minus this and this
 MAX_VALUE = 10.0
-_OUTSIDE = complaint(
+_OUTSIDE = error_message(
     "observation {function} wrote {got} at position {there:.0f} of its row; expected {expected:.0f} at most,"
     " up or down"
 )
@@ -56,7 +56,7 @@ class ActionConfig:
     round_seconds: float
 
 
-@slot
+@interface
 class Decode(Protocol):
     """Carries out one action of a cluster, and lets time pass to its next decision."""
 
@@ -157,7 +157,7 @@ def _check_row(row: Float32Vector, function: int) -> None:
         return
     for i in range(len(row)):
         if not -MAX_VALUE <= row[i] <= MAX_VALUE:
-            complain(_OUTSIDE, function, 0, row[i], MAX_VALUE, i)
+            raise_plugin_error(_OUTSIDE, function, 0, row[i], MAX_VALUE, i)
 
 
 @kernel
@@ -192,7 +192,7 @@ def step(
     for b in clusters:
         end = ONGOING
         if has_action:
-            end = whole(out.ends[b])  # an episode may be over as it begins
+            end = to_int(out.ends[b])  # an episode may be over as it begins
             if end == ONGOING and not count_step(state, b, state.clusters[b].now):
                 end = STALLED
         elif phase == BEGIN:
@@ -213,7 +213,7 @@ def step(
             out.lengths[b] += 1
         seen = out.observations[b]
         config.observe(state, episode, b, config.actions.num_running, config.parameters, seen)
-        if is_watched(config.observe):
-            _check_row(seen, address_of(config.observe))
+        if is_validated(config.observe):
+            _check_row(seen, function_address(config.observe))
         stalled += end == STALLED
     return stalled
