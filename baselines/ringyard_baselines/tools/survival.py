@@ -136,15 +136,9 @@ def _update(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) 
             _write_seconds_left(memory, j, parameters)
 
 
-<<<<<<< HEAD
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _estimate(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _update(state, b, parameters, memory)
-=======
-@implements(EstimateSecondsLeft)
-def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
-    _learn(state, b, parameters, memory)
->>>>>>> main
     now = state.clusters[b].now
     for i in range(num_live_jobs(memory)):
         j = live_job(memory, i)
