@@ -80,7 +80,7 @@ def _measured(
             measured[kind] = ComputeTime(line, said)
     if not measured:
         raise ConfigurationError(
-            f"{where}: no row has the seconds of {name} on its own GPUs; measure it on one GPU without neighbours"
+            f"{where}: no row has the seconds of {name} on its own GPUs; measure it isolated on one GPU"
         )
     return measured
 
