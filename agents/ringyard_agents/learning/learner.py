@@ -86,9 +86,6 @@ class Learner(Protocol):
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from the `weights` of a trained agent. Called after `setup` and before `learn`.
 
-        Args:
-            weights: returned by `weights` of a learner with the same network.
-
         Raises:
             CheckpointError: the weights do not fit the network.
         """
@@ -113,19 +110,12 @@ class Learner(Protocol):
         ...
 
     def load(self, saved: Checkpoint) -> Policy:
-        """Make the policy of saved `weights`.
-
-        Args:
-            saved: returned by `weights` of a learner with the same settings.
-        """
+        """Make the policy of `weights` that a learner with the same settings saved."""
         ...
 
 
 def single_environment(environments: EnvConfigs) -> EnvConfig:
     """Return the only environment, for learners that support just one.
-
-    Args:
-        environments: {label: environment}.
 
     Raises:
         ConfigurationError: there are several.

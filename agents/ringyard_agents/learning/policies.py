@@ -62,23 +62,16 @@ def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
 
 
 class _Items(NamedTuple):
-    """The items of one kind that are present in a batch of B observations, without empty slots.
+    """The items of one kind that are present in a batch of B observations, without empty slots."""
 
-    Attributes:
-        values: [items, features] features.
-        places: [items] index of the slot among all slots of the batch.
-        rows: [items] index of the observation.
-        shares: [B, 1] 1 / number of items of each observation.
-    """
-
-    values: Tensor
-    places: Tensor
-    rows: Tensor
-    shares: Tensor
+    values: Tensor  #: [items, features] features
+    places: Tensor  #: [items] index of the slot among all slots of the batch
+    rows: Tensor  #: [items] index of the observation
+    shares: Tensor  #: [B, 1] 1 / number of items of each observation
 
     @classmethod
     def of(cls, blocks: dict[str, Tensor], name: str) -> "_Items":
-        """Return the present items of a kind that has a mask."""
+        """Return the items that are present in `blocks` of the kind `name`, which has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
         values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
@@ -226,7 +219,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
         )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """Return the blocks as float32."""
+        """Return the blocks `obs` as float32, without a `features_extractor`."""
         return {name: block.float() for name, block in obs.items()}
 
     def _build_mlp_extractor(self) -> None:
@@ -324,9 +317,6 @@ class GreedyPolicy:
         network: a policy network of Stable-Baselines3 or sb3-contrib.
         flat: True if it reads one row of numbers per cluster, False if it reads blocks.
         masked: True if it chooses among valid actions only, which needs a maskable network.
-
-    Attributes:
-        network, flat, masked: as given.
     """
 
     def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:

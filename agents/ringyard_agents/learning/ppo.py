@@ -38,7 +38,7 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import Hardware, to_device
 
-#: decisions whose gradient a thread computes in one call, few enough for its caches
+#: decisions in one gradient computation of a thread, few enough for its caches
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
@@ -52,21 +52,13 @@ TAGS = (
 
 
 class DecisionBatch(NamedTuple):
-    """Decisions of a round to learn from.
+    """Decisions of a round to learn from."""
 
-    Attributes:
-        observations: {block: [decisions, length]} observations.
-        masks: [decisions, actions] True where an action was valid.
-        actions: [decisions] chosen actions.
-        log_probs: [decisions] log probabilities of the actions when they were chosen.
-        advantages: [decisions] advantages.
-    """
-
-    observations: Any
-    masks: NDArray[np.bool_]
-    actions: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-    advantages: NDArray[np.float32]
+    observations: Any  #: {block: [decisions, length]} observations
+    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid
+    actions: NDArray[np.int64]  #: [decisions] chosen actions
+    log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
+    advantages: NDArray[np.float32]  #: [decisions] advantages
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
@@ -164,9 +156,6 @@ class GroupRelative(NetworkLearner):
             Stable-Baselines3. `batch_size` counts decisions.
         teacher: imitated before learning. None: the network starts at random.
         hardware: device and processes.
-        flat: False, the network reads blocks.
-        masked: True, the policy chooses valid actions only.
-        decisions: decisions learnt from so far.
     """
 
     network: Callable[..., MaskableActorCriticPolicy]
@@ -195,7 +184,7 @@ class GroupRelative(NetworkLearner):
         return self.network(observations, actions, lambda progress: self.learning_rate)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and the clusters of the environment. See `Learner.setup`."""
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         config = single_environment(environments)
         torch.set_num_threads(1)
         set_random_seed(seed)
@@ -237,7 +226,7 @@ class GroupRelative(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if learning just starts, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if not self._round:
             self._round = 1
@@ -278,11 +267,7 @@ class GroupRelative(NetworkLearner):
         return np.repeat(drawn, self.group_size)
 
     def _collect(self) -> tuple[DecisionBatch, DecisionOrder, dict[str, float]]:
-        """Run the episodes of a round.
-
-        Returns:
-            (decisions of this process, order of the decisions of all processes, {TensorBoard tag: value}).
-        """
+        """Run a round: (this process's decisions, order of all processes' decisions, {tag: value})."""
         self._network.set_training_mode(False)
         self._begin_round()
         records: list[tuple[Any, ...]] = []
@@ -309,20 +294,13 @@ class GroupRelative(NetworkLearner):
         return sample_actions(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self) -> NDArray[np.float32]:
-        """Draw [local clusters, actions] noise for `sample_actions`.
-
-        Noise is drawn for all clusters, so that the random states of all processes stay equal.
-        """
+        """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
         size = (self.num_envs, self._runner.batch.masks.shape[1])
         drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
         return drawn[self._local_clusters]
 
     def _count(self, episodes: EpisodeBatch) -> dict[str, float]:
-        """Count the decisions of a round, and draw noise as often as the process with the most steps.
-
-        Returns:
-            {TensorBoard tag: mean return or length of episodes}.
-        """
+        """Count a round's decisions, and draw noise as often as the longest process. Returns {tag: mean}."""
         process_group, steps = self.hardware.process_group, len(episodes.times)
         for _ in range(int(process_group.gather(np.array([steps])).max()) - steps):
             self._noise()

@@ -53,9 +53,6 @@ class ScoreLearner(ABC):
         teacher: imitated before learning. None: all scores are 0 at first.
         constraint: bound on another metric. None: there is none.
         hardware: device and processes.
-        flat: False, the network reads blocks.
-        masked: False, every score is valid.
-        decisions: decisions learnt from so far.
     """
 
     network: Callable[..., ScoreNetwork]
@@ -84,7 +81,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(self._average)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
         sizes = {_input_sizes(label, config) for label, config in environments.items()}
@@ -149,7 +146,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if nothing was learnt yet, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             configs = {label: runner.config for label, runner in self._runners.items()}
@@ -191,11 +188,7 @@ class ScoreLearner(ABC):
         )
 
     def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
-        """Draw [local clusters] indices of job tables for this round, the same within a group.
-
-        Args:
-            environment: index of the environment.
-        """
+        """Draw [local clusters] job tables of an environment (by index), the same within a group."""
         config = list(self._runners.values())[environment].config
         drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
         return np.repeat(drawn, self.group_size)[self._local_clusters]
@@ -219,13 +212,8 @@ class ScoreLearner(ABC):
 def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
     """Return (features of a job, features of the cluster, scored GPU types) in an environment.
 
-    Args:
-        label: label of the environment, for errors.
-        config: configuration of the environment.
-
     Raises:
-        ConfigurationError: its actions are not `Scores`, or its observation lacks the block of jobs or of the
-            cluster.
+        ConfigurationError: its actions are not `Scores`, or its observation lacks a block.
     """
     actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
     if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):

@@ -52,7 +52,7 @@ class _BetweenRollouts(BaseCallback, KVWriter):
         self._callback = callback
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Store the logged numbers, see `KVWriter`."""
+        """Store the numbers of `key_values`. `key_excluded` and `step` are not used, see `KVWriter`."""
         numbers = {name: value for name, value in key_values.items() if isinstance(value, Real)}
         self.scalars |= {name: float(one) for name, one in numbers.items() if name not in _IGNORED_TAGS}
 
@@ -96,7 +96,7 @@ class StableBaselines(NetworkLearner):
         num_envs: number of clusters.
         teacher: imitated before learning, needs MaskablePPO. None: the network starts at random.
         hardware: device. Only one process is supported.
-        masked: whether the algorithm is MaskablePPO, whose policy chooses valid actions only.
+        masked: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
     """
 
     model: partial[OnPolicyAlgorithm]
@@ -145,7 +145,7 @@ class StableBaselines(NetworkLearner):
         return network
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
-        """Make the algorithm, new or as saved, and its environment. See `Learner.setup`."""
+        """Make model and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         config = single_environment(environments)
         if self.hardware.process_group.size > 1:
             raise ConfigurationError(
@@ -196,7 +196,7 @@ class StableBaselines(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if learning just starts, then learn. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:

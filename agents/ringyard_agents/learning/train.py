@@ -145,16 +145,10 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set attributes of a learner before its `setup`.
-
-    Args:
-        learner: gets `hardware`, if it has the attribute, and `constraint`, if there is one.
-        hardware: device and processes.
-        constraint: None leaves the attribute unchanged.
+    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
 
     Raises:
-        ConfigurationError: the learner lacks the attribute `hardware` and would have to use a GPU or several
-            processes.
+        ConfigurationError: a learner without `hardware` would have to use a GPU or several processes.
     """
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
@@ -192,15 +186,7 @@ def _train_other_process(hardware: Hardware) -> None:
 def _learn(
     run: TrainingRun, total: int, should_end: Callable[[], bool], console: Console, plots: bool
 ) -> None:
-    """Learn, and save the run however learning ends.
-
-    Args:
-        run: writes files.
-        total: decisions to learn from.
-        should_end: called between rounds. True ends learning.
-        console: shows progress.
-        plots: whether to draw the learning curve and a schedule at the end.
-    """
+    """Learn until `total` decisions, or until `should_end` between two rounds. Saves the run in any case."""
     learner, evaluation = run.learner, run.evaluation
     progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
     columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())
