@@ -38,17 +38,13 @@ class AdmitStart(Protocol):
 
 @bundle
 class AdmissionFilter:
-    """A compiled function that may keep jobs from starting, and the numbers that it reads.
+    """A compiled function that may keep jobs from starting, and the numbers that it reads."""
 
-    Attributes:
-        admit_start: function that implements `AdmitStart`.
-        of_jobs: [jobs] one number per job, if the function reads any. The length is not checked. The owner
-            may change the values between decisions.
-        parameters: [parameters] further numbers that the function reads.
-    """
-
-    admit_start: AdmitStart
+    admit_start: AdmitStart  #: function that implements `AdmitStart`
+    #: [jobs] one number per job, if the function reads any. The length is not checked. The owner may
+    #: change the values between decisions.
     of_jobs: FloatVector = field(default_factory=lambda: np.zeros(1))
+    #: [parameters] further numbers that the function reads
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
 
 

@@ -27,19 +27,12 @@ SHAPE_FIELDS: dict[str, type] = {
 
 
 class Shortfall(NamedTuple):
-    """What a set of places has too little of for a job.
+    """What a set of places has too little of for a job."""
 
-    Attributes:
-        cause: FITS (nothing is short), MEMORY (of a GPU), or FIRST_RESOURCE + position in `RESOURCES`.
-        place: id of the GPU short of memory, or of the server short of the resource.
-        needed: bytes, or units of the resource.
-        available: the same, free for the job.
-    """
-
-    cause: int
-    place: int
-    needed: int
-    available: int
+    cause: int  #: FITS (nothing is short), MEMORY (of a GPU), or FIRST_RESOURCE + position in `RESOURCES`
+    place: int  #: id of the GPU short of memory, or of the server short of the resource
+    needed: int  #: bytes, or units of the resource
+    available: int  #: the same, free for the job
 
 
 @kernel

@@ -37,69 +37,47 @@ class JobTimes:
     NaN unless the simulator counts losses. Losses of the kinds from `contention` on are found by asking the
     performance model how long iterations would take without one cause after the other, in this order
     (`ringyard.sim.engine.slowdown_accounting`). A value below 0 is a gain.
-
-    Attributes:
-        rows: rows of the job table.
-        job_id: the user's job ids.
-        vc: virtual cluster, "" if none is named.
-        user: user, "" if none is named.
-        num_gpus: GPUs that the job asked for.
-        submit_seconds: submission time.
-        start_seconds: first start.
-        end_seconds: completion.
-        jct: job completion time, end minus submission.
-        queueing_seconds: time in the system without GPUs.
-        slowdown: jct / isolated run time.
-        fairness: finish-time fairness rho (Themis): jct / (isolated run time x mean over the job's life of
-            max(1, GPUs demanded / GPUs of the cluster)). Above 1: worse than a fair share.
-        gpu_seconds: GPU seconds that the job held.
-        gpu_activity: fraction of them in which its GPUs computed. NaN for a job that held none.
-        num_preemptions: number of preemptions.
-        num_resizes: number of changes of GPUs, batch, cores or parameter servers while it ran.
-        num_failures: number of server failures that hit the job.
-        outcome: `JobOutcome`. Failed and cancelled jobs count like completed ones. Blocked jobs count only in
-            the blocking rate.
-        lost_to_restarts: seconds without progress after starts and resizes.
-        lost_to_failures: seconds of work repeated after server failures.
-        lost_to_contention: because other rings used its links.
-        lost_to_spread: because it was not on the fewest servers, in one rack.
-        lost_to_interference: because of neighbours on its GPUs.
-        lost_to_input: waiting for its input pipeline (cores, RAM, storage, memory bandwidth). For a CPU-only
-            job: because it had other cores than it asked for, or less memory bandwidth.
-        lost_to_stragglers: because its slowest worker was slower than the others.
-        lost_to_gpu_types: because it was not on the cluster's GPU type where it is fastest.
-        lost_to_size: because it had other GPUs, batch or parameter servers than it asked for.
-        work_seconds: run time alone, as it asked, on the fewest servers, never waiting for input. At most
-            `jct / slowdown`, which includes the wait for the input cores that it asked for.
     """
 
-    rows: NDArray[np.int64]
-    job_id: NDArray[np.int64] | NDArray[np.str_]
-    vc: NDArray[np.str_]
-    user: NDArray[np.str_]
-    num_gpus: NDArray[np.int64]
-    submit_seconds: NDArray[np.float64]
-    start_seconds: NDArray[np.float64]
-    end_seconds: NDArray[np.float64]
-    jct: NDArray[np.float64]
-    queueing_seconds: NDArray[np.float64]
-    slowdown: NDArray[np.float64]
+    rows: NDArray[np.int64]  #: rows of the job table
+    job_id: NDArray[np.int64] | NDArray[np.str_]  #: the user's job ids
+    vc: NDArray[np.str_]  #: virtual cluster, "" if none is named
+    user: NDArray[np.str_]  #: user, "" if none is named
+    num_gpus: NDArray[np.int64]  #: GPUs that the job asked for
+    submit_seconds: NDArray[np.float64]  #: submission time
+    start_seconds: NDArray[np.float64]  #: first start
+    end_seconds: NDArray[np.float64]  #: completion
+    jct: NDArray[np.float64]  #: job completion time, end minus submission
+    queueing_seconds: NDArray[np.float64]  #: time in the system without GPUs
+    slowdown: NDArray[np.float64]  #: jct / isolated run time
+    #: finish-time fairness rho (Themis): jct / (isolated run time x mean over the job's life of max(1,
+    #: GPUs demanded / GPUs of the cluster)). Above 1: worse than a fair share.
     fairness: NDArray[np.float64]
-    gpu_seconds: NDArray[np.float64]
+    gpu_seconds: NDArray[np.float64]  #: GPU seconds that the job held
+    #: fraction of them in which its GPUs computed. NaN for a job that held none.
     gpu_activity: NDArray[np.float64]
-    num_preemptions: NDArray[np.int64]
+    num_preemptions: NDArray[np.int64]  #: number of preemptions
+    #: number of changes of GPUs, batch, cores or parameter servers while it ran
     num_resizes: NDArray[np.int64]
-    num_failures: NDArray[np.int64]
+    num_failures: NDArray[np.int64]  #: number of server failures that hit the job
+    #: `JobOutcome`. Failed and cancelled jobs count like completed ones. Blocked jobs count only in the
+    #: blocking rate.
     outcome: NDArray[np.int64]
-    lost_to_restarts: NDArray[np.float64]
-    lost_to_failures: NDArray[np.float64]
-    lost_to_contention: NDArray[np.float64]
-    lost_to_spread: NDArray[np.float64]
-    lost_to_interference: NDArray[np.float64]
+    lost_to_restarts: NDArray[np.float64]  #: seconds without progress after starts and resizes
+    lost_to_failures: NDArray[np.float64]  #: seconds of work repeated after server failures
+    lost_to_contention: NDArray[np.float64]  #: because other rings used its links
+    lost_to_spread: NDArray[np.float64]  #: because it was not on the fewest servers, in one rack
+    lost_to_interference: NDArray[np.float64]  #: because of neighbours on its GPUs
+    #: waiting for its input pipeline (cores, RAM, storage, memory bandwidth). For a CPU-only job: because
+    #: it had other cores than it asked for, or less memory bandwidth.
     lost_to_input: NDArray[np.float64]
-    lost_to_stragglers: NDArray[np.float64]
+    lost_to_stragglers: NDArray[np.float64]  #: because its slowest worker was slower than the others
+    #: because it was not on the cluster's GPU type where it is fastest
     lost_to_gpu_types: NDArray[np.float64]
+    #: because it had other GPUs, batch or parameter servers than it asked for
     lost_to_size: NDArray[np.float64]
+    #: run time alone, as it asked, on the fewest servers, never waiting for input. At most `jct /
+    #: slowdown`, which includes the wait for the input cores that it asked for.
     work_seconds: NDArray[np.float64]
 
     def without_blocked(self) -> Self:

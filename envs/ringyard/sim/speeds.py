@@ -21,19 +21,12 @@ from ringyard.state.records import Job, JobKind
 
 
 class IsolatedJobs(NamedTuple):
-    """Jobs to profile, and the GPUs that they would run on.
+    """Jobs to profile, and the GPUs that they would run on."""
 
-    Attributes:
-        jobs: [jobs + 1] job records. The last row is scratch.
-        cluster: servers and GPUs.
-        slowness: `State.slowness` of the cluster's GPU types.
-        physics: performance model.
-    """
-
-    jobs: Records1[Job]
-    cluster: Cluster
-    slowness: FloatCube
-    physics: Physics
+    jobs: Records1[Job]  #: [jobs + 1] job records. The last row is scratch.
+    cluster: Cluster  #: servers and GPUs
+    slowness: FloatCube  #: `State.slowness` of the cluster's GPU types
+    physics: Physics  #: performance model
 
     @classmethod
     def of_view(cls, view: SchedulingView) -> Self:
@@ -168,21 +161,14 @@ CANDIDATES = 16
 
 @dataclass(frozen=True)
 class SpeedTable:
-    """Profiles of some jobs for each number of GPUs.
+    """Profiles of some jobs for each number of GPUs."""
 
-    Attributes:
-        rows: [n] job rows.
-        speed: [n, sizes + 1] base iterations per second on g GPUs. 0 where the job cannot run so.
-        batch: [n, sizes + 1] global batch in samples.
-        samples: [n, sizes + 1] samples per second.
-        place: [jobs] position of each job row in `rows`, -1 if absent.
-    """
-
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  #: [n] job rows
+    #: [n, sizes + 1] base iterations per second on g GPUs. 0 where the job cannot run so.
     speed: NDArray[np.float64]
-    batch: NDArray[np.float64]
-    samples: NDArray[np.float64]
-    place: NDArray[np.int64]
+    batch: NDArray[np.float64]  #: [n, sizes + 1] global batch in samples
+    samples: NDArray[np.float64]  #: [n, sizes + 1] samples per second
+    place: NDArray[np.int64]  #: [jobs] position of each job row in `rows`, -1 if absent
 
     @property
     def sizes(self) -> int:

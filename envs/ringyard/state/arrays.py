@@ -43,80 +43,56 @@ SERVERS_PER_WORD = 32
 
 @bundle
 class State:
-    """All arrays of a batch of simulations. K jobs may share a GPU. Records are in `ringyard.state.records`.
+    """All arrays of a batch of simulations. K jobs may share a GPU."""
 
-    Attributes:
-        jobs: [clusters, jobs + 1] `Job`. The last row is scratch for what-if questions.
-        gpus: [clusters, gpus] `Gpu`.
-        slots: [clusters, gpus x K] `Slot`.
-        servers: [clusters, servers] `Server`.
-        links: [clusters, servers + racks] `Link`: each server's own link, then each rack's uplink.
-        clusters: [clusters] `ClusterRecord`.
-        initial_cluster: [1] a cluster at time 0, without jobs.
-        slowness: [models + 1, GPU types, 2] compute time / compute time on the reference GPU, of the fixed
-            part of an iteration and of each sample. The last row is for jobs without a model.
-        sharing_table: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, then inf),
-            sensitivity, pressure. [0, 0, 3] where jobs do not slow one another this way.
-        pairwise_excess: [models + 1, models + 1] extra iteration time of the first model beside the second on
-            a GPU, as a fraction of its own. [0, 0] where pairs are not measured.
-        slot_sharing: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot at its present
-            batch. [clusters, 0, 2] without `sharing_table`.
-        between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
-        waiting: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on.
-        running: [clusters, jobs] running jobs, a heap on (next event, row) of `num_running` entries.
-        ended: [clusters, jobs] jobs that have left, in that order: `num_done` entries.
-        class_waiting: [clusters, classes] number of waiting jobs of each demand class.
-        class_marks: [clusters, classes] scratch marks of one pass over classes.
-        integrals: [clusters, Integral] time integrals.
-        timeline: [clusters, bins, 2] waiting jobs and busy GPUs, integrated over time bins. 0 bins: off.
-        segments: [clusters, rows] `Segment`, of which the latest are kept. 0 rows: off.
-        losses: [clusters, jobs, Loss] lost time. [clusters, 0, Loss] if not counted.
-        kernels_counted: [clusters, gpus] time in seconds until which each GPU's kernels are counted.
-            [clusters, 0] without `losses`.
-        fewest_servers: [gpus + 1] fewest servers of an empty cluster that hold so many GPUs. [0] without
-            `losses`.
-        gpu_scratch: [clusters, gpus] GPU ids that a placement rule proposes.
-        place_scratch: [clusters, gpus] places of a job during a what-if question.
-        server_scratch: [clusters, servers] work space of placement rules.
-        number_scratch: [clusters, gpus + servers] the same, for floats.
-        link_scratch: [clusters, servers + racks] links of one job.
-        ring_scratch: [clusters, gpus x K] rings affected by one that starts or stops.
-        free_bits: [clusters, numbers x words] bit s of number f says whether server s has f free GPUs
-            (`ringyard.state.free_servers`).
-        num_with_free: [clusters, numbers] number of servers with so many free GPUs.
-    """
-
-    jobs: Records2[Job]
-    gpus: Records2[Gpu]
-    slots: Records2[Slot]
-    servers: Records2[Server]
+    jobs: Records2[Job]  #: [clusters, jobs + 1] `Job`. The last row is scratch for what-if questions.
+    gpus: Records2[Gpu]  #: [clusters, gpus] `Gpu`
+    slots: Records2[Slot]  #: [clusters, gpus x K] `Slot`
+    servers: Records2[Server]  #: [clusters, servers] `Server`
+    #: [clusters, servers + racks] `Link`: each server's own link, then each rack's uplink
     links: Records2[Link]
-    clusters: Records1[ClusterRecord]
-    initial_cluster: Records1[ClusterRecord]
+    clusters: Records1[ClusterRecord]  #: [clusters] `ClusterRecord`
+    initial_cluster: Records1[ClusterRecord]  #: [1] a cluster at time 0, without jobs
+    #: [models + 1, GPU types, 2] compute time / compute time on the reference GPU, of the fixed part of
+    #: an iteration and of each sample. The last row is for jobs without a model.
     slowness: FloatCube
+    #: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, then inf), sensitivity,
+    #: pressure. [0, 0, 3] where jobs do not slow one another this way.
     sharing_table: FloatCube
+    #: [models + 1, models + 1] extra iteration time of the first model beside the second on a GPU, as a
+    #: fraction of its own. [0, 0] where pairs are not measured.
     pairwise_excess: FloatMatrix
+    #: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot at its present batch.
+    #: [clusters, 0, 2] without `sharing_table`.
     slot_sharing: FloatCube
-    between_servers: FloatVector
+    between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
+    #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on
     waiting: Int32Matrix
+    #: [clusters, jobs] running jobs, a heap on (next event, row) of `num_running` entries
     running: Int32Matrix
-    ended: Int32Matrix
-    class_waiting: Int32Matrix
-    class_marks: Int32Matrix
-    integrals: FloatMatrix
+    ended: Int32Matrix  #: [clusters, jobs] jobs that have left, in that order: `num_done` entries
+    class_waiting: Int32Matrix  #: [clusters, classes] number of waiting jobs of each demand class
+    class_marks: Int32Matrix  #: [clusters, classes] scratch marks of one pass over classes
+    integrals: FloatMatrix  #: [clusters, Integral] time integrals
+    #: [clusters, bins, 2] waiting jobs and busy GPUs, integrated over time bins. 0 bins: off.
     timeline: FloatCube
-    segments: Records2[Segment]
-    losses: FloatCube
+    segments: Records2[Segment]  #: [clusters, rows] `Segment`, of which the latest are kept. 0 rows: off.
+    losses: FloatCube  #: [clusters, jobs, Loss] lost time. [clusters, 0, Loss] if not counted.
+    #: [clusters, gpus] time in seconds until which each GPU's kernels are counted. [clusters, 0] without
+    #: `losses`.
     kernels_counted: FloatMatrix
+    #: [gpus + 1] fewest servers of an empty cluster that hold so many GPUs. [0] without `losses`.
     fewest_servers: Int32Vector
-    gpu_scratch: Int32Matrix
-    place_scratch: Int32Matrix
-    server_scratch: Int32Matrix
-    number_scratch: FloatMatrix
-    link_scratch: Int32Matrix
-    ring_scratch: Int32Matrix
+    gpu_scratch: Int32Matrix  #: [clusters, gpus] GPU ids that a placement rule proposes
+    place_scratch: Int32Matrix  #: [clusters, gpus] places of a job during a what-if question
+    server_scratch: Int32Matrix  #: [clusters, servers] work space of placement rules
+    number_scratch: FloatMatrix  #: [clusters, gpus + servers] the same, for floats
+    link_scratch: Int32Matrix  #: [clusters, servers + racks] links of one job
+    ring_scratch: Int32Matrix  #: [clusters, gpus x K] rings affected by one that starts or stops
+    #: [clusters, numbers x words] bit s of number f says whether server s has f free GPUs
+    #: (`ringyard.state.free_servers`)
     free_bits: IntMatrix
-    num_with_free: Int32Matrix
+    num_with_free: Int32Matrix  #: [clusters, numbers] number of servers with so many free GPUs
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the arrays in order."""

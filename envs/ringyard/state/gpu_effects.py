@@ -45,27 +45,17 @@ def min_slowness(slowness: FloatCube, job: Job) -> float:
 
 
 class Workers(NamedTuple):
-    """Workers as their neighbours on a GPU see them.
+    """Workers as their neighbours on a GPU see them."""
 
-    Attributes:
-        models: [workers] positions in the catalogue. Its length stands for no model.
-        samples: [workers] samples of the batch per worker.
-    """
-
-    models: IntVector
-    samples: FloatVector
+    models: IntVector  #: [workers] positions in the catalogue. Its length stands for no model.
+    samples: FloatVector  #: [workers] samples of the batch per worker
 
 
 class SharingFactors(NamedTuple):
-    """How a worker and its neighbours on a GPU slow one another: by sensitivity x pressure.
+    """How a worker and its neighbours on a GPU slow one another: by sensitivity x pressure."""
 
-    Attributes:
-        sensitivity: excess of the worker per unit of the neighbours' pressure.
-        pressure: of the worker on its neighbours.
-    """
-
-    sensitivity: float
-    pressure: float
+    sensitivity: float  #: excess of the worker per unit of the neighbours' pressure
+    pressure: float  #: of the worker on its neighbours
 
 
 @kernel

@@ -43,7 +43,7 @@ def skip(generator: u8, draws: int) -> u8:
 
 @kernel
 def bits_ahead(generator: u8, draw: int) -> u8:
-    """Return 2**53 x the number that the draw-th next `next_uniform` of `generator` gives (`draw` 1: the next)."""
+    """Return 2**53 x the number of the draw-th next `next_uniform` of `generator` (`draw` 1: the next)."""
     return _mix(skip(generator, draw)) >> np.uint64(11)
 
 

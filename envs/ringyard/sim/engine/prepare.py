@@ -28,19 +28,13 @@ _BLOCK = 1024
 
 @bundle
 class IsolatedRun:
-    """What decides how fast jobs run alone.
+    """What decides how fast jobs run alone."""
 
-    Attributes:
-        places: [largest number of GPUs + 1] placement context for each number of GPUs.
-        slowness: `State.slowness`. Jobs run on the GPU type where they are fastest.
-        exponents: [models + 1] overlap exponents.
-        physics: performance model.
-    """
-
+    #: [largest number of GPUs + 1] placement context for each number of GPUs
     places: Records1[PlacementContext]
-    slowness: FloatCube
-    exponents: FloatVector
-    physics: Physics
+    slowness: FloatCube  #: `State.slowness`. Jobs run on the GPU type where they are fastest.
+    exponents: FloatVector  #: [models + 1] overlap exponents
+    physics: Physics  #: performance model
 
 
 @kernel

@@ -12,25 +12,15 @@ from ringyard.state.records import Job, JobKind, asked_per_worker, held_per_work
 
 
 class Shape(NamedTuple):
-    """What a job holds, apart from where.
+    """What a job holds, apart from where."""
 
-    Attributes:
-        num_gpus: number of workers, one on each GPU. 0 for CPU-only jobs.
-        batch_size: global batch in samples.
-        cores_per_worker: CPU cores of each worker (all of a CPU-only job). 0 if not counted.
-        parameter_servers: number of parameter servers.
-        cores_per_server_task: CPU cores of each parameter server.
-        memory_bandwidth_cap: fraction of its memory bandwidth that it may use, in (0, 1].
-        ram_per_worker: bytes of main memory of each worker (all of a CPU-only job). 0 if not counted.
-    """
-
-    num_gpus: int
-    batch_size: float
-    cores_per_worker: int
-    parameter_servers: int
-    cores_per_server_task: int
-    memory_bandwidth_cap: float
-    ram_per_worker: int
+    num_gpus: int  #: number of workers, one on each GPU. 0 for CPU-only jobs.
+    batch_size: float  #: global batch in samples
+    cores_per_worker: int  #: CPU cores of each worker (all of a CPU-only job). 0 if not counted.
+    parameter_servers: int  #: number of parameter servers
+    cores_per_server_task: int  #: CPU cores of each parameter server
+    memory_bandwidth_cap: float  #: fraction of its memory bandwidth that it may use, in (0, 1]
+    ram_per_worker: int  #: bytes of main memory of each worker (all of a CPU-only job). 0 if not counted.
 
 
 @kernel
