@@ -18,7 +18,7 @@ from ringyard.allocator import (
 from ringyard.allocator.core_allocation import divide_cores
 from ringyard.allocator.target_sizes import set_target_gpus, set_weights
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
-from ringyard.compiled import FloatMatrix, FloatVector, fills
+from ringyard.compiled import FloatMatrix, FloatVector, implements
 from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
 from ringyard.observability import Observability
@@ -159,7 +159,7 @@ def test_who_has_less_left_than_a_move_takes_does_not_make_room(price, moved):
     assert sim.state.jobs["num_preemptions"][0, :-1].sum() == moved
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _nonsense(state: State, b: int, config: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     out[:] = np.nan
 

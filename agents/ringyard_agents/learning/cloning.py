@@ -77,9 +77,7 @@ class DemonstrationRecorder:
 
     def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
         """Return (observations, masks, actions) of all recorded decisions, each [decisions, ...]."""
-        observations, masks, actions = (
-            concatenate_rows(column) for column in zip(*self._records, strict=True)
-        )
+        observations, masks, actions = map(concatenate_rows, zip(*self._records, strict=True))
         return observations, masks, actions
 
 

@@ -63,16 +63,13 @@ def compose_environments(
 def build_env_configs(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
 ) -> dict[str, EnvConfig]:
-    """Build the environments of a run as a learner needs them.
+    """Return {label: environment} of a run, as a learner needs them.
 
     Args:
         learner: reads the observations and acts.
         environments: {label: config} of `compose_environments`.
         num_workloads: number of job tables in each environment.
-        seed: of the job tables.
-
-    Returns:
-        {label: environment}.
+        seed: seed of the job tables.
     """
     return {
         label: adapt_env_config(learner, build_env_config(config, num_workloads, seed))

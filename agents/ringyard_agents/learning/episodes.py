@@ -24,7 +24,7 @@ _RATIO_WITHOUT_JOBS = 2.0
 
 
 def select_rows(observations: Any, rows: Ids) -> Any:
-    """Return rows [n, ...], by index, of an array [clusters, ...] or of {block: [clusters, ...]}."""
+    """Return the `rows`, by index, of `observations` [clusters, ...] or {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
     return observations.take(rows, axis=0)
@@ -87,10 +87,6 @@ class EpisodeRunner:
     Args:
         config: configuration of the environment.
         num_clusters: number of clusters simulated at once.
-
-    Attributes:
-        config: as given.
-        batch: the simulated clusters.
     """
 
     def __init__(self, config: EnvConfig, num_clusters: int) -> None:
@@ -99,12 +95,7 @@ class EpisodeRunner:
         self._space: Any = config.actions.space
 
     def run_episodes(self, workloads: Ids, act: Any) -> EpisodeBatch:
-        """Run a whole episode in each cluster.
-
-        Args:
-            workloads: [clusters] index of the job table of each cluster.
-            act: chooses actions, see `continue_episodes`.
-        """
+        """Run an episode with job table `workloads[b]` in each cluster b. `act` as in `continue_episodes`."""
         self.reset(workloads)
         return self.continue_episodes(act)
 
@@ -204,12 +195,7 @@ class Constraint:
         self.multiplier = max(0.0, self.multiplier + self.learning_rate * (ratio - 1.0))
 
     def ratios_to_bound(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
-        """Return [episodes] ratios of the metric to an environment's bound.
-
-        Args:
-            label: label of the environment.
-            metrics: [episodes] metrics of finished episodes.
-        """
+        """Return [episodes] ratios of the metric to the bound of environment `label`, from `metrics`."""
         ratios = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.bounds[label]
         return np.where(np.isnan(ratios), _RATIO_WITHOUT_JOBS, ratios)
 

@@ -15,6 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import ScoreEpisodeRunner
+from ringyard_agents.learning.learner import EnvConfigs
 from ringyard_agents.learning.process_group import to_device
 from ringyard_agents.learning.score_networks import (
     Floats,
@@ -66,7 +67,7 @@ class ImitateAllocator:
     batch_size: PositiveInt = 24
     learning_rate: Positive = 3e-3
 
-    def check(self, environments: Mapping[str, EnvConfig]) -> None:
+    def check(self, environments: EnvConfigs) -> None:
         """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""
         unknown = [label for label in self.options or {} if label not in environments]
         if unknown:
@@ -113,9 +114,7 @@ class ImitateAllocator:
             estimate=estimate,
         )
 
-    def fit(
-        self, network: ScoreNetwork, environments: Mapping[str, EnvConfig], seed: int
-    ) -> dict[str, float]:
+    def fit(self, network: ScoreNetwork, environments: EnvConfigs, seed: int) -> dict[str, float]:
         """Fit the network by least squares.
 
         Args:

@@ -17,7 +17,13 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, ScoreEpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Callback, network_state, restore_network, weight_arrays
+from ringyard_agents.learning.learner import (
+    Callback,
+    EnvConfigs,
+    network_state,
+    restore_network,
+    weight_arrays,
+)
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
@@ -47,9 +53,6 @@ class ScoreLearner(ABC):
         teacher: imitated before learning. None: all scores are 0 at first.
         constraint: bound on another metric. None: there is none.
         hardware: device and processes.
-        flat: False, the network reads blocks.
-        masked: False, every score is valid.
-        decisions: decisions learnt from so far.
     """
 
     network: Callable[..., ScoreNetwork]
@@ -77,10 +80,8 @@ class ScoreLearner(ABC):
         """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
-        """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
         sizes = {_input_sizes(label, config) for label, config in environments.items()}
@@ -98,9 +99,7 @@ class ScoreLearner(ABC):
         if self.teacher is not None:
             self.teacher.check(environments)
         num_clusters = local.stop - local.start
-        self._runners = {
-            label: ScoreEpisodeRunner(config, num_clusters) for label, config in environments.items()
-        }
+        self._runners = {name: ScoreEpisodeRunner(one, num_clusters) for name, one in environments.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
         self._network = self._new_network(*size).to(self.hardware.device)
@@ -147,7 +146,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if nothing was learnt yet, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             configs = {label: runner.config for label, runner in self._runners.items()}
@@ -189,11 +188,7 @@ class ScoreLearner(ABC):
         )
 
     def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
-        """Draw [local clusters] indices of job tables for this round, the same within a group.
-
-        Args:
-            environment: index of the environment.
-        """
+        """Draw [local clusters] job tables of an environment (by index), the same within a group."""
         config = list(self._runners.values())[environment].config
         drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
         return np.repeat(drawn, self.group_size)[self._local_clusters]
@@ -217,13 +212,8 @@ class ScoreLearner(ABC):
 def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
     """Return (features of a job, features of the cluster, scored GPU types) in an environment.
 
-    Args:
-        label: label of the environment, for errors.
-        config: configuration of the environment.
-
     Raises:
-        ConfigurationError: its actions are not `Scores`, or its observation lacks the block of jobs or of the
-            cluster.
+        ConfigurationError: its actions are not `Scores`, or its observation lacks a block.
     """
     actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
     if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):

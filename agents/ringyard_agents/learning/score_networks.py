@@ -154,7 +154,7 @@ def read_observations(observations: Any, masks: Masks) -> PolicyInput:
 
 
 def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
-    """Return [clusters, slots, 1 + scored GPU types] unclipped scores, with gradients."""
+    """Return [clusters, slots, 1 + scored GPU types] scores of a `network` for `inputs`, with gradients."""
     device = next(network.parameters()).device
     jobs, present, cluster = (to_device(device, part) for part in inputs)
     scores: torch.Tensor = network(jobs, present.float(), cluster)
@@ -163,7 +163,7 @@ def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
 
 @torch.no_grad()
 def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
-    """Return [clusters, slots, 1 + scored GPU types] unclipped scores as an array, without gradients."""
+    """Return `score_tensor` of a `network` and `inputs` as an array, without gradients."""
     scores: Floats = score_tensor(network, inputs).cpu().numpy()
     return scores
 
@@ -188,10 +188,6 @@ class ScorePolicy:
 
     Args:
         network: scores jobs.
-
-    Attributes:
-        network: as given.
-        flat: False, the network reads blocks.
     """
 
     flat = False

@@ -106,10 +106,8 @@ class PerturbedPolicy:
         first = self._first[jobs]
         self._first[jobs] = np.where(first < 0, self._num_decisions + decisions, first)
         self._num_decisions += len(clusters)
-        counts = present.sum(axis=1)
-        self._records.append(
-            (inputs.jobs[present], scores[present], noise[present], jobs, counts, inputs.cluster)
-        )
+        samples = inputs.jobs[present], scores[present], noise[present]
+        self._records.append((*samples, jobs, present.sum(axis=1), inputs.cluster))
         return scores[..., None]
 
     def samples(self, advantages: Floats, process_group: ProcessGroup) -> RolloutBatch:
@@ -173,7 +171,6 @@ def add_gradient(
 #: TensorBoard tags of the measurements of `add_gradient`
 _TAGS = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
-
 #: (episodes, samples of the decisions with noise, [steps, clusters] True where these were made)
 _Exploration = tuple[EpisodeBatch, RolloutBatch, Masks]
 #: [gradient steps] measurements of `add_gradient`
@@ -182,7 +179,13 @@ _Steps = list[NDArray[np.float64]]
 
 @dataclass(kw_only=True)
 class _ScorePPO(ScoreLearner):
-    """Base class of learners that explore with noisy scores in every environment and update by PPO."""
+    """Base class of learners that explore with noisy scores in every environment and update by PPO.
+
+    Attributes:
+        noise_std: standard deviation of the noise, in scores.
+        batch_size: scores of single jobs in a gradient step.
+        max_grad_norm: maximum norm of the gradient.
+    """
 
     noise_std: NoiseStd
     batch_size: PositiveInt
@@ -202,23 +205,11 @@ class _ScorePPO(ScoreLearner):
 
     @abstractmethod
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
-        """Run episodes with noise in this process's clusters of an environment.
-
-        Args:
-            environment: index of the environment.
-            label: label of the environment.
-            runner: clusters of the environment.
-        """
+        """Run episodes with noise in this process's clusters of an environment, given by index and label."""
 
     @abstractmethod
     def _update(self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator) -> _Steps:
-        """Take gradient steps on a round.
-
-        Args:
-            samples: decisions of this process.
-            order: decisions of all processes.
-            rng: draws minibatches, the same in all processes.
-        """
+        """Take gradient steps on the samples of this process. `rng` draws the same in all processes."""
 
     def _perturbed_policy(self, rng: np.random.Generator, runner: ScoreEpisodeRunner) -> PerturbedPolicy:
         """Make the policy with noise for the local clusters. Neighbouring clusters have opposite noise."""
@@ -250,12 +241,9 @@ class GroupNoise(_ScorePPO):
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
 
     Attributes:
-        noise_std: standard deviation of the noise, in scores.
         credit: how decisions share the return of their episode, see `policy_gradient.group_advantages`.
         n_epochs: passes over each round.
-        batch_size: scores of single jobs in a gradient step.
         clip_range: largest change of the ratio of the probabilities of a score from 1.
-        max_grad_norm: maximum norm of the gradient.
     """
 
     noise_std: NoiseStd = 0.05
@@ -301,11 +289,9 @@ class ForkAndCompare(_ScorePPO):
     Attributes:
         workloads_per_round: forked clusters in each environment and round.
         group_size: copies of each, even.
-        noise_std: standard deviation of the noise, in scores.
         noisy_decisions: decisions with noise after the fork.
         remaining_arrivals: maximum number of jobs that still arrive after the fork.
         batch_size: scores of single jobs in the only gradient step of a round.
-        max_grad_norm: maximum norm of the gradient.
     """
 
     workloads_per_round: PositiveInt = 6

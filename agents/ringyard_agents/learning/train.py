@@ -84,16 +84,12 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     check_trust = partial(
         check_classes, groups=training_groups(), trust=settings["trust"], where=str(folder / "config.yaml")
     )
-    environments = compose_environments(
-        settings, settings["environments"], None if saved is None else check_trust
-    )
-    workloads = EvaluationWorkloads(
-        environments, eval_settings["workloads"], eval_settings["workload_seed"], settings["trust"]
-    )
-    learner, callbacks = (
-        instantiate(parts["agent"], _convert_="all"),
-        build_callbacks(settings["callbacks"]),
-    )
+    check = None if saved is None else check_trust
+    environments = compose_environments(settings, settings["environments"], check)
+    num_workloads, eval_seed = eval_settings["workloads"], eval_settings["workload_seed"]
+    workloads = EvaluationWorkloads(environments, num_workloads, eval_seed, settings["trust"])
+    learner = instantiate(parts["agent"], _convert_="all")
+    callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)
     try:
@@ -120,9 +116,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         remove_run(folder)
     seeds = {"seed": seed, "evaluation": workloads.seed}
     RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
-    run = TrainingRun(
-        folder, learner, evaluation, parts, settings["save_minutes"], saved is not None, callbacks
-    )
+    resumed, save_minutes = saved is not None, settings["save_minutes"]
+    run = TrainingRun(folder, learner, evaluation, parts, save_minutes, resumed, callbacks)
     if hardware.process_group.size > 1:
         plain_environments = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint
@@ -150,16 +145,10 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set attributes of a learner before its `setup`.
-
-    Args:
-        learner: gets `hardware`, if it has the attribute, and `constraint`, if there is one.
-        hardware: device and processes.
-        constraint: None leaves the attribute unchanged.
+    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
 
     Raises:
-        ConfigurationError: the learner lacks the attribute `hardware` and would have to use a GPU or several
-            processes.
+        ConfigurationError: a learner without `hardware` would have to use a GPU or several processes.
     """
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
@@ -197,15 +186,7 @@ def _train_other_process(hardware: Hardware) -> None:
 def _learn(
     run: TrainingRun, total: int, should_end: Callable[[], bool], console: Console, plots: bool
 ) -> None:
-    """Learn, and save the run however learning ends.
-
-    Args:
-        run: writes files.
-        total: decisions to learn from.
-        should_end: called between rounds. True ends learning.
-        console: shows progress.
-        plots: whether to draw the learning curve and a schedule at the end.
-    """
+    """Learn until `total` decisions, or until `should_end` between two rounds. Saves the run in any case."""
     learner, evaluation = run.learner, run.evaluation
     progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
     columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())

@@ -76,9 +76,7 @@ def _one_type_shares(
         return np.ones(len(scale))
     least = value.min()
     if len(value) * least <= gpus:
-        within_tolerance = value[
-            value < least * (1.0 + 1e-9)
-        ]  # the solver may take any of these for the least
+        within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any of these
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
-from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
+from ringyard.compiled import FloatMatrix, FloatVector, implements, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
@@ -136,7 +136,7 @@ def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -
             _judge(memory, j, parameters)
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     _learn(state, b, parameters, memory)
     now = state.clusters[b].now

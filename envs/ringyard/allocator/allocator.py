@@ -34,7 +34,7 @@ from ringyard.allocator.worker_resources import (
     with_saturating_resources,
 )
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
@@ -189,7 +189,7 @@ def _start_on_free_gpus(
     set_asked_shape(job)
     if count == 0:
         return False
-    first = whole(state.gpus[b, out[0]].server)
+    first = to_int(state.gpus[b, out[0]].server)
     if state.gpus[b, out[count - 1]].server == first:
         shape = with_saturating_resources(
             state, b, j, shape, first, free_per_worker(state, b, first, shape), physics
@@ -208,7 +208,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
     if cluster.free_gpus == 0:
         return
     cluster.visit_mark += 1
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -249,7 +249,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].up != 0:
             room[state.servers[b, s].gpu_type] += state.servers[b, s].num_gpus
-    count = whole(plan.counts[b, QUEUED])
+    count = to_int(plan.counts[b, QUEUED])
     for i in range(count):
         j = plan.queue[b, i]
         plan.target_gpu_type[b, j] = -1
@@ -266,7 +266,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
         running = job.status == JobStatus.RUNNING
         best = -1
         fastest = 0.0
-        present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
+        present = to_int(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
         for kind in range(len(room)):
             speed = 1.0 / slowness_on(state.slowness, job, kind)
             if kind < len(plan.type_score_columns) and plan.type_score_columns[kind] >= 0:
@@ -297,7 +297,7 @@ def _start_waiting_jobs(
     cluster.visit_mark += 1
     out = plan.out[b]
     running = cluster.num_running > 0
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -344,15 +344,15 @@ def run_allocator(
     _order_by_size(state, b, plan)
     count = plan.counts[b, QUEUED]
     for i in range(count):
-        shrink_to_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        shrink_to_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _start_cpu_jobs(state, b, plan, physics)
     count_preemptible_gpus(state, b, plan)
     missing = 0
     for i in range(count):
-        missing += not place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        missing += not place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     if missing > 0:
         for i in range(count):
-            place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+            place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)
     if state.clusters[b].jobs_per_gpu > 1:
         share_gpus(state, b, plan, config, physics)

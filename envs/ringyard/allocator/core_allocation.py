@@ -2,7 +2,7 @@
 
 from ringyard.allocator.allocation_plan import AllocationPlan, AllocatorConfig, place_job
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
@@ -44,7 +44,7 @@ def reclaim_cores(
     divides the cores of cluster `b` of `state` anew.
     """
     num_held = detach(state, b, j)
-    free = whole(state.servers[b, s].free_cores)  # with those of the job itself
+    free = to_int(state.servers[b, s].free_cores)  # with those of the job itself
     reattach(state, b, j, num_held)
     missing = wanted * shape.cores_per_worker + shape.parameter_servers * shape.cores_per_server_task - free
     if missing <= 0:
@@ -54,16 +54,16 @@ def reclaim_cores(
     most = -1
     cores = 1
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
-        k = whole(state.slots[b, i].job)
+        k = to_int(state.slots[b, i].job)
         if k == j or not _has_adjustable_cores(state, b, i):
             continue
         more = state.jobs[b, k].cores_per_worker - cores
         if more > 0 or (more == 0 and 0 <= k < most):
             most = k
-            cores = whole(state.jobs[b, k].cores_per_worker)
+            cores = to_int(state.jobs[b, k].cores_per_worker)
     if most < 0:
         return False
-    gpus = whole(state.jobs[b, most].num_gpus)
+    gpus = to_int(state.jobs[b, most].num_gpus)
     fewer = max(1, cores - (missing + gpus - 1) // gpus)
     collect_places(state, b, most, plan.out[b])
     place_job(
@@ -106,9 +106,9 @@ def _find_core_step(
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
-    have = whole(plan.granted_cores[b, j])
-    most = have + left // whole(job.num_gpus)
-    held = whole(job.cores_per_worker)
+    have = to_int(plan.granted_cores[b, j])
+    most = have + left // to_int(job.num_gpus)
+    held = to_int(job.cores_per_worker)
     cost = _core_change_cost(state, b, j, plan, config)
     value = plan.granted_utility[b, j]
     best = 0.0
@@ -148,12 +148,12 @@ def _is_worthwhile(
     gain = 0.0
     for i in range(first, last):
         if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
+            j = to_int(state.slots[b, i].job)
             job = state.jobs[b, j]
-            granted = whole(plan.granted_cores[b, j])
+            granted = to_int(plan.granted_cores[b, j])
             if granted != job.cores_per_worker:
                 state.jobs[b, state.jobs.shape[1] - 1] = job
-                held = whole(job.cores_per_worker)
+                held = to_int(job.cores_per_worker)
                 cost = _core_change_cost(state, b, j, plan, config)
                 more = _utility(state, b, j, granted, cost, physics) - _utility(
                     state, b, j, held, cost, physics
@@ -168,7 +168,7 @@ def _best_core_step(state: State, b: int, first: int, last: int, plan: Allocatio
     best = -1
     for i in range(first, last):
         if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
+            j = to_int(state.slots[b, i].job)
             more = plan.priority[b, j] - (0.0 if best < 0 else plan.priority[b, best])
             if more > 0.0 or (more == 0.0 and j < best):
                 best = j
@@ -189,7 +189,7 @@ def _divide_cores(
     """Grant workers of the jobs of slots `first` to `last` - 1 one core each, then `left` more, greedily."""
     for i in range(first, last):
         if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
+            j = to_int(state.slots[b, i].job)
             state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
             cost = _core_change_cost(state, b, j, plan, config)
             plan.granted_cores[b, j] = 1
@@ -199,7 +199,7 @@ def _divide_cores(
         best = _best_core_step(state, b, first, last, plan)
         if best < 0:
             return
-        cores = whole((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
+        cores = to_int((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
         if cores <= left:
             plan.granted_cores[b, best] = plan.next_step[b, best]
             plan.granted_utility[b, best] = plan.step_utility[b, best]
@@ -214,9 +214,9 @@ def _apply_cores(
     """Apply granted cores to jobs of slots `first` to `last` - 1: increases if `more`, else decreases."""
     for i in range(first, last):
         if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
+            j = to_int(state.slots[b, i].job)
             job = state.jobs[b, j]
-            cores = whole(plan.granted_cores[b, j])
+            cores = to_int(plan.granted_cores[b, j])
             if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more:
                 collect_places(state, b, j, plan.out[b])
                 place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)
@@ -233,14 +233,14 @@ def divide_cores(
     """
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
-    first = whole(server.first_gpu * per_gpu)
-    last = whole((server.first_gpu + server.num_gpus) * per_gpu)
+    first = to_int(server.first_gpu * per_gpu)
+    last = to_int((server.first_gpu + server.num_gpus) * per_gpu)
     _divide_cores(
         state,
         b,
         first,
         last,
-        whole(server.free_cores) + reclaimable_cores(state, b, s),
+        to_int(server.free_cores) + reclaimable_cores(state, b, s),
         plan,
         config,
         physics,

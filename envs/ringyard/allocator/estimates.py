@@ -1,7 +1,7 @@
 """Estimates of the seconds that jobs still have to run, from which the allocator computes weights.
 
-Write an own estimate as a compiled function that fills `EstimateSecondsLeft`, decorated with
-`ringyard.compiled.fills(EstimateSecondsLeft)`, and wrap it in an `Estimate`, as `attained` does.
+Write an own estimate as a compiled function that implements `EstimateSecondsLeft`, decorated with
+`ringyard.compiled.implements(EstimateSecondsLeft)`, and wrap it in an `Estimate`, as `attained` does.
 """
 
 from dataclasses import field
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatMatrix, FloatVector, bundle, fills, kernel, slot
+from ringyard.compiled import FloatMatrix, FloatVector, bundle, implements, interface, kernel
 from ringyard.jobs import JobTable
 from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State, waiting_at
@@ -35,7 +35,7 @@ def live_job(state: State, b: int, i: int) -> int:
     return waiting_at(state, b, i) if i < waiting else int(state.running[b, i - waiting])
 
 
-@slot
+@interface
 class EstimateSecondsLeft(Protocol):
     """Compiled function that estimates how long live jobs would still run, isolated and as they ask."""
 
@@ -58,7 +58,7 @@ class Estimate:
     """An estimate of how long jobs would still run.
 
     Attributes:
-        seconds: fills `EstimateSecondsLeft`.
+        seconds: implements `EstimateSecondsLeft`.
         name: shown in tables.
         observability: what `seconds` may read of jobs.
         parameters: [parameters] passed to `seconds`.
@@ -82,7 +82,7 @@ class Estimate:
         return np.zeros((len(jobs), self.memory))
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     now = state.clusters[b].now
     for i in range(num_live(state, b)):
@@ -109,7 +109,7 @@ def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     return Estimate(_predicted, "predicted", observability | Observability.SPEEDS, parameters)
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     now = state.clusters[b].now
     for i in range(num_live(state, b)):

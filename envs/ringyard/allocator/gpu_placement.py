@@ -11,7 +11,7 @@ from ringyard.allocator.worker_resources import (
     with_saturating_resources,
     with_size,
 )
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, gpus_when_idle, take_free_gpus
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
@@ -142,14 +142,14 @@ def _place_on_several_servers(
     reattach(state, b, j, num_held)
     for s in range(len(chosen)):
         found = found and (
-            chosen[s] == 0 or reclaim_gpus(state, b, j, s, whole(chosen[s]), shape, plan, physics)
+            chosen[s] == 0 or reclaim_gpus(state, b, j, s, to_int(chosen[s]), shape, plan, physics)
         )
     count = 0
     if found:
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         for s in range(len(chosen)):
-            count = take_free_gpus(state, b, j, s, whole(chosen[s]), plan.out[b], count)
+            count = take_free_gpus(state, b, j, s, to_int(chosen[s]), plan.out[b], count)
         reattach(state, b, j, num_held)
     chosen[:] = 0
     return count
@@ -199,7 +199,7 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
         for s in range(len(most)):
             if most[s] > most[best]:
                 best = s
-        here = min(left, whole(most[best]))
+        here = min(left, to_int(most[best]))
         if here < left and here < state.servers[b, best].num_gpus:
             most[:] = 0
             return False
@@ -223,7 +223,7 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
     `plan` has the targets of cluster `b` in `state`, `physics` rates the job anew.
     """
     job = state.jobs[b, j]
-    target = whole(plan.target_gpus[b, j])
+    target = to_int(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
     shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
@@ -241,7 +241,7 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
     The job is of cluster `b` in `state`, and `physics` rates it anew.
     """
     job = state.jobs[b, j]
-    target = whole(plan.target_gpus[b, j])
+    target = to_int(plan.target_gpus[b, j])
     if target == 0:
         return True
     if job.status == JobStatus.RUNNING and job.num_gpus == target and not is_on_wrong_type(state, b, j, plan):

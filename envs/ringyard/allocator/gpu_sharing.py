@@ -12,7 +12,7 @@ from ringyard.allocator.allocation_plan import (
 from ringyard.allocator.estimates import live_job, num_live
 from ringyard.allocator.target_sizes import build_heap, pop_largest, queue_waiting_jobs
 from ringyard.allocator.worker_resources import with_least_resources
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import open_gpus
 from ringyard.placement.share import sharing_factors_at, take_least_interfering
@@ -97,7 +97,7 @@ def _find_shared_gpus(
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus < wanted or plan.sharing_weight[b, j] <= most:
             continue
-        kind = whole(state.servers[b, s].gpu_type)
+        kind = to_int(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
                 own = sharing_factors_at(state, b, j, s)
@@ -125,7 +125,7 @@ def _least_shape(state: State, b: int, j: int) -> Shape:
 def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
     """Start waiting jobs on shared GPUs where that gains weighted speed, in order of weight per GPU."""
     cluster = state.clusters[b]
-    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(cluster.open_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, to_int(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -160,14 +160,14 @@ def _loss_of_neighbours(state: State, b: int, j: int, plan: AllocationPlan) -> f
 @kernel
 def _restart_cost(job: Job, j: int, b: int, plan: AllocationPlan, config: AllocatorConfig) -> float:
     """Weighted speed that a restart costs running job `j`: its pause / seconds left, priced."""
-    restarts = config.migration_price * restart_pause(job, whole(job.num_gpus)) / plan.seconds_left[b, j]
+    restarts = config.migration_price * restart_pause(job, to_int(job.num_gpus)) / plan.seconds_left[b, j]
     return float(plan.sharing_weight[b, j] * restarts)
 
 
 @kernel
 def _queue_candidates(state: State, b: int, plan: AllocationPlan) -> int:
     """Write the heaviest waiting jobs to the end of `plan.queue`, the heaviest last. Return their number."""
-    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(state.clusters[b].num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, to_int(state.clusters[b].num_gpus), plan)
     num_candidates = min(count, _MAX_CANDIDATES)
     for i in range(num_candidates):
         j = pop_largest(plan.queue[b], plan.priority[b], count - i)
@@ -190,7 +190,7 @@ def _queue_co_located(
         heaviest = max(heaviest, plan.sharing_weight[b, plan.queue[b, last - i]])
     count = 0
     for i in range(cluster.num_running):
-        j = whole(state.running[b, i])
+        j = to_int(state.running[b, i])
         job = state.jobs[b, j]
         if job.num_gpus == 0 or plan.last_change[b, j] == plan.counts[b, DECISIONS]:
             continue
@@ -215,7 +215,7 @@ def _best_replacement(
     """Candidate that gains most on server `s`, and its gain. (-1, `most`) if none gains more than that."""
     best = _NONE
     for i in range(num_candidates):
-        j = whole(plan.queue[b, plan.queue.shape[1] - 1 - i])
+        j = to_int(plan.queue[b, plan.queue.shape[1] - 1 - i])
         if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
@@ -244,8 +244,8 @@ def _migrate_or_replace(
     job = state.jobs[b, j]
     out = plan.out[b]
     shape = current_shape(job)
-    s = whole(state.slots[b, job.first_slot].server)
-    gpu_type = whole(state.servers[b, s].gpu_type)
+    s = to_int(state.slots[b, job.first_slot].server)
+    gpu_type = to_int(state.servers[b, s].gpu_type)
     has_open_gpus = state.clusters[b].open_gpus > 0
     num_held = detach(state, b, j)
     for i in range(num_held):

@@ -8,7 +8,7 @@ from ringyard.allocator.allocation_plan import (
     preempt_job,
 )
 from ringyard.allocator.core_allocation import reclaim_cores, reclaimable_cores
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, max_workers, take_free_gpus
 from ringyard.resources import CORES, NUM_RESOURCES
@@ -72,7 +72,7 @@ def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan)
     job = state.jobs[b, j]
     if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    gpus = whole(server.free_gpus + plan.preemptible_gpus[b, s])
+    gpus = to_int(server.free_gpus + plan.preemptible_gpus[b, s])
     if job.uses_host_resources and gpus > 0:
         for r in range(NUM_RESOURCES):
             amount = free_on(server, r) + _preemptible_amount(state, b, s, r, plan)
@@ -84,7 +84,7 @@ def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan)
 @kernel
 def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
     """Server with the fewest free GPUs that can take running job `j` from server `s` as it is. -1: none."""
-    wanted = whole(state.jobs[b, j].num_gpus)
+    wanted = to_int(state.jobs[b, j].num_gpus)
     kind = state.servers[b, s].gpu_type
     best = _NONE
     for t in range(state.servers.shape[1]):
@@ -134,7 +134,7 @@ def migratable_gpus(state: State, b: int, s: int, wanted: int, plan: AllocationP
         j = state.slots[b, i].job
         if j >= 0 and state.jobs[b, j].first_slot == i and _is_migratable(state, b, j, wanted, plan):
             if _migration_target(state, b, j, s, plan) >= 0:
-                count += whole(state.jobs[b, j].num_gpus)
+                count += to_int(state.jobs[b, j].num_gpus)
     return count
 
 
@@ -155,7 +155,7 @@ def _smallest_preemptible(state: State, b: int, s: int, plan: AllocationPlan) ->
         j = state.slots[b, i].job
         if j >= 0 and is_preemptible(state, b, j, plan) and _only_preemptible(state, b, i // per_gpu, plan):
             if best < 0 or _is_smaller(state, b, j, best):
-                best = whole(j)
+                best = to_int(j)
     return best
 
 
@@ -171,7 +171,7 @@ def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: Alloca
             continue
         if best < 0 or _is_smaller(state, b, j, best):
             if _migration_target(state, b, j, s, plan) >= 0:
-                best = whole(j)
+                best = to_int(j)
     return best
 
 
@@ -206,6 +206,6 @@ def reclaim_gpus(
             return False
         other = _migration_target(state, b, mover, s, plan)
         out = plan.out[b]
-        take_free_gpus(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
+        take_free_gpus(state, b, mover, other, to_int(state.jobs[b, mover].num_gpus), out, 0)
         place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
     return True

@@ -11,19 +11,19 @@ from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
     Int32Vector,
-    address_of,
-    complain,
-    complaint,
+    error_message,
+    function_address,
     kernel,
     linked_kernel,
-    whole,
+    raise_plugin_error,
+    to_int,
 )
 from ringyard.restart import resize_pause, restart_pause
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
 
 _LEAST_SECONDS = 1.0
-_NO_TIME = complaint(
+_NO_TIME = error_message(
     "estimate {function} gave job {job} {got} seconds left at {there:.0f} s; expected a finite number of at"
     " least 0"
 )
@@ -32,7 +32,7 @@ _NO_TIME = complaint(
 @kernel
 def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
     """`AllocatorConfig.preemption_price` restarts of a running job, seconds."""
-    return config.preemption_price * restart_pause(job, whole(job.num_gpus))
+    return config.preemption_price * restart_pause(job, to_int(job.num_gpus))
 
 
 @linked_kernel
@@ -51,10 +51,12 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
         job = state.jobs[b, j]
         left = plan.seconds_left[b, j]
         if not 0.0 <= left < np.inf:
-            complain(_NO_TIME, address_of(config.estimate.seconds), j, left, 0.0, state.clusters[b].now)
+            raise_plugin_error(
+                _NO_TIME, function_address(config.estimate.seconds), j, left, 0.0, state.clusters[b].now
+            )
         left = max(left, _LEAST_SECONDS)
         if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
-            left += restart_pause(job, whole(job.asked_gpus))
+            left += restart_pause(job, to_int(job.asked_gpus))
         plan.seconds_left[b, j] = left
         shown = left
         if job.status == JobStatus.RUNNING:
@@ -71,7 +73,7 @@ def _precedes(priority: FloatVector, i: int, k: int) -> int:
     The row breaks ties, because the order of running jobs reveals when they will end. It has no branch,
     because processors could not predict it.
     """
-    return whole((priority[i] > priority[k]) | ((priority[i] == priority[k]) & (i < k)))
+    return to_int((priority[i] > priority[k]) | ((priority[i] == priority[k]) & (i < k)))
 
 
 @kernel
@@ -106,7 +108,7 @@ def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
     queue[0] = queue[count - 1]
     queue[count - 1] = j
     _sift_down(queue, priority, 0, count - 1)
-    return whole(j)
+    return to_int(j)
 
 
 @kernel

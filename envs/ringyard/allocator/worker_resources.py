@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from ringyard.allocator.allocation_plan import AllocationPlan
 from ringyard.allocator.estimates import live_job, num_live
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.host_resources import storage_seconds_per_byte
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, current_shape, set_asked_shape, set_shape
@@ -50,7 +50,7 @@ def _ram_step(state: State, b: int) -> int:
     unit = UNLIMITED
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        unit = min(unit, whole(server.ram_bytes) // (3 * whole(server.num_gpus)))
+        unit = min(unit, to_int(server.ram_bytes) // (3 * to_int(server.num_gpus)))
     return unit
 
 
@@ -80,7 +80,7 @@ def free_per_worker(state: State, b: int, s: int, shape: Shape) -> WorkerResourc
     """Free cores and RAM of server `s` per worker of a job of this `shape`, less its parameter servers'."""
     server = state.servers[b, s]
     cores = server.free_cores - shape.parameter_servers * shape.cores_per_server_task
-    return WorkerResources(whole(cores) // shape.num_gpus, whole(server.free_ram) // shape.num_gpus)
+    return WorkerResources(to_int(cores) // shape.num_gpus, to_int(server.free_ram) // shape.num_gpus)
 
 
 @linked_kernel
@@ -157,5 +157,5 @@ def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physic
         if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
             plan.wanted_cores[b, j] = -1
             continue
-        free = WorkerResources(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
+        free = WorkerResources(to_int(state.servers[b, 0].num_cores), shape.ram_per_worker)
         plan.wanted_cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker

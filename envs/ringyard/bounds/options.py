@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, whole
+from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
@@ -162,7 +162,7 @@ def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physic
 @kernel
 def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, physics: Physics) -> float:
     """Least seconds of an iteration with this `batch`. inf: no server has so many cores."""
-    set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
     job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
     job.sharing_slowdown = 1.0 + run.excess
     best = np.inf
@@ -234,7 +234,7 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+        set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
         slowness = slowness_on(limits.slowness, job, run.gpu_type)
         for other in range(limits.slowness.shape[1]):
             if slowness_on(limits.slowness, job, other) <= slowness:
@@ -271,7 +271,7 @@ def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physic
     if job.kind == JobKind.CPU_ONLY:
         return _write_cpu_job_options(job, j, limits, physics, out)
     counts = limits.counts_cores and job.asked_cores > 0
-    most_gpus = min(whole(job.max_gpus), len(limits.fewest_servers) - 1)
+    most_gpus = min(to_int(job.max_gpus), len(limits.fewest_servers) - 1)
     count = 0
     for gpu_type in range(limits.slowness.shape[1]):
         for neighbours in range(limits.jobs_per_gpu):

@@ -22,7 +22,7 @@ from ringyard.compiled import (
     bundle,
     f4,
     kernel,
-    whole,
+    to_int,
 )
 from ringyard.sim.engine.co_location import PlacementContext
 from ringyard.state.arrays import State, copy_array, empty_state
@@ -190,10 +190,10 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
     """
     cluster = state.clusters[b]
     if cluster.perfect_predictions != 0:
-        return whole(state.running[b, position])
-    row = whole(cluster.num_jobs)
+        return to_int(state.running[b, position])
+    row = to_int(cluster.num_jobs)
     for i in range(cluster.num_running):
-        other = whole(state.running[b, i])
+        other = to_int(state.running[b, i])
         if previous < other < row:
             row = other
     return row

@@ -11,10 +11,10 @@ from ringyard.compiled import (
     IntVector,
     address_of,
     bundle,
-    complain,
-    complaint,
-    is_watched,
+    error_message,
+    is_validated,
     kernel,
+    raise_plugin_error,
     slot,
     whole,
 )
@@ -28,7 +28,7 @@ from ringyard.state.arrays import State
 
 #: largest absolute value in an observation
 MAX_VALUE = 10.0
-_OUT_OF_RANGE = complaint(
+_OUT_OF_RANGE = error_message(
     "observation {function} wrote {got} at position {there:.0f} of its row; expected a value from"
     " -{expected:.0f} to {expected:.0f}"
 )
@@ -163,7 +163,7 @@ def _check_row(row: Float32Vector, function: int) -> None:
         return
     for i in range(len(row)):
         if not -MAX_VALUE <= row[i] <= MAX_VALUE:
-            complain(_OUT_OF_RANGE, function, 0, row[i], MAX_VALUE, i)
+            raise_plugin_error(_OUT_OF_RANGE, function, 0, row[i], MAX_VALUE, i)
 
 
 @kernel
@@ -222,7 +222,7 @@ def step(
             out.lengths[b] += 1
         seen = out.observations[b]
         config.observe(state, episode, b, config.actions.num_running, config.parameters, seen)
-        if is_watched(config.observe):
+        if is_validated(config.observe):
             _check_row(seen, address_of(config.observe))
         stalled += end == STALLED
     return stalled

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
+from ringyard.compiled import BoolVector, Float32Vector, implements, kernel
 from ringyard.errors import ActionError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.actions.moves import (
@@ -119,7 +119,7 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
     return any_valid
 
 
-@fills(Decode)
+@implements(Decode)
 def _decode(
     state: State,
     episode: Episode,

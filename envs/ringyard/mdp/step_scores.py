@@ -17,7 +17,7 @@ from ringyard.allocator import (
     write_utilities,
 )
 from ringyard.cluster import Cluster
-from ringyard.compiled import BoolVector, Float32Vector, fills, kernel
+from ringyard.compiled import BoolVector, Float32Vector, implements, kernel
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.actions.moves import EMPTY_OPTIONS
@@ -73,7 +73,7 @@ def _allocate_by_scores(
     run_allocator(state, b, plan, config, physics)
 
 
-@fills(Decode)
+@implements(Decode)
 def _decode(
     state: State,
     episode: Episode,

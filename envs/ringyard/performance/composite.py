@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
 from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
@@ -68,7 +68,7 @@ def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
     return step_seconds(_compute_seconds(job), workers, job.parameter_servers, workers, ratio, theta)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Return the seconds of one iteration of `job` at its present batch (`composite` sets `parameters`)."""
     if job.kind == JobKind.CPU_ONLY:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import kernel, whole
+from ringyard.compiled import kernel, to_int
 from ringyard.state.records import Job
 
 
@@ -63,7 +63,7 @@ def bandwidth_slowdown(demand: float, capacity: float) -> float:
 @kernel
 def requested_bandwidth(job: Job, cores: int) -> int:
     """Memory bandwidth that `cores` cores of `job` request under its cap, bytes per second."""
-    return whole(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
+    return to_int(np.ceil(job.memory_bandwidth * job.memory_bandwidth_cap)) * cores
 
 
 @kernel

@@ -1,6 +1,6 @@
 """The protocol of performance models, and the ideal model, in which nothing slows a job.
 
-Write an own model as a compiled function decorated with `ringyard.compiled.fills(IterationSeconds)`, and a
+Write an own model as a compiled function decorated with `implements(IterationSeconds)`, and a
 function that returns it in a `PerformanceModel`, as `ringyard.performance.ring` does. A yaml in
 conf/performance with that function as `_target_` gives it a name.
 """
@@ -13,13 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, address_of, bundle, complain, complaint, fills, kernel, slot
+from ringyard.compiled import (
+    FloatVector,
+    bundle,
+    error_message,
+    function_address,
+    implements,
+    interface,
+    kernel,
+    raise_plugin_error,
+)
 from ringyard.fabric import Fabric
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
 
 
-@slot
+@interface
 class IterationSeconds(Protocol):
     """Compiled function that returns the seconds of one iteration of a job.
 
@@ -37,7 +46,7 @@ class IterationSeconds(Protocol):
         """
 
 
-_NO_TIME = complaint(
+_NO_TIME = error_message(
     "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
     " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
 )
@@ -48,7 +57,7 @@ class Physics:
     """A performance model as kernels receive it. They call it through `iteration_seconds`.
 
     Attributes:
-        seconds: fills `IterationSeconds`.
+        seconds: implements `IterationSeconds`.
         parameters: [parameters] passed to it.
     """
 
@@ -62,7 +71,7 @@ class PerformanceModel:
     """A compiled function, its parameters, and how jobs affect their neighbours.
 
     Attributes:
-        iteration_seconds: fills `IterationSeconds`.
+        iteration_seconds: implements `IterationSeconds`.
         parameters: [parameters] float64, passed to it.
         network: how `Job.contenders` is counted. NONE: not at all, which saves time.
         interference: how jobs that share a GPU slow each other.
@@ -86,7 +95,7 @@ class PerformanceModel:
         return Physics(self.iteration_seconds, self.parameters)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def one_second(job: Job, parameters: FloatVector) -> float:
     """Return one second for every `job`, whatever the `parameters`."""
     return 1.0
@@ -105,5 +114,7 @@ def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
     """
     seconds = physics.seconds(job, physics.parameters)
     if not 1e-100 < seconds < 1e100:
-        complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
+        raise_plugin_error(
+            _NO_TIME, function_address(physics.seconds), j, seconds, job.num_gpus, job.num_servers
+        )
     return seconds

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.fabric import Bandwidth
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job, Network
@@ -72,7 +72,7 @@ def overlapped_seconds(compute_seconds: float, transfer_seconds: float, exponent
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _SLOT = range(7)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Return compute + ring + gamma of `job`, without overlap: SJF-BCO eq. 8 with compute = Df M + Db.
 

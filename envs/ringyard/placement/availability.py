@@ -3,7 +3,7 @@
 The compiled functions name the arrays of the simulations `state`, a cluster `b`, a job `j` and a server `s`.
 """
 
-from ringyard.compiled import Int32Vector, kernel, whole
+from ringyard.compiled import Int32Vector, kernel, to_int
 from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server, free_on, held_per_worker, total_on
@@ -55,7 +55,7 @@ def max_workers(job: Job, r: int, amount: int, most: int) -> int:
 @kernel
 def _max_workers_on(server: Server, job: Job) -> int:
     """Workers of `job` for which `server` has free resources besides GPUs."""
-    workers = whole(server.num_gpus)
+    workers = to_int(server.num_gpus)
     for r in range(NUM_RESOURCES):
         workers = max_workers(job, r, free_on(server, r), workers)
     return workers
@@ -92,7 +92,7 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
     job = state.jobs[b, j]
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    workers = whole(server.num_gpus)
+    workers = to_int(server.num_gpus)
     if job.uses_host_resources:
         for r in range(NUM_RESOURCES):
             workers = max_workers(job, r, total_on(server, r), workers)

@@ -7,7 +7,7 @@ that picks one of at most four placements. Here every server with room is compar
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel
 from ringyard.placement.availability import available_gpus, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus
@@ -44,7 +44,7 @@ def _cost(state: State, b: int, chosen: int, wanted: int, demand: int, parameter
     return parameters[0] * fragments + parameters[1] * (most - least) - parameters[2] * fits
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _least_fragmenting(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:

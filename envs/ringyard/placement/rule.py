@@ -1,6 +1,6 @@
 """The protocol of placement rules, and checks of what they return.
 
-Write an own rule as a compiled function decorated with `ringyard.compiled.fills(FindGpus)`, and wrap it in a
+Write an own rule as a compiled function decorated with `implements(FindGpus)`, and wrap it in a
 `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
 `ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
 """
@@ -13,14 +13,14 @@ import numpy as np
 from ringyard.compiled import (
     FloatVector,
     Int32Vector,
-    address_of,
     bundle,
-    complain,
-    complaint,
-    is_watched,
+    error_message,
+    function_address,
+    interface,
+    is_validated,
     kernel,
     linked_kernel,
-    slot,
+    raise_plugin_error,
 )
 from ringyard.observability import Observability, check_reads
 from ringyard.placement.availability import (
@@ -34,24 +34,26 @@ from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
 _SUBJECT = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = complaint(_SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
-_NO_SUCH_GPU = complaint(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_DUPLICATE = complaint(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = complaint(
+_WRONG_NUMBER = error_message(
+    _SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place"
+)
+_NO_SUCH_GPU = error_message(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = error_message(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_DOWN = error_message(
     _SUBJECT + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
 )
-_BUSY = complaint(
+_BUSY = error_message(
     _SUBJECT
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
-_TOO_LITTLE_MEMORY = complaint(
+_TOO_LITTLE_MEMORY = error_message(
     _SUBJECT
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: a complaint for each resource
 _TOO_LITTLE_RESOURCE = tuple(
-    complaint(
+    error_message(
         _SUBJECT
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
@@ -79,7 +81,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
                 needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
-                    complain(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
+                    raise_plugin_error(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
             rank += 1
             workers = 0
 
@@ -89,10 +91,12 @@ def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: i
     gpu = state.gpus[b, g]
     if gpu.num_jobs > most_jobs:
         if gpu.num_jobs >= DOWN:
-            complain(_DOWN, function, j, g, 0.0, gpu.server)
-        complain(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
+            raise_plugin_error(_DOWN, function, j, g, 0.0, gpu.server)
+        raise_plugin_error(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
     if gpu.free_memory_bytes < state.jobs[b, j].gpu_memory_bytes:
-        complain(_TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes)
+        raise_plugin_error(
+            _TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes
+        )
 
 
 @linked_kernel
@@ -112,23 +116,23 @@ def check_places(
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
-        complain(_WRONG_NUMBER, function, j, count, wanted, 0.0)
+        raise_plugin_error(_WRONG_NUMBER, function, j, count, wanted, 0.0)
     sort_ascending(places, count)
     last = state.gpus.shape[1] - 1
     if places[0] < 0:
-        complain(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
     if places[count - 1] > last:
-        complain(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
-            complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
+            raise_plugin_error(_DUPLICATE, function, j, places[i], wanted, 0.0)
         _check_gpu(state, b, j, function, places[i], most_jobs)
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
 
-@slot
+@interface
 class FindGpus(Protocol):
     """Compiled function that finds GPUs for a job.
 
@@ -165,7 +169,7 @@ class PlacementRule:
     """A placement rule: a compiled function and its parameters.
 
     Attributes:
-        find: fills `FindGpus`.
+        find: implements `FindGpus`.
         name: shown in tables.
         parameters: [parameters] float64, passed to `find`.
         shares: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
@@ -210,6 +214,6 @@ def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -
     if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
         return 0
     count = rule.find(state, b, j, wanted, rule.parameters, out)
-    if count != 0 and (count != wanted or is_watched(rule.find)):
-        check_places(state, b, j, address_of(rule.find), rule.shares, out, count)
+    if count != 0 and (count != wanted or is_validated(rule.find)):
+        check_places(state, b, j, function_address(rule.find), rule.shares, out, count)
     return count

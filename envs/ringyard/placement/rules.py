@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.checks import NonNegativeInt, checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel
 from ringyard.observability import Observability
 from ringyard.placement.availability import available_gpus, fits_any_free_gpu, gpus_when_idle, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
@@ -102,7 +102,7 @@ def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> in
     return _most_free_first(state, b, j, wanted, _NO_LIMIT, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _pack(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return pack_gpus(state, b, j, wanted, out)
 
@@ -112,7 +112,7 @@ def pack() -> PlacementRule:
     return PlacementRule(_pack, "pack")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _least_contended(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -145,7 +145,7 @@ def least_contended() -> PlacementRule:
     return PlacementRule(_least_contended, "least_contended")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _first_fit(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return _take_lowest_numbered(state, b, j, wanted, out)
 
@@ -155,7 +155,7 @@ def first_fit() -> PlacementRule:
     return PlacementRule(_first_fit, "first_fit")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     taken = state.server_scratch[b]
     taken[:] = 0
@@ -250,7 +250,7 @@ def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector
     return _whole_servers(state, b, j, wanted, largest, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _consolidate(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return consolidate_gpus(state, b, j, wanted, out)
 
@@ -290,7 +290,7 @@ def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: In
     return consolidate_gpus(state, b, j, wanted, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return fastest_gpus(state, b, j, wanted, parameters[0] != 0.0, out)
 
@@ -324,7 +324,7 @@ def _mean_predicted_work(state: State, b: int, s: int) -> float:
     return load / server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if wanted <= parameters[0]:
         return _take_lowest_numbered(state, b, j, wanted, out)
@@ -372,7 +372,7 @@ def lwf(kappa: NonNegativeInt) -> PlacementRule:
     )
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     cluster = state.clusters[b]
     free = 0

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel, whole
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel, to_int
 from ringyard.placement.availability import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus, max_gpus_on_one_server, pack_gpus
@@ -41,7 +41,7 @@ def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> 
 @kernel
 def sharing_factors_at(state: State, b: int, j: int, s: int) -> SharingFactors:
     """Sensitivity and pressure of a worker of job `j` on a GPU of server `s` of cluster `b` in `state`."""
-    return sharing_factors_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
+    return sharing_factors_on(state, state.jobs[b, j], to_int(state.servers[b, s].gpu_type))
 
 
 @kernel
@@ -72,7 +72,7 @@ def take_least_interfering(
     return harms[wanted - 1] if found == wanted else np.inf
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     max_interference = parameters[0]
     prefer_busy = parameters[1] != 0.0
@@ -145,7 +145,7 @@ def share(
     return PlacementRule(_share, "share" if split else "share_together", parameters, shares=True)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _share_any(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu

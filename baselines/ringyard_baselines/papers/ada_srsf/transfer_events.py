@@ -54,39 +54,22 @@ class TransferWorker(Record):
 
 @bundle
 class TransferRun:
-    """State and settings of one run.
+    """State and settings of one run."""
 
-    Attributes:
-        jobs: [jobs] `TransferJob`.
-        gpus: [GPUs] `TransferGpu`.
-        workers: [workers] `TransferWorker`.
-        order: [jobs] the queue.
-        num_transfers: [servers] transfers under way.
-        draws: [jobs, GPUs] random numbers of random placement.
-        gpus_per_server: GPUs of each server.
-        kappa: of LWF-kappa, or RANDOM or FIRST_FIT.
-        max_transfers: largest number of transfers on a server.
-        adaptive: whether AdaDUAL decides.
-        min_ratio: smallest ratio of remaining to new bytes at which a transfer starts beside another.
-        beta: ms per MB of an isolated transfer.
-        eta: extra ms per MB and contender.
-        miscount: whether progress is counted with the public simulator's error.
-    """
-
-    jobs: Records1[TransferJob]
-    gpus: Records1[TransferGpu]
-    workers: Records1[TransferWorker]
-    order: IntVector
-    num_transfers: IntVector
-    draws: FloatMatrix
-    gpus_per_server: int
-    kappa: int
-    max_transfers: int
-    adaptive: bool
-    min_ratio: float
-    beta: float
-    eta: float
-    miscount: bool
+    jobs: Records1[TransferJob]  #: [jobs] `TransferJob`
+    gpus: Records1[TransferGpu]  #: [GPUs] `TransferGpu`
+    workers: Records1[TransferWorker]  #: [workers] `TransferWorker`
+    order: IntVector  #: [jobs] the queue
+    num_transfers: IntVector  #: [servers] transfers under way
+    draws: FloatMatrix  #: [jobs, GPUs] random numbers of random placement
+    gpus_per_server: int  #: GPUs of each server
+    kappa: int  #: of LWF-kappa, or RANDOM or FIRST_FIT
+    max_transfers: int  #: largest number of transfers on a server
+    adaptive: bool  #: whether AdaDUAL decides
+    min_ratio: float  #: smallest ratio of remaining to new bytes at which a transfer starts beside another
+    beta: float  #: ms per MB of an isolated transfer
+    eta: float  #: extra ms per MB and contender
+    miscount: bool  #: whether progress is counted with the public simulator's error
 
 
 #: ms per MB of the public simulator's load estimate, its 1GbE figure although its links run at 0.856

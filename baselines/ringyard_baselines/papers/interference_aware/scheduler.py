@@ -22,17 +22,11 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 class _PredictedLosses(NamedTuple):
-    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested).
+    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested)."""
 
-    Attributes:
-        kind: [jobs] kind of each job.
-        similarity: [GPU types, kinds, kinds] loss of the first beside the second, by IASP.
-        performance: [GPU types, kinds, kinds] the same by IAPP.
-    """
-
-    kind: NDArray[np.int64]
-    similarity: NDArray[np.float64]
-    performance: NDArray[np.float64]
+    kind: NDArray[np.int64]  #: [jobs] kind of each job
+    similarity: NDArray[np.float64]  #: [GPU types, kinds, kinds] loss of the first beside the second, by IASP
+    performance: NDArray[np.float64]  #: [GPU types, kinds, kinds] the same by IAPP
 
 
 @checked("interference_aware")
@@ -97,9 +91,7 @@ class InterferenceAware(Scheduler):
         )
         share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[kind_of_job] = np.minimum(
-            ratio, 1.0
-        )  # that of the kind's last job, since a kind has one profile
+        share[kind_of_job] = np.minimum(ratio, 1.0)  # that of the kind's last job, for all of the kind
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)

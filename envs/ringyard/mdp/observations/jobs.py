@@ -11,10 +11,10 @@ from ringyard.compiled import (
     Record,
     Records1,
     f4,
-    fills,
+    implements,
     kernel,
     take_rows,
-    whole,
+    to_int,
 )
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations.observation import (
@@ -133,7 +133,7 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out.age = _log_minutes(now - job.submit_seconds)
     out.speedup = np.log(episode.plan.max_speed[b, j])
     out.communication = static.communication
-    out.restart = squash(restart_pause(job, whole(job.asked_gpus)), left + 1.0)
+    out.restart = squash(restart_pause(job, to_int(job.asked_gpus)), left + 1.0)
     out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
     if job.status == JobStatus.RUNNING:
         out.running = 1.0
@@ -148,7 +148,7 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Live
     pauses = 0.0
     for i in range(live):
         job = state.jobs[b, episode.live[b, i]]
-        pauses += restart_pause(job, whole(job.asked_gpus))
+        pauses += restart_pause(job, to_int(job.asked_gpus))
     out.live = np.log1p(float(live)) / 5.0
     out.hidden = squash(float(live - shown), 16.0)
     out.waiting = cluster.num_waiting / max(float(live), 1.0)
@@ -161,7 +161,7 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Live
 
 @kernel
 def _num_shown(episode: Episode, b: int) -> int:
-    return min(episode.left.shape[1], whole(episode.num_live[b]))
+    return min(episode.left.shape[1], to_int(episode.num_live[b]))
 
 
 @kernel
@@ -195,14 +195,14 @@ def _write(
     cluster, _ = take_rows(following, 1, LiveJobTotals)
     mark_present(mask, shown)
     for i in range(shown):
-        _write_job(state, episode, b, whole(episode.live[b, i]), left[i], jobs[i])
+        _write_job(state, episode, b, to_int(episode.live[b, i]), left[i], jobs[i])
     _sort_by(left, order, shown)
     for rank in range(shown):
         jobs[order[rank]].time_left_rank = rank / shown
     _write_cluster(state, episode, b, shown, cluster[0])
 
 
-@fills(Observe)
+@implements(Observe)
 def _live_jobs(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
@@ -213,7 +213,7 @@ def _live_jobs(
     _write(state, episode, b, jobs, following)
 
 
-@fills(Observe)
+@implements(Observe)
 def _live_jobs_without_predictions(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, fills, kernel, take_rows
+from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, implements, kernel, take_rows
 from ringyard.mdp.episode import Episode, next_running
 from ringyard.mdp.observations.observation import (
     Block,
@@ -395,14 +395,14 @@ def _write(
         more_totals[0].shared = shared / cluster.num_gpus
 
 
-@fills(Observe)
+@implements(Observe)
 def _queue_and_cluster(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     _write(state, episode, b, num_running, 0, out)
 
 
-@fills(Observe)
+@implements(Observe)
 def _queue_cluster_and_resources(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
