@@ -9,14 +9,14 @@ from ringyard.compiled import (
     Float32Vector,
     FloatVector,
     IntVector,
-    address_of,
     bundle,
     error_message,
+    function_address,
+    interface,
     is_validated,
     kernel,
     raise_plugin_error,
-    slot,
-    whole,
+    to_int,
 )
 from ringyard.mdp.actions.moves import Options
 from ringyard.mdp.episode import Episode, StepOutputs, WorkloadRows
@@ -56,9 +56,9 @@ class ActionConfig:
     round_seconds: float
 
 
-@slot
+@interface
 class Decode(Protocol):
-    """Slot for a compiled function that carries out an action and advances to the next decision."""
+    """Interface of a compiled function that carries out an action and advances to the next decision."""
 
     def __call__(
         self,
@@ -201,7 +201,7 @@ def step(
     for b in clusters:
         end = ONGOING
         if has_action:
-            end = whole(out.ends[b])  # an episode may end before its first action
+            end = to_int(out.ends[b])  # an episode may end before its first action
             if end == ONGOING and not count_step(state, b, state.clusters[b].now):
                 end = STALLED
         elif phase == BEGIN:
@@ -223,6 +223,6 @@ def step(
         seen = out.observations[b]
         config.observe(state, episode, b, config.actions.num_running, config.parameters, seen)
         if is_validated(config.observe):
-            _check_row(seen, address_of(config.observe))
+            _check_row(seen, function_address(config.observe))
         stalled += end == STALLED
     return stalled
