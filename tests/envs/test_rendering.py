@@ -172,7 +172,7 @@ def test_a_window_without_a_display_is_refused(monkeypatch):
 
     matplotlib.use("agg")
     monkeypatch.delenv("MPLBACKEND", raising=False)
-    with pytest.raises(ConfigurationError, match=r"needs a window.*rgb_array.*MPLBACKEND"):
+    with pytest.raises(ConfigurationError, match=r"needs a window.*MPLBACKEND.*rgb_array"):
         ClusterEnv(experiment("sharing"), render_mode="human")
 
 
