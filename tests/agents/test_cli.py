@@ -311,7 +311,7 @@ def test_train_resume_compare(tmp_path, here):
     same.append("trust=[toy_learner.ToyLearner]")
     out, _ = here(*same, "name=c1")
     assert re.search(r"mine .*sizes, attained service", out)
-    assert "adjusted for 4 rows" in out
+    assert "adjusted for 4 comparisons" in out
     assert "warning: 3 workloads" in out
     assert re.search(
         r"vs (fifo_backfill|sjf@pack): mean JCT", out

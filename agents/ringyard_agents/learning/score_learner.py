@@ -40,40 +40,34 @@ class ScoreLearner(ABC):
     It learns in rounds. In each round, groups of clusters run the same workload of every environment, then
     the network is updated. Subclasses implement `_round`. The random draws of a round depend only on the seed
     and on its number, so that no random state is saved.
-
-    Attributes:
-        network: function of (F, C) that makes a network for F features of a job and C of the cluster. With
-            scores for T GPU types it is called as (F, C, type_scores=T).
-        learns_types: whether the learner also supports scores for GPU types.
-        workloads_per_round: workloads of each environment in a round, in all processes together.
-        group_size: clusters that run each workload and are compared. Even, for antithetic pairs.
-        learning_rate: initial learning rate of Adam. It decays linearly to 0 at the last decision.
-        ema_decay: decay of the exponential moving average of the weights over rounds. The policy uses the
-            average. 0: no averaging.
-        teacher: imitated before learning. None: all scores are 0 at first.
-        constraint: bound on another metric. None: there is none.
-        hardware: device and processes.
     """
 
+    #: function of (F, C) that makes a network for F features of a job and C of the cluster. With scores
+    #: for T GPU types it is called as (F, C, type_scores=T).
     network: Callable[..., ScoreNetwork]
+    #: workloads of each environment in a round, in all processes together
     workloads_per_round: PositiveInt = 4
+    #: clusters that run each workload and are compared. Even, for antithetic pairs.
     group_size: Annotated[int, "[2, 4096]"] = 8
+    #: initial learning rate of Adam. It decays linearly to 0 at the last decision.
     learning_rate: Positive = 3e-3
+    #: decay of the exponential moving average of the weights over rounds. The policy uses the average. 0:
+    #: no averaging.
     ema_decay: Annotated[float, "[0, 1)"] = 0.0
-    teacher: ImitateAllocator | None = None
+    teacher: ImitateAllocator | None = None  #: imitated before learning. None: all scores are 0 at first.
+    #: bound on another metric. None: there is none.
     constraint: Constraint | None = field(default=None, init=False)
-    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
     flat: bool = field(default=False, init=False)
-    learns_types: ClassVar[bool] = False
+    learns_types: ClassVar[bool] = False  #: whether the learner also supports scores for GPU types
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
     _rounds: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.group_size % 2:
-            raise ConfigurationError(
-                f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
-            )
+            error = f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
+            raise ConfigurationError(error)
 
     @property
     def policy(self) -> ScorePolicy:
@@ -183,9 +177,8 @@ class ScoreLearner(ABC):
     @property
     def _local_clusters(self) -> slice:
         """The clusters of this process among those of all processes."""
-        return self.hardware.process_group.local_slice(
-            "agent.workloads_per_round", self.workloads_per_round, self.group_size
-        )
+        process_group, groups = self.hardware.process_group, self.workloads_per_round
+        return process_group.local_slice("agent.workloads_per_round", groups, self.group_size)
 
     def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
         """Draw [local clusters] job tables of an environment (by index), the same within a group."""
@@ -199,10 +192,8 @@ class ScoreLearner(ABC):
         flat = self.hardware.process_group.sum_values(np.array(sums, np.float64).T.reshape(-1))
         returns, decisions, clusters = flat.reshape(3, -1)
         self.decisions += int(decisions.sum())
-        scalars = {
-            "rollout/ep_rew_mean": float(np.mean(returns / clusters)),
-            "rollout/ep_len_mean": float(np.mean(decisions / clusters)),
-        }
+        scalars = {"rollout/ep_rew_mean": float(np.mean(returns / clusters))}
+        scalars["rollout/ep_len_mean"] = float(np.mean(decisions / clusters))
         if len(episodes) > 1:
             means = zip(episodes, (returns / clusters).tolist(), strict=True)
             scalars |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}

@@ -81,18 +81,6 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
 
 
 @kernel
-def _find_server(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan) -> int:
-    """Server for job `j` in this `shape`. The job's own GPUs count as free. -1: none."""
-    num_held = detach(state, b, j)
-    set_shape(state.jobs[b, j], shape)
-    s = _best_server(state, b, j, shape.num_gpus, plan)
-    reattach(state, b, j, num_held)
-    if s < 0:
-        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
-    return s
-
-
-@kernel
 def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Write to `plan.chosen_gpus` which servers job `j` fills wholly, and one more for the rest.
 
@@ -156,15 +144,18 @@ def _place_on_several_servers(
 
 
 @linked_kernel
-def _place_by_reclaiming(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> bool:
+def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
     """Run job `j` in this `shape` on one server, or on whole ones if none could hold it.
 
     Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
     """
     out = plan.out[b]
-    s = _find_server(state, b, j, shape, plan)
+    num_held = detach(state, b, j)  # its own GPUs count as free
+    set_shape(state.jobs[b, j], shape)
+    s = _best_server(state, b, j, shape.num_gpus, plan)
+    reattach(state, b, j, num_held)
+    if s < 0:
+        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
     count = 0
     if s < 0:
         count = _place_on_several_servers(state, b, j, shape, plan, physics)
@@ -249,4 +240,4 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
     if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
     shape = with_least_resources(state, b, shape_with_gpus(job, target, plan.batch_size[b, j, target]))
-    return _place_by_reclaiming(state, b, j, shape, plan, physics)
+    return _find_place(state, b, j, shape, plan, physics)

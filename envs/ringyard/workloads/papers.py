@@ -16,7 +16,7 @@ from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
 from ringyard.workloads.workload import CostAssignment
 
-#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7; Ada-SRSF's public
+#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
 #: simulator, "microsoft-160"
 _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 
@@ -51,7 +51,7 @@ class PublishedMix:
         return self.models.assign(jobs, rng)
 
 
-#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)}; PAC-ML's
+#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)} of PAC-ML's
 #: simulator, five PipeDream profiles
 _PARTITIONED_MODELS: Mapping[str, tuple[float, float]] = {
     "resnet18": (36668.35, 1.873e10),
@@ -160,30 +160,19 @@ class GadgetJobs:
 
 
 class _TraceTask(NamedTuple):
-    """A row of ONES' trace.
+    """A row of ONES' trace."""
 
-    Attributes:
-        runs: {samples D of an epoch: epochs of each run in the history}.
-        sample_bytes: bytes of one sample. D samples are the data set.
-        batch: B0, samples per GPU.
-        growth: largest global batch / B0.
-        gpus: GPUs asked for.
-        rate: measured samples per second on all these GPUs.
-        gradient_bytes: 4 bytes per parameter.
-        like: name of the profile with the same validation curve.
-    """
-
-    runs: dict[int, tuple[int, ...]]
-    sample_bytes: float
-    batch: int
-    growth: int
-    gpus: int
-    rate: float
-    gradient_bytes: float
-    like: str
+    runs: dict[int, tuple[int, ...]]  #: {samples D of an epoch: epochs of each run in the history}
+    sample_bytes: float  #: bytes of one sample. D samples are the data set.
+    batch: int  #: B0, samples per GPU
+    growth: int  #: largest global batch / B0
+    gpus: int  #: GPUs asked for
+    rate: float  #: measured samples per second on all these GPUs
+    gradient_bytes: float  #: 4 bytes per parameter
+    like: str  #: name of the profile with the same validation curve
 
 
-#: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each
+#: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
 _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 
 #: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at
