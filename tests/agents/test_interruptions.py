@@ -119,7 +119,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
     _, error = running.communicate(timeout=60)
     assert complaint(running.returncode, error, number) is None
     if number == signal.SIGTERM:
-        assert error.splitlines()[-1].endswith("the same command with name=mine goes on")
+        assert error.splitlines()[-1].endswith("the same command with name=mine continues")
     wait_for(lambda: not alive(f"test{number}"))  # no worker lives on
     done = lines(kept_file)
     assert 3 <= done < 24

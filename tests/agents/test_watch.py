@@ -120,7 +120,7 @@ def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch,
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()
     assert main(["watch", *few, "name=w", "seed=1"]) == 2
-    assert "runs/w has a run with seed=0, now it is 1" in capfd.readouterr().err
+    assert "runs/w has a run with seed=0, and now it is 1" in capfd.readouterr().err
     assert main(["simulate", *few[:2], "name=w", "overwrite=true"]) == 2
     assert "runs/w has a run of `ringyard watch`" in capfd.readouterr().err
     assert (tmp_path / "runs/w/watch.html").read_bytes() == page

@@ -39,7 +39,7 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     names = swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_line(console, f"failed: job {describe_job(record, names)}: {record.why}")
+            print_line(console, f"failed: job {describe_job(record, names)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
