@@ -52,19 +52,12 @@ class ScoreFunction(Protocol):
 
 
 class EpisodeBatch(NamedTuple):
-    """Rewards and times of one episode in each cluster.
+    """Rewards and times of one episode in each cluster."""
 
-    Attributes:
-        rewards: [steps, clusters] reward after each decision.
-        times: [steps, clusters] simulated seconds at each decision.
-        valid: [steps, clusters] True until the end of the episode.
-        ends: [clusters] simulated seconds at the end of each episode.
-    """
-
-    rewards: Floats
-    times: NDArray[np.float64]
-    valid: Masks
-    ends: NDArray[np.float64]
+    rewards: Floats  #: [steps, clusters] reward after each decision
+    times: NDArray[np.float64]  #: [steps, clusters] simulated seconds at each decision
+    valid: Masks  #: [steps, clusters] True until the end of the episode
+    ends: NDArray[np.float64]  #: [clusters] simulated seconds at the end of each episode
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -177,18 +170,13 @@ class Constraint:
     Training maximises return - multiplier x scale x (metric / bound), where the scale is the mean absolute
     return of a round. Each evaluation moves the multiplier by gradient ascent (Lagrangian relaxation of a
     constrained MDP, Altman 1999). `metric / bound` of an episode that served no job is taken as 2.
-
-    Attributes:
-        metric: field of `Metrics`, less is better.
-        bounds: {label of an environment: upper bound on the mean, in the unit of the metric}.
-        learning_rate: change of the multiplier at an evaluation, per unit of (metric / bound - 1).
-        multiplier: the Lagrange multiplier, at least 0.
     """
 
-    metric: str
+    metric: str  #: field of `Metrics`, less is better
+    #: {label of an environment: upper bound on the mean, in the unit of the metric}
     bounds: Mapping[str, float]
-    learning_rate: float
-    multiplier: float = 0.0
+    learning_rate: float  #: change of the multiplier at an evaluation, per unit of (metric / bound - 1)
+    multiplier: float = 0.0  #: the Lagrange multiplier, at least 0
 
     def update_multiplier(self, ratio: float) -> None:
         """Update the multiplier after an evaluation with this ratio of metric to bound."""

@@ -157,19 +157,12 @@ class Evaluation:
 
 
 class EvaluationWorkloads(NamedTuple):
-    """The evaluation workloads of a run, on which baselines are measured.
+    """The evaluation workloads of a run, on which baselines are measured."""
 
-    Attributes:
-        environments: {label: config} of the run.
-        num_workloads: number of job tables in each environment.
-        seed: seed of the job tables.
-        trust: full names of your own classes that agents may name. True trusts any class.
-    """
-
-    environments: Mapping[str, DictConfig]
-    num_workloads: int
-    seed: int
-    trust: Trust
+    environments: Mapping[str, DictConfig]  #: {label: config} of the run
+    num_workloads: int  #: number of job tables in each environment
+    seed: int  #: seed of the job tables
+    trust: Trust  #: full names of your own classes that agents may name. True trusts any class.
 
     def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
         """Return {label of an environment: mean of a metric} of a scheduler.

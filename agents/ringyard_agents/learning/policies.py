@@ -62,19 +62,12 @@ def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
 
 
 class _Items(NamedTuple):
-    """The items of one kind that are present in a batch of B observations, without empty slots.
+    """The items of one kind that are present in a batch of B observations, without empty slots."""
 
-    Attributes:
-        values: [items, features] features.
-        places: [items] index of the slot among all slots of the batch.
-        rows: [items] index of the observation.
-        shares: [B, 1] 1 / number of items of each observation.
-    """
-
-    values: Tensor
-    places: Tensor
-    rows: Tensor
-    shares: Tensor
+    values: Tensor  #: [items, features] features
+    places: Tensor  #: [items] index of the slot among all slots of the batch
+    rows: Tensor  #: [items] index of the observation
+    shares: Tensor  #: [B, 1] 1 / number of items of each observation
 
     @classmethod
     def of(cls, blocks: dict[str, Tensor], name: str) -> "_Items":

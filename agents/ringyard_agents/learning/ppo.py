@@ -52,21 +52,13 @@ TAGS = (
 
 
 class DecisionBatch(NamedTuple):
-    """Decisions of a round to learn from.
+    """Decisions of a round to learn from."""
 
-    Attributes:
-        observations: {block: [decisions, length]} observations.
-        masks: [decisions, actions] True where an action was valid.
-        actions: [decisions] chosen actions.
-        log_probs: [decisions] log probabilities of the actions when they were chosen.
-        advantages: [decisions] advantages.
-    """
-
-    observations: Any
-    masks: NDArray[np.bool_]
-    actions: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-    advantages: NDArray[np.float32]
+    observations: Any  #: {block: [decisions, length]} observations
+    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid
+    actions: NDArray[np.int64]  #: [decisions] chosen actions
+    log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
+    advantages: NDArray[np.float32]  #: [decisions] advantages
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""

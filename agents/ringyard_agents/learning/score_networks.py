@@ -102,18 +102,13 @@ Ids = NDArray[np.int64]
 
 
 class PolicyInput(NamedTuple):
-    """Input of a `ScoreNetwork`: features of some clusters and of their jobs.
+    """Input of a `ScoreNetwork`: features of some clusters and of their jobs."""
 
-    Attributes:
-        jobs: [clusters, slots, F] features of the jobs, which fill the first slots. The number of slots is
-            the largest number of jobs in a cluster.
-        present: [clusters, slots] True where there is a job.
-        cluster: [clusters, C] features of the cluster.
-    """
-
+    #: [clusters, slots, F] features of the jobs, which fill the first slots. The number of slots is the
+    #: largest number of jobs in a cluster.
     jobs: Floats
-    present: Masks
-    cluster: Floats
+    present: Masks  #: [clusters, slots] True where there is a job
+    cluster: Floats  #: [clusters, C] features of the cluster
 
 
 def pad_decisions(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:

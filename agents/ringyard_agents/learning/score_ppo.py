@@ -37,23 +37,14 @@ _NUM_PARTS = 8
 
 
 class RolloutBatch(NamedTuple):
-    """Decisions to learn from, with one sample for each scored job.
+    """Decisions to learn from, with one sample for each scored job."""
 
-    Attributes:
-        jobs: [samples, F] features of the jobs, one decision after the other.
-        scores: [samples] scores, noise included.
-        noise: [samples] noise of the scores, in standard deviations.
-        advantages: [samples] advantages of the noise.
-        counts: [decisions] number of jobs scored in each decision.
-        cluster: [decisions, C] features of the cluster.
-    """
-
-    jobs: Floats
-    scores: Floats
-    noise: Floats
-    advantages: Floats
-    counts: Ids
-    cluster: Floats
+    jobs: Floats  #: [samples, F] features of the jobs, one decision after the other
+    scores: Floats  #: [samples] scores, noise included
+    noise: Floats  #: [samples] noise of the scores, in standard deviations
+    advantages: Floats  #: [samples] advantages of the noise
+    counts: Ids  #: [decisions] number of jobs scored in each decision
+    cluster: Floats  #: [decisions, C] features of the cluster
 
     def select(self, decisions: Ids) -> "RolloutBatch":
         """Return the samples of some decisions, by index."""

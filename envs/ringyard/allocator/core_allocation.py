@@ -135,34 +135,6 @@ def _find_core_step(
 
 
 @kernel
-def _is_worthwhile(
-    state: State,
-    b: int,
-    first: int,
-    last: int,
-    plan: AllocationPlan,
-    config: AllocatorConfig,
-    physics: Physics,
-) -> bool:
-    """Whether the granted cores of slots `first` to `last` - 1 gain more weighted speed than changes cost."""
-    gain = 0.0
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = to_int(state.slots[b, i].job)
-            job = state.jobs[b, j]
-            granted = to_int(plan.granted_cores[b, j])
-            if granted != job.cores_per_worker:
-                state.jobs[b, state.jobs.shape[1] - 1] = job
-                held = to_int(job.cores_per_worker)
-                cost = _core_change_cost(state, b, j, plan, config)
-                more = _utility(state, b, j, granted, cost, physics) - _utility(
-                    state, b, j, held, cost, physics
-                )
-                gain += plan.weight[b, j] * more
-    return gain >= 0.0
-
-
-@kernel
 def _best_core_step(state: State, b: int, first: int, last: int, plan: AllocationPlan) -> int:
     """Job of slots `first` to `last` - 1 with the largest priority, then the lowest row. -1: none."""
     best = -1
@@ -173,53 +145,6 @@ def _best_core_step(state: State, b: int, first: int, last: int, plan: Allocatio
             if more > 0.0 or (more == 0.0 and j < best):
                 best = j
     return best
-
-
-@kernel
-def _divide_cores(
-    state: State,
-    b: int,
-    first: int,
-    last: int,
-    left: int,
-    plan: AllocationPlan,
-    config: AllocatorConfig,
-    physics: Physics,
-) -> None:
-    """Grant workers of the jobs of slots `first` to `last` - 1 one core each, then `left` more, greedily."""
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = to_int(state.slots[b, i].job)
-            state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
-            cost = _core_change_cost(state, b, j, plan, config)
-            plan.granted_cores[b, j] = 1
-            plan.granted_utility[b, j] = _utility(state, b, j, 1, cost, physics)
-            _find_core_step(state, b, j, left, plan, config, physics)
-    while left > 0:
-        best = _best_core_step(state, b, first, last, plan)
-        if best < 0:
-            return
-        cores = to_int((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
-        if cores <= left:
-            plan.granted_cores[b, best] = plan.next_step[b, best]
-            plan.granted_utility[b, best] = plan.step_utility[b, best]
-            left -= cores
-        _find_core_step(state, b, best, left, plan, config, physics)
-
-
-@kernel
-def _apply_cores(
-    state: State, b: int, first: int, last: int, more: bool, plan: AllocationPlan, physics: Physics
-) -> None:
-    """Apply granted cores to jobs of slots `first` to `last` - 1: increases if `more`, else decreases."""
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = to_int(state.slots[b, i].job)
-            job = state.jobs[b, j]
-            cores = to_int(plan.granted_cores[b, j])
-            if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more:
-                collect_places(state, b, j, plan.out[b])
-                place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)
 
 
 @linked_kernel
@@ -235,16 +160,40 @@ def divide_cores(
     per_gpu = state.clusters[b].jobs_per_gpu
     first = to_int(server.first_gpu * per_gpu)
     last = to_int((server.first_gpu + server.num_gpus) * per_gpu)
-    _divide_cores(
-        state,
-        b,
-        first,
-        last,
-        to_int(server.free_cores) + reclaimable_cores(state, b, s),
-        plan,
-        config,
-        physics,
-    )
-    if _is_worthwhile(state, b, first, last, plan, config, physics):
-        for more in (False, True):  # decreases free the cores for increases
-            _apply_cores(state, b, first, last, more, plan, physics)
+    left = to_int(server.free_cores) + reclaimable_cores(state, b, s)
+    for i in range(first, last):  # one core for each worker, then the best steps
+        if _has_adjustable_cores(state, b, i):
+            j = to_int(state.slots[b, i].job)
+            state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+            plan.granted_cores[b, j] = 1
+            cost = _core_change_cost(state, b, j, plan, config)
+            plan.granted_utility[b, j] = _utility(state, b, j, 1, cost, physics)
+            _find_core_step(state, b, j, left, plan, config, physics)
+    best = _best_core_step(state, b, first, last, plan) if left > 0 else -1
+    while best >= 0:
+        cores = to_int((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
+        if cores <= left:
+            plan.granted_cores[b, best] = plan.next_step[b, best]
+            plan.granted_utility[b, best] = plan.step_utility[b, best]
+            left -= cores
+        _find_core_step(state, b, best, left, plan, config, physics)
+        best = _best_core_step(state, b, first, last, plan) if left > 0 else -1
+    gain = 0.0  # of all changes together, less their costs
+    for i in range(first, last):
+        if _has_adjustable_cores(state, b, i):
+            j = to_int(state.slots[b, i].job)
+            held, cores = to_int(state.jobs[b, j].cores_per_worker), to_int(plan.granted_cores[b, j])
+            if cores != held:
+                state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+                cost = _core_change_cost(state, b, j, plan, config)
+                more = _utility(state, b, j, cores, cost, physics)
+                gain += plan.weight[b, j] * (more - _utility(state, b, j, held, cost, physics))
+    for more_cores in (False, True):  # decreases free the cores for increases
+        for i in range(first, last if gain >= 0.0 else first):
+            if _has_adjustable_cores(state, b, i):
+                j = to_int(state.slots[b, i].job)
+                job = state.jobs[b, j]
+                cores = to_int(plan.granted_cores[b, j])
+                if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more_cores:
+                    collect_places(state, b, j, plan.out[b])
+                    place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)

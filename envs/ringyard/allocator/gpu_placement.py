@@ -81,18 +81,6 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
 
 
 @kernel
-def _find_server(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan) -> int:
-    """Server for job `j` in this `shape`. The job's own GPUs count as free. -1: none."""
-    num_held = detach(state, b, j)
-    set_shape(state.jobs[b, j], shape)
-    s = _best_server(state, b, j, shape.num_gpus, plan)
-    reattach(state, b, j, num_held)
-    if s < 0:
-        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
-    return s
-
-
-@kernel
 def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Write to `plan.chosen_gpus` which servers job `j` fills wholly, and one more for the rest.
 
@@ -164,7 +152,12 @@ def _place_by_reclaiming(
     Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
     """
     out = plan.out[b]
-    s = _find_server(state, b, j, shape, plan)
+    num_held = detach(state, b, j)  # its own GPUs count as free
+    set_shape(state.jobs[b, j], shape)
+    s = _best_server(state, b, j, shape.num_gpus, plan)
+    reattach(state, b, j, num_held)
+    if s < 0:
+        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
     count = 0
     if s < 0:
         count = _place_on_several_servers(state, b, j, shape, plan, physics)

@@ -270,23 +270,6 @@ def _migrate_or_replace(
     return True
 
 
-@kernel
-def _rearrange_co_located(
-    state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
-) -> bool:
-    """Migrate or replace co-located jobs one by one. Return whether any changed."""
-    if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:
-        return False
-    num_candidates = _queue_candidates(state, b, plan)
-    count = _queue_co_located(state, b, num_candidates, plan, config)
-    changed = False
-    for i in range(min(count, _MAX_MOVED)):
-        j = pop_largest(plan.queue[b], plan.priority[b], count - i)
-        if plan.last_change[b, j] != plan.counts[b, DECISIONS]:
-            changed = _migrate_or_replace(state, b, j, num_candidates, plan, config, physics) or changed
-    return changed
-
-
 @linked_kernel
 def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
     """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed.
@@ -299,5 +282,14 @@ def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConf
         score = np.exp(config.score_scale * plan.score[b, j])
         plan.sharing_weight[b, j] = plan.seconds_left[b, j] ** -config.sharing_power * score
     _start_on_shared_gpus(state, b, plan, physics)
-    if _rearrange_co_located(state, b, plan, config, physics):
+    if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:
+        return
+    num_candidates = _queue_candidates(state, b, plan)
+    count = _queue_co_located(state, b, num_candidates, plan, config)
+    changed = False
+    for i in range(min(count, _MAX_MOVED)):
+        j = pop_largest(plan.queue[b], plan.priority[b], count - i)
+        if plan.last_change[b, j] != plan.counts[b, DECISIONS]:
+            changed = _migrate_or_replace(state, b, j, num_candidates, plan, config, physics) or changed
+    if changed:
         _start_on_shared_gpus(state, b, plan, physics)

@@ -175,16 +175,6 @@ def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: Alloca
     return best
 
 
-@kernel
-def _available_gpus(state: State, b: int, j: int, s: int, shape: Shape) -> int:
-    """GPUs of server `s` that job `j` could have in this `shape` now, its own included."""
-    num_held = detach(state, b, j)
-    set_shape(state.jobs[b, j], shape)
-    found = available_gpus(state, b, j, s)
-    reattach(state, b, j, num_held)
-    return found
-
-
 @linked_kernel
 def reclaim_gpus(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
@@ -194,7 +184,13 @@ def reclaim_gpus(
     Jobs of cluster `b` of `state` are preempted or migrated one by one, the smallest first, as their targets
     in `plan` allow. `physics` rates them.
     """
-    while _available_gpus(state, b, j, s, shape) < wanted:
+    while True:
+        num_held = detach(state, b, j)
+        set_shape(state.jobs[b, j], shape)
+        found = available_gpus(state, b, j, s)
+        reattach(state, b, j, num_held)
+        if found >= wanted:
+            return True
         victim = _smallest_preemptible(state, b, s, plan)
         if victim >= 0:
             preempt_job(state, b, victim, plan, physics)
@@ -208,4 +204,3 @@ def reclaim_gpus(
         out = plan.out[b]
         take_free_gpus(state, b, mover, other, to_int(state.jobs[b, mover].num_gpus), out, 0)
         place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
-    return True

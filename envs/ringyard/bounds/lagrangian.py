@@ -38,46 +38,27 @@ _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
 
 @bundle
 class _JobList:
-    """Jobs in order of submission.
+    """Jobs in order of submission."""
 
-    Attributes:
-        submit: [jobs] submission times, seconds.
-        departure: [jobs] seconds at which the job leaves unfinished, inf: never.
-        fastest: [jobs] seconds of its fastest option.
-        options: options of the jobs.
-    """
-
-    submit: FloatVector
-    departure: FloatVector
-    fastest: FloatVector
-    options: JobOptions
+    submit: FloatVector  #: [jobs] submission times, seconds
+    departure: FloatVector  #: [jobs] seconds at which the job leaves unfinished, inf: never
+    fastest: FloatVector  #: [jobs] seconds of its fastest option
+    options: JobOptions  #: options of the jobs
 
 
 @bundle
 class _DualPrices:
-    """Prices in each cell of a grid of time (0 outside of it), the resources used at them, and scratch.
+    """Prices in each cell of a grid of time (0 outside of it), the resources used at them, and scratch."""
 
-    Attributes:
-        edges: [cells + 1] seconds.
-        gpus: [sets of types, cells] price of a GPU of the cheapest type of the set. Set 0: 0.
-        cores: [cells] price of a core.
-        multipliers: [tries] m / seconds of the job's fastest option, ascending from 1.
-        gpu_seconds: [sets of types, cells] GPU seconds used.
-        core_seconds: [cells] core seconds used.
-        chosen: [most options] scratch of `_best_options`: rows of options.
-        costs: [most options] their prices per second.
-        gained: [tries] scratch: integral of g so far.
-    """
-
-    edges: FloatVector
-    gpus: FloatMatrix
-    cores: FloatVector
-    multipliers: FloatVector
-    gpu_seconds: FloatMatrix
-    core_seconds: FloatVector
-    chosen: IntVector
-    costs: FloatVector
-    gained: FloatVector
+    edges: FloatVector  #: [cells + 1] seconds
+    gpus: FloatMatrix  #: [sets of types, cells] price of a GPU of the cheapest type of the set. Set 0: 0.
+    cores: FloatVector  #: [cells] price of a core
+    multipliers: FloatVector  #: [tries] m / seconds of the job's fastest option, ascending from 1
+    gpu_seconds: FloatMatrix  #: [sets of types, cells] GPU seconds used
+    core_seconds: FloatVector  #: [cells] core seconds used
+    chosen: IntVector  #: [most options] scratch of `_best_options`: rows of options
+    costs: FloatVector  #: [most options] their prices per second
+    gained: FloatVector  #: [tries] scratch: integral of g so far
 
 
 @kernel

@@ -19,19 +19,15 @@ class LowerBounds:
 
     Jobs with an acceptable completion time may be blocked, and means are over the others. The bounds assume
     the choice of blocked jobs with the least mean.
-
-    Attributes:
-        isolated_mean_jct: mean of every job isolated, at its fastest allocation, from its arrival on.
-        pooled_mean_jct: preemptive shortest-remaining-processing-time (SRPT) of the jobs' GPU seconds on one
-            machine as fast as all GPUs together.
-        dual_mean_jct: bound with both limits, by Lagrangian duality (`ringyard.bounds.lagrangian`).
-        makespan: from the first arrival to the latest of these: the earliest possible end of each job, and
-            the end of all jobs from some arrival on if no GPU idles from then on.
     """
 
-    isolated_mean_jct: float
+    isolated_mean_jct: float  #: mean of every job isolated, at its fastest allocation, from its arrival on
+    #: preemptive shortest-remaining-processing-time (SRPT) of the jobs' GPU seconds on one machine as
+    #: fast as all GPUs together
     pooled_mean_jct: float
-    dual_mean_jct: float
+    dual_mean_jct: float  #: bound with both limits, by Lagrangian duality (`ringyard.bounds.lagrangian`)
+    #: from the first arrival to the latest of these: the earliest possible end of each job, and the end
+    #: of all jobs from some arrival on if no GPU idles from then on
     makespan: float
 
     @property

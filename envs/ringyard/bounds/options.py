@@ -60,21 +60,14 @@ _FIELDS_WITHOUT_EFFECT = (
 
 @bundle
 class JobOptions:
-    """Options of jobs.
+    """Options of jobs."""
 
-    Attributes:
-        first: [jobs + 1] row of each job's first option. A job's options are sorted by rate, slowest first.
-        rate: [options] share of all its work that the job does per second.
-        types: [options] set of GPU types, bit t for type t, any of which it may use. 0: no GPUs.
-        gpus: [options] GPUs used. A GPU shared by n jobs counts 1/n.
-        cores: [options] CPU cores used.
-    """
-
+    #: [jobs + 1] row of each job's first option. A job's options are sorted by rate, slowest first.
     first: IntVector
-    rate: FloatVector
-    types: IntVector
-    gpus: FloatVector
-    cores: FloatVector
+    rate: FloatVector  #: [options] share of all its work that the job does per second
+    types: IntVector  #: [options] set of GPU types, bit t for type t, any of which it may use. 0: no GPUs.
+    gpus: FloatVector  #: [options] GPUs used. A GPU shared by n jobs counts 1/n.
+    cores: FloatVector  #: [options] CPU cores used
 
     def rows(self, jobs: NDArray[np.int64]) -> "JobOptions":
         """Return the options of some `jobs` [n], in this order."""
@@ -90,45 +83,26 @@ class JobOptions:
 
 @bundle
 class _Limits:
-    """Limits of the cluster, and scratch of one search.
+    """Limits of the cluster, and scratch of one search."""
 
-    Attributes:
-        fewest_servers: [GPUs + 1] fewest servers that can hold so many GPUs.
-        most_servers: servers of the cluster.
-        most_cores: most cores of a server.
-        counts_cores: whether the cluster counts cores.
-        most_bandwidth: largest memory bandwidth of a server, bytes per second.
-        jobs_per_gpu: most jobs on a GPU.
-        slowness: `State.slowness`.
-        excess: [models + 1, GPU types] least relative extra time beside one neighbour.
-        scan: [points, 2] batches tried, and seconds of an iteration at each.
-    """
-
-    fewest_servers: IntVector
-    most_servers: int
-    most_cores: int
-    counts_cores: bool
-    most_bandwidth: float
-    jobs_per_gpu: int
-    slowness: FloatCube
-    excess: FloatMatrix
-    scan: FloatMatrix
+    fewest_servers: IntVector  #: [GPUs + 1] fewest servers that can hold so many GPUs
+    most_servers: int  #: servers of the cluster
+    most_cores: int  #: most cores of a server
+    counts_cores: bool  #: whether the cluster counts cores
+    most_bandwidth: float  #: largest memory bandwidth of a server, bytes per second
+    jobs_per_gpu: int  #: most jobs on a GPU
+    slowness: FloatCube  #: `State.slowness`
+    excess: FloatMatrix  #: [models + 1, GPU types] least relative extra time beside one neighbour
+    scan: FloatMatrix  #: [points, 2] batches tried, and seconds of an iteration at each
 
 
 class _RunShape(NamedTuple):
-    """How a job runs.
+    """How a job runs."""
 
-    Attributes:
-        gpus: number of GPUs.
-        cores: cores of each worker. 0: not counted.
-        gpu_type: type of the slowest GPU.
-        excess: relative extra time because of neighbours.
-    """
-
-    gpus: int
-    cores: int
-    gpu_type: int
-    excess: float
+    gpus: int  #: number of GPUs
+    cores: int  #: cores of each worker. 0: not counted.
+    gpu_type: int  #: type of the slowest GPU
+    excess: float  #: relative extra time because of neighbours
 
 
 @kernel
@@ -243,16 +217,6 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
 
 
 @kernel
-def _least_interference(job: Job, types: int, limits: _Limits) -> float:
-    """Least relative extra time beside one neighbour on any of these `types`."""
-    least = np.inf
-    for gpu_type in range(limits.slowness.shape[1]):
-        if (types >> gpu_type) & 1:
-            least = min(least, limits.excess[job.model, gpu_type])
-    return least
-
-
-@kernel
 def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
     """Write options of a CPU-only job to `out`, rates in base iterations per second. Return their number."""
     count = 0
@@ -278,7 +242,11 @@ def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physic
             begin = count
             for gpus in range(job.min_gpus, most_gpus + 1):
                 types = _types_as_fast(job, _RunShape(gpus, 0, gpu_type, 0.0), limits)
-                excess = neighbours * _least_interference(job, types, limits)
+                least = np.inf  # relative extra time beside one neighbour
+                for other in range(limits.slowness.shape[1]):
+                    if (types >> other) & 1:
+                        least = min(least, limits.excess[job.model, other])
+                excess = neighbours * least
                 taken = gpus / (neighbours + 1.0)
                 best = _best_of_batches(job, j, _RunShape(gpus, 0, gpu_type, excess), limits, physics)
                 if not counts:

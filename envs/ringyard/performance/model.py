@@ -54,39 +54,28 @@ _NO_TIME = error_message(
 
 @bundle
 class Physics:
-    """A performance model as kernels receive it. They call it through `iteration_seconds`.
+    """A performance model as kernels receive it. They call it through `iteration_seconds`."""
 
-    Attributes:
-        seconds: implements `IterationSeconds`.
-        parameters: [parameters] passed to it.
-    """
-
-    seconds: IterationSeconds
-    parameters: FloatVector
+    seconds: IterationSeconds  #: implements `IterationSeconds`
+    parameters: FloatVector  #: [parameters] passed to it
 
 
 @checked("performance")
 @dataclass(frozen=True)
 class PerformanceModel:
-    """A compiled function, its parameters, and how jobs affect their neighbours.
+    """A compiled function, its parameters, and how jobs affect their neighbours."""
 
-    Attributes:
-        iteration_seconds: implements `IterationSeconds`.
-        parameters: [parameters] float64, passed to it.
-        network: how `Job.contenders` is counted. NONE: not at all, which saves time.
-        interference: how jobs that share a GPU slow each other.
-        between_servers: network of an isolated ring between servers, for `Network.LIVE_TRANSFERS`.
-        straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start.
-            The slowest worker sets the pace. Jobs with one worker have no stragglers.
-        overlap_exponent: `Job.overlap_exponent` of every job. None: that of its profile, 1 without one.
-    """
-
-    iteration_seconds: IterationSeconds
-    parameters: Annotated[NDArray[np.float64], "one-dimensional"]
-    network: Network = Network.NONE
+    iteration_seconds: IterationSeconds  #: implements `IterationSeconds`
+    parameters: Annotated[NDArray[np.float64], "one-dimensional"]  #: [parameters] float64, passed to it
+    network: Network = Network.NONE  #: how `Job.contenders` is counted. NONE: not at all, which saves time.
+    #: how jobs that share a GPU slow each other
     interference: Interference = field(default_factory=no_interference)
+    #: network of an isolated ring between servers, for `Network.LIVE_TRANSFERS`
     between_servers: Fabric = field(default_factory=lambda: Fabric(np.inf))
+    #: coefficient of variation of compute time among a job's workers, drawn at each start. The slowest
+    #: worker sets the pace. Jobs with one worker have no stragglers.
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
+    #: `Job.overlap_exponent` of every job. None: that of its profile, 1 without one.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
 
     @cached_property

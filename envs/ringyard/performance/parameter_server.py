@@ -47,17 +47,6 @@ def step_seconds(
     return compute_seconds + update + theta[1] * workers + theta[2] * servers + theta[3] * gpus
 
 
-def calibration_design(batch: float, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[points, 6] columns m, 1, w/p, w, p, g of calibration runs (`step_seconds`).
-
-    Args:
-        batch: global batch M = m w, samples.
-        points: [points, 3] workers, parameter servers, GPUs.
-    """
-    w, p, g = points.T
-    return np.stack([batch / w, np.ones(len(points)), w / p, w, p, g], axis=1)
-
-
 def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
     """[COEFFICIENTS] coefficients of a `model`, NaN if its profile has none.
 

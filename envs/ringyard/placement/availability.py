@@ -137,15 +137,6 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 
 @kernel
-def _has_resources(server: Server, job: Job) -> bool:
-    """Whether `server` has the free resources of one worker of `job`, or of a CPU-only job."""
-    for r in range(NUM_RESOURCES):
-        if free_on(server, r) < held_per_worker(job, r):
-            return False
-    return True
-
-
-@kernel
 def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
     """Find the server with least relative demand of memory bandwidth for CPU-only job `j`.
 
@@ -157,7 +148,10 @@ def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
     least = 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or not _has_resources(server, job):
+        fits = server.up != 0
+        for r in range(NUM_RESOURCES):
+            fits = fits and free_on(server, r) >= held_per_worker(job, r)
+        if not fits:
             continue
         asked = float(server.bandwidth_demand) / float(server.memory_bandwidth)
         if best < 0 or asked < least:

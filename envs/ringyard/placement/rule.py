@@ -1,7 +1,7 @@
 """The protocol of placement rules, and checks of what they return.
 
-Write an own rule as a compiled function decorated with `implements(FindGpus)`, and wrap it in a
-`PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
+Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it
+in a `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
 `ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
 """
 
@@ -33,28 +33,26 @@ from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
-_SUBJECT = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = error_message(
-    _SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place"
-)
-_NO_SUCH_GPU = error_message(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_DUPLICATE = error_message(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_RULE = "placement rule {function} gave job {job} "
+_WRONG_NUMBER = error_message(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
+_NO_SUCH_GPU = error_message(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = error_message(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
 _DOWN = error_message(
-    _SUBJECT + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
+    _RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
 )
 _BUSY = error_message(
-    _SUBJECT
+    _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
 _TOO_LITTLE_MEMORY = error_message(
-    _SUBJECT
+    _RULE
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
-#: a complaint for each resource
+#: a message for each resource
 _TOO_LITTLE_RESOURCE = tuple(
     error_message(
-        _SUBJECT
+        _RULE
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
     )
@@ -64,7 +62,7 @@ _TOO_LITTLE_RESOURCE = tuple(
 
 @kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Complain if a server lacks resources for the workers and parameter servers at (sorted) `places`."""
+    """Raise a PluginError if a server lacks resources for the tasks at (sorted) `places`."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -86,33 +84,14 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
             workers = 0
 
 
-@kernel
-def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: int) -> None:
-    gpu = state.gpus[b, g]
-    if gpu.num_jobs > most_jobs:
-        if gpu.num_jobs >= DOWN:
-            raise_plugin_error(_DOWN, function, j, g, 0.0, gpu.server)
-        raise_plugin_error(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
-    if gpu.free_memory_bytes < state.jobs[b, j].gpu_memory_bytes:
-        raise_plugin_error(
-            _TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes
-        )
-
-
 @linked_kernel
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort the GPU ids that a rule found, and complain (PluginError) unless they are as `FindGpus` says.
+    """Sort the GPU ids that a rule found. Raise a PluginError unless they are as `FindGpus` says.
 
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        j: job, which holds no GPUs.
-        function: address of the rule's function.
-        shares: whether the rule may return GPUs that other jobs hold.
-        places: [gpus] ids that it wrote.
-        count: number of ids that it returned.
+    The rule at address `function` wrote `count` ids to `places` [gpus]. Job `j` of cluster `b` in `state`
+    holds no GPUs. If the rule `shares`, they may be GPUs that other jobs hold.
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
@@ -124,10 +103,19 @@ def check_places(
     if places[count - 1] > last:
         raise_plugin_error(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
+    needed_bytes = state.jobs[b, j].gpu_memory_bytes
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
             raise_plugin_error(_DUPLICATE, function, j, places[i], wanted, 0.0)
-        _check_gpu(state, b, j, function, places[i], most_jobs)
+        gpu = state.gpus[b, places[i]]
+        if gpu.num_jobs >= DOWN:
+            raise_plugin_error(_DOWN, function, j, places[i], 0.0, gpu.server)
+        if gpu.num_jobs > most_jobs:
+            raise_plugin_error(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
+        if gpu.free_memory_bytes < needed_bytes:
+            raise_plugin_error(
+                _TOO_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes
+            )
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
@@ -194,18 +182,8 @@ class PlacementRule:
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
     """Find GPUs for a job by a rule, or a server for a CPU-only job (`availability.find_cpu_server`).
 
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        j: job, which holds no GPUs.
-        rule: placement rule.
-        out: [gpus] receives GPU ids, or the server's number.
-
-    Returns:
-        Number of ids written, 0 if there is no place.
-
-    Raises:
-        PluginError: the rule returned other GPUs than `FindGpus` allows.
+    Job `j` of cluster `b` in `state` holds no GPUs. GPU ids, or the server's number, go to `out` [gpus].
+    Return how many, 0 if there is no place. A `rule` that breaks those of `FindGpus` ends in a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:

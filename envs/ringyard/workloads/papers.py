@@ -160,27 +160,16 @@ class GadgetJobs:
 
 
 class _TraceTask(NamedTuple):
-    """A row of ONES' trace.
+    """A row of ONES' trace."""
 
-    Attributes:
-        runs: {samples D of an epoch: epochs of each run in the history}.
-        sample_bytes: bytes of one sample. D samples are the data set.
-        batch: B0, samples per GPU.
-        growth: largest global batch / B0.
-        gpus: GPUs asked for.
-        rate: measured samples per second on all these GPUs.
-        gradient_bytes: 4 bytes per parameter.
-        like: name of the profile with the same validation curve.
-    """
-
-    runs: dict[int, tuple[int, ...]]
-    sample_bytes: float
-    batch: int
-    growth: int
-    gpus: int
-    rate: float
-    gradient_bytes: float
-    like: str
+    runs: dict[int, tuple[int, ...]]  #: {samples D of an epoch: epochs of each run in the history}
+    sample_bytes: float  #: bytes of one sample. D samples are the data set.
+    batch: int  #: B0, samples per GPU
+    growth: int  #: largest global batch / B0
+    gpus: int  #: GPUs asked for
+    rate: float  #: measured samples per second on all these GPUs
+    gradient_bytes: float  #: 4 bytes per parameter
+    like: str  #: name of the profile with the same validation curve
 
 
 #: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each

@@ -19,25 +19,15 @@ _MAX_NAMES = 8  # of ends and tenants of a trace
 
 @dataclass(frozen=True)
 class TraceSource:
-    """A public trace.
+    """A public trace."""
 
-    Attributes:
-        name: its name, and that of the workload config that reads it.
-        url: web page of the release.
-        file: file of the release that the reader reads.
-        jobs: published number of GPU jobs.
-        read: reader of the file.
-        note: limits of the data, and conditions that `workload.reader.where` accepts.
-        licence: licence that the release states.
-    """
-
-    name: str
-    url: str
-    file: str
-    jobs: int
-    read: Callable[[str], JobTable]
-    note: str
-    licence: str = "CC-BY-4.0"
+    name: str  #: its name, and that of the workload config that reads it
+    url: str  #: web page of the release
+    file: str  #: file of the release that the reader reads
+    jobs: int  #: published number of GPU jobs
+    read: Callable[[str], JobTable]  #: reader of the file
+    note: str  #: limits of the data, and conditions that `workload.reader.where` accepts
+    licence: str = "CC-BY-4.0"  #: licence that the release states
 
 
 SOURCES = (
