@@ -250,7 +250,7 @@ def test_bad_arrivals(bad):
 
 
 def test_sizes_that_do_not_fit(rng):
-    with pytest.raises(ConfigurationError, match="no size"):
+    with pytest.raises(ConfigurationError, match="expected a size of at most 4"):
         Sizes({8: 1.0}).draw(3, 4, rng)
 
 

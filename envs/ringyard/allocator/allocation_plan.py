@@ -56,10 +56,10 @@ class AllocationPlan:
     score: FloatMatrix  #: [clusters, jobs] score of each job. At 0 it weighs by its seconds left alone.
     #: [clusters, jobs, scored GPU types] factor exp(type_score) of the job's speed on the type
     type_score: FloatCube
-    #: [GPU types of the cluster] column of `type_score`; -1: none. [0] without scores.
+    #: [GPU types of the cluster] column of `type_score`, -1: none. [0] without scores.
     type_score_columns: Int32Vector
     #: [clusters, jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as asked) **
-    #: `Allocator.size_power`; 0: the job cannot run on so many
+    #: `Allocator.size_power`, 0: the job cannot run on so many
     utility: FloatCube
     batch_size: FloatCube  #: [clusters, jobs, sizes + 1] global batch there, samples
     max_speed: FloatMatrix  #: [clusters, jobs] largest of these speed ratios, at least 1
@@ -80,9 +80,9 @@ class AllocationPlan:
     #: [clusters, jobs] speed with these cores / isolated speed as asked, less costs
     granted_utility: FloatMatrix
     step_utility: FloatMatrix  #: [clusters, jobs] the same after the next step
-    #: [clusters, jobs] column of `State.slowness` where the job shall run; -1: any
+    #: [clusters, jobs] column of `State.slowness` where the job shall run, -1: any
     target_gpu_type: Int32Matrix
-    #: [clusters, jobs] cores that each worker wants; -1: none are counted; 0: not computed
+    #: [clusters, jobs] cores that each worker wants, -1: not counted, 0: not computed
     wanted_cores: Int32Matrix
     unassigned_gpus: Int32Matrix  #: [clusters, GPU types] scratch: GPUs that no job has as a target yet
     queue: Int32Matrix  #: [clusters, jobs] rows of jobs, the first counts[QUEUED] valid, scratch behind them

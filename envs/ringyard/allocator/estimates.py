@@ -24,13 +24,13 @@ UnknownSeconds = Annotated[float, "[0, 1e10]"]
 
 @kernel
 def num_live(state: State, b: int) -> int:
-    """Number of jobs of cluster `b` that wait or run."""
+    """Number of jobs of cluster `b` in `state` that wait or run."""
     return int(state.clusters[b].num_waiting + state.clusters[b].num_running)
 
 
 @kernel
 def live_job(state: State, b: int, i: int) -> int:
-    """Row of the `i`-th live job of cluster `b`, waiting jobs first, then running ones."""
+    """Row of the `i`-th live job of cluster `b` in `state`, waiting jobs first, then running ones."""
     waiting = state.clusters[b].num_waiting
     return waiting_at(state, b, i) if i < waiting else int(state.running[b, i - waiting])
 

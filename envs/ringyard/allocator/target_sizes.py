@@ -1,6 +1,6 @@
 """Weights of jobs, and the number of GPUs that each shall hold (its target).
 
-GPUs are granted greedily. Each step goes to the job whose weighted utility grows most per GPU.
+GPUs are granted greedily. Each step goes where weighted utility grows most per GPU.
 """
 
 import numpy as np

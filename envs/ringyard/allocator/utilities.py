@@ -17,7 +17,7 @@ class JobUtilities(NamedTuple):
     """Utilities of a table of jobs, for sizes of 0 to as many GPUs as the largest job may hold."""
 
     #: [jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as asked) **
-    #: `Allocator.size_power`; 0: not possible
+    #: `Allocator.size_power`, 0: not possible
     utility: NDArray[np.float64]
     batch_size: NDArray[np.float64]  #: [jobs, sizes + 1] global batch there, samples
     max_speed: NDArray[np.float64]  #: [jobs] largest of these speed ratios, at least 1

@@ -77,7 +77,7 @@ def seconds_in_shape(state: State, b: int, j: int, shape: Shape, physics: Physic
 
 @kernel
 def free_per_worker(state: State, b: int, s: int, shape: Shape) -> WorkerResources:
-    """Free cores and RAM of server `s` per worker of a job of this `shape`, less its parameter servers'."""
+    """Free cores and RAM of server `s` of cluster `b` in `state` per worker of a job of this `shape`."""
     server = state.servers[b, s]
     cores = server.free_cores - shape.parameter_servers * shape.cores_per_server_task
     return WorkerResources(to_int(cores) // shape.num_gpus, to_int(server.free_ram) // shape.num_gpus)

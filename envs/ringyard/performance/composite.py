@@ -107,7 +107,7 @@ def composite(
       `ringyard.performance.host_resources`,
     * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.
 
-    A part whose resource the cluster does not count is neutral.
+    Resources that the cluster does not count have no effect.
 
     Args:
         network: network of an isolated ring between servers. A number is b_e, bytes per second, no latency.

@@ -7,7 +7,7 @@ from ringyard.compiled import kernel
 
 @kernel
 def statistical_efficiency(noise_scale: float, base_batch: float, batch: float) -> float:
-    """E(M) = (phi + M0) / (phi + M): effective per processed sample (Pollux eq. 6; McCandlish et al. 2018).
+    """E(M) = (phi + M0) / (phi + M): effective per processed sample (Pollux eq. 6, McCandlish et al. 2018).
 
     Args:
         noise_scale: phi, samples. inf: every sample counts fully.

@@ -99,6 +99,6 @@ def read_seconds(samples: float, stored: float, seconds_each: float) -> float:
     Args:
         samples: samples of one worker and iteration.
         stored: bytes of each that come from storage (`stored_bytes`).
-        seconds_each: `storage_seconds_per_byte`; 0: storage is never the bottleneck.
+        seconds_each: `storage_seconds_per_byte`. 0: storage is never the bottleneck.
     """
     return samples * stored * seconds_each

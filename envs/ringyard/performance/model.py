@@ -97,7 +97,7 @@ def ideal() -> PerformanceModel:
 
 @kernel
 def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
-    """Return the seconds of one iteration of `job`, whose row is `j`, by the model `physics`.
+    """Return the seconds of one iteration of `job` in row `j`, by the model `physics`.
 
     Seconds that are not finite and above 0 end in a PluginError.
     """

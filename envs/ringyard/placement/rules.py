@@ -297,7 +297,7 @@ def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector,
 
 @checked("placement")
 def fastest(split: bool = True) -> PlacementRule:
-    """Return the rule "the server that fits on whose GPU type the job is fastest, else as `pack`".
+    """Return the rule "the fitting server with the GPU type on which the job is fastest, else as `pack`".
 
     Ties go to the server with fewest free GPUs.
 

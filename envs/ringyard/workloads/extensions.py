@@ -87,7 +87,7 @@ class Extended:
 @checked("workload.elastic")
 @dataclass(frozen=True)
 class Elastic(Extension):
-    """Ring jobs whose models have a batch range become elastic: their GPUs and batch may change.
+    """Ring jobs of models with a batch range become elastic: their GPUs and batch may change.
 
     Attributes:
         share: share of these jobs that become elastic, in [0, 1].

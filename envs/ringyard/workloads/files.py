@@ -105,7 +105,7 @@ def read_rows(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFr
 
 
 def numeric_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] numbers of column `name`, NaN where it has none. A WorkloadError if there is no such column."""
+    """[rows] numbers of column `name` of the `frame`, NaN where there is none. The column must exist."""
     if name not in frame.columns:
         raise WorkloadError(
             f"has no column {name!r}; it has {shown(list(frame.columns))}"
@@ -164,7 +164,7 @@ def text_column(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
 
 
 def name_column(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
-    """[rows] `text_column` as an array. A WorkloadError if a text is too long."""
+    """[rows] `text_column` (`frame`, `name`) as an array. A WorkloadError if a text is too long."""
     return _text_array(frame, name, text_column(frame, name))
 
 
@@ -294,7 +294,7 @@ def select_rows(
 
 
 def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether submitted in the `window`, its end not included; the window as text)."""
+    """([rows] whether submitted in the `window`, its end not included, and the window as text)."""
     require(f"{_SETTING}.submit_s", window, _Window)
     low, high = times.end(window[0], -np.inf), times.end(window[1], np.inf)
     if not low < high:
@@ -306,7 +306,7 @@ def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], 
 
 
 def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether column `name` has one of the `wanted` values; these values as the file writes them).
+    """([rows] whether column `name` has one of the `wanted` values, and these values as written).
 
     A number matches however it is written.
     """

@@ -16,7 +16,7 @@ from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
 from ringyard.workloads.workload import CostAssignment
 
-#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7; Ada-SRSF's public
+#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
 #: simulator, "microsoft-160"
 _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 
@@ -51,7 +51,7 @@ class PublishedMix:
         return self.models.assign(jobs, rng)
 
 
-#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)}; PAC-ML's
+#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)} of PAC-ML's
 #: simulator, five PipeDream profiles
 _PARTITIONED_MODELS: Mapping[str, tuple[float, float]] = {
     "resnet18": (36668.35, 1.873e10),
@@ -172,7 +172,7 @@ class _TraceTask(NamedTuple):
     like: str  #: name of the profile with the same validation curve
 
 
-#: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each
+#: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
 _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 
 #: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at

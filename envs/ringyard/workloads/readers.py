@@ -169,7 +169,7 @@ def _require_columns(frame: pd.DataFrame, shape: _TraceColumns) -> None:
 def _find_excluded(
     frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]
 ) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether there is a reason to leave it out; a text with the counts).
+    """([rows] whether there is a reason to leave it out, and a text with the counts).
 
     Args:
         frame: rows.

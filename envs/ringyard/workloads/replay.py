@@ -81,7 +81,7 @@ class Replay:
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.float64], HistoricalJobs]:
-        """([ended] ascending ends of jobs with known run times, in seconds; these jobs)."""
+        """([ended] ascending ends of jobs with known run times, in seconds, and these jobs)."""
         ends = self.jobs.submit_seconds + self.jobs.duration_seconds
         order = np.argsort(ends, kind="stable")[: np.isfinite(ends).sum()]
         jobs = self.jobs.rows(order)

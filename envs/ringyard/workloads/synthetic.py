@@ -139,7 +139,7 @@ class LogNormalDurations:
             )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """Draw seconds [jobs]."""
+        """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
         return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
 
 
@@ -172,7 +172,7 @@ class QuantileDurations:
                 )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """Draw seconds [jobs]."""
+        """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
         draws = rng.random(len(num_gpus))
         seconds = np.zeros(len(num_gpus))
         for gpus in sorted(self.seconds_from_gpus):
@@ -218,7 +218,7 @@ class Synthetic:
         return self._sample(cluster, GeneratorBatch(generators), generators)
 
     def _sample(self, cluster: Cluster, rng: Any, generators: Sequence[np.random.Generator]) -> JobTable:
-        """Jobs of a table for each generator, one after the other; `rng` is all of them together."""
+        """Jobs of a table for each generator, one after the other. `rng` is all of them together."""
         largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
         count = len(generators) * self.num_jobs
         sizes = self.sizes.draw(count, largest, rng)

@@ -1,6 +1,6 @@
 """The protocol of workloads, and models for jobs of traces that name none.
 
-Write an own workload as a class with `num_jobs` and `sample`, usually a frozen dataclass whose `sample` ends
+Write an own workload as a class with `num_jobs` and `sample`, usually a frozen dataclass. Its `sample` ends
 in `JobTable.from_columns`. A yaml in conf/workload with the class as `_target_` gives it a name.
 """
 
@@ -98,7 +98,7 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
 
     Args:
         jobs: jobs with durations.
-        cluster: cluster whose GPUs count.
+        cluster: gives the number of GPUs.
         load: GPU seconds / (GPUs x seconds between the first and the last arrival), above 0.
 
     Raises:
