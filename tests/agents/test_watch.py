@@ -132,7 +132,7 @@ def test_simulate_draws_files(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words = ["output.gantt=new/g.png", "output.video=v.gif", "output.frames=2"]
     assert main(["simulate", *SMALL, *words, "name=x"]) == 0
-    assert "drawn: v.gif" in capfd.readouterr().out
+    assert "schedule: v.gif" in capfd.readouterr().out
     assert (tmp_path / "new" / "g.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "v.gif").read_bytes().startswith(b"GIF89a")
 

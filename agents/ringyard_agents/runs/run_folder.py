@@ -334,8 +334,8 @@ def _refuse_links(folder: Path) -> None:
         for path in (Path(home, name) for name in (*folders, *files)):
             if path.is_symlink() or not (path.is_dir() or path.is_file() or not path.exists()):
                 raise ConfigurationError(
-                    f"{path} is a link, pipe or device; expected only files and folders in a run folder: replace"
-                    " it by what it points to, or remove it"
+                    f"{path} is a link, pipe or device; expected only files and folders in a run folder:"
+                    " remove it, or replace it by what it points to"
                 )
 
 
