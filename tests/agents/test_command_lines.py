@@ -26,11 +26,11 @@ WRONG = {
     "train ~agent.learning_rate +agent.learn_rate=1": "expected learning_rate, or one of",
     "compare seeds=2.5": "seeds is 2.5; expected a whole number",
     "compare plots=maybe": "plots is 'maybe'; expected true or false",
-    "compare +scheduler.power=2": 'give each its own: "schedulers=[fifo, {mine:',
-    "compare scheduler=sjf": "this command has no scheduler=, but several schedulers",
-    "compare placement=pack": "this command has no placement=, but several schedulers",
-    "compare scheduler.power=2": "this command has no scheduler=, but several schedulers",
-    "compare seed": "'seed' is no SETTING=VALUE",
+    "compare +scheduler.power=2": 'since it runs several schedulers; expected "schedulers=[fifo, {mine:',
+    "compare scheduler=sjf": "this command has no scheduler=, since it runs several",
+    "compare placement=pack": "this command has no placement=, since it runs several",
+    "compare scheduler.power=2": "this command has no scheduler=, since it runs several",
+    "compare seed": "'seed' is not SETTING=VALUE",
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
     "simulate scheduler=fifo_backfill scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "there is no nope; expected",
@@ -48,8 +48,8 @@ WRONG = {
     "simulate scheduler=random scheduler.placement=5": "scheduler.placement is 5; expected a PlacementRule",
     "simulate scheduler.reserve_unplaced=maybe": ".reserve_unplaced is 'maybe'; expected true or false",
     "fit --seed=-1": "--seed is -1",
-    "-sc": "expected install, uninstall or query",
-    "-sc install=tcsh": "expected install, uninstall or query",
+    "-sc": "expected install=, uninstall= or query=",
+    "-sc install=tcsh": "expected install=, uninstall= or query=",
 }
 
 
