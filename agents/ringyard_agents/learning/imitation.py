@@ -48,24 +48,17 @@ class ImitateAllocator:
     the best known allocator of each. The target score of a job is the difference of the logarithms of its two
     weights, over the allocator's score scale and centred over jobs. GPU types are not scored. Where jobs
     share GPUs the imitation is not exact, because scores there also act on a job's speed next to others.
-
-    Attributes:
-        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
-            of `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the
-            run's settings. Missing options are those of `action.allocator`.
-        episodes: episodes of the teacher in each environment, rounded up to a multiple of 16.
-        sample_fraction: fraction of their decisions to fit to.
-        gradient_steps: gradient steps of the fit.
-        batch_size: decisions of each environment in a gradient step.
-        learning_rate: initial learning rate of Adam. It decays linearly to 0.
     """
 
+    #: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments of
+    #: `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the run's
+    #: settings. Missing options are those of `action.allocator`.
     options: Mapping[str, Mapping[str, float]] | None = None
-    episodes: PositiveInt = 48
-    sample_fraction: Annotated[float, "(0, 1]"] = 0.15
-    gradient_steps: PositiveInt = 4000
-    batch_size: PositiveInt = 24
-    learning_rate: Positive = 3e-3
+    episodes: PositiveInt = 48  #: episodes of the teacher in each environment, rounded up to a multiple of 16
+    sample_fraction: Annotated[float, "(0, 1]"] = 0.15  #: fraction of their decisions to fit to
+    gradient_steps: PositiveInt = 4000  #: gradient steps of the fit
+    batch_size: PositiveInt = 24  #: decisions of each environment in a gradient step
+    learning_rate: Positive = 3e-3  #: initial learning rate of Adam. It decays linearly to 0.
 
     def check(self, environments: EnvConfigs) -> None:
         """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""

@@ -145,31 +145,21 @@ class GroupRelative(NetworkLearner):
     In each round, every cluster runs one episode, and the clusters of a group run the same workload.
 
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
-
-    Attributes:
-        network: function of (observation space, action space, learning rate by progress) that makes a
-            maskable policy network.
-        num_envs: clusters of all processes together, a multiple of `group_size`.
-        group_size: episodes of each workload in a round, 2 or more.
-        credit: how decisions share the return of their episode, see `group_advantages`.
-        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in PPO of
-            Stable-Baselines3. `batch_size` counts decisions.
-        teacher: imitated before learning. None: the network starts at random.
-        hardware: device and processes.
     """
 
+    #: function of (observation space, action space, learning rate by progress) that makes a maskable network
     network: Callable[..., MaskableActorCriticPolicy]
-    num_envs: PositiveInt = 64
-    group_size: Annotated[int, "[2, 2147483647]"] = 8
-    credit: Credit = "time_aligned"
-    learning_rate: Positive = 3e-4
+    num_envs: PositiveInt = 64  #: clusters of all processes together, a multiple of `group_size`
+    group_size: Annotated[int, "[2, 2147483647]"] = 8  #: episodes of each workload in a round
+    credit: Credit = "time_aligned"  #: how decisions share their episode's return, see `group_advantages`
+    learning_rate: Positive = 3e-4  #: this and the next six as in PPO of Stable-Baselines3
     n_epochs: PositiveInt = 3
-    batch_size: PositiveInt = 4096
+    batch_size: PositiveInt = 4096  #: decisions
     clip_range: Positive = 0.2
     ent_coef: NonNegative = 1e-3
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
-    teacher: CloneTeacher | None = None
+    teacher: CloneTeacher | None = None  #: imitated before learning
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
     masked: bool = field(default=True, init=False)

@@ -40,31 +40,26 @@ class ScoreLearner(ABC):
     It learns in rounds. In each round, groups of clusters run the same workload of every environment, then
     the network is updated. Subclasses implement `_round`. The random draws of a round depend only on the seed
     and on its number, so that no random state is saved.
-
-    Attributes:
-        network: function of (F, C) that makes a network for F features of a job and C of the cluster. With
-            scores for T GPU types it is called as (F, C, type_scores=T).
-        learns_types: whether the learner also supports scores for GPU types.
-        workloads_per_round: workloads of each environment in a round, in all processes together.
-        group_size: clusters that run each workload and are compared. Even, for antithetic pairs.
-        learning_rate: initial learning rate of Adam. It decays linearly to 0 at the last decision.
-        ema_decay: decay of the exponential moving average of the weights over rounds. The policy uses the
-            average. 0: no averaging.
-        teacher: imitated before learning. None: all scores are 0 at first.
-        constraint: bound on another metric. None: there is none.
-        hardware: device and processes.
     """
 
+    #: function of (F, C) that makes a network for F features of a job and C of the cluster. With scores
+    #: for T GPU types it is called as (F, C, type_scores=T).
     network: Callable[..., ScoreNetwork]
+    #: workloads of each environment in a round, in all processes together
     workloads_per_round: PositiveInt = 4
+    #: clusters that run each workload and are compared. Even, for antithetic pairs.
     group_size: Annotated[int, "[2, 4096]"] = 8
+    #: initial learning rate of Adam. It decays linearly to 0 at the last decision.
     learning_rate: Positive = 3e-3
+    #: decay of the exponential moving average of the weights over rounds. The policy uses the average. 0:
+    #: no averaging.
     ema_decay: Annotated[float, "[0, 1)"] = 0.0
-    teacher: ImitateAllocator | None = None
+    teacher: ImitateAllocator | None = None  #: imitated before learning. None: all scores are 0 at first.
+    #: bound on another metric. None: there is none.
     constraint: Constraint | None = field(default=None, init=False)
-    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
     flat: bool = field(default=False, init=False)
-    learns_types: ClassVar[bool] = False
+    learns_types: ClassVar[bool] = False  #: whether the learner also supports scores for GPU types
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
     _rounds: int = field(default=0, init=False, repr=False)

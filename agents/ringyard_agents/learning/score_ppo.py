@@ -170,17 +170,11 @@ _Steps = list[NDArray[np.float64]]
 
 @dataclass(kw_only=True)
 class _ScorePPO(ScoreLearner):
-    """Base class of learners that explore with noisy scores in every environment and update by PPO.
+    """Base class of learners that explore with noisy scores in every environment and update by PPO."""
 
-    Attributes:
-        noise_std: standard deviation of the noise, in scores.
-        batch_size: scores of single jobs in a gradient step.
-        max_grad_norm: maximum norm of the gradient.
-    """
-
-    noise_std: NoiseStd
-    batch_size: PositiveInt
-    max_grad_norm: Positive = 0.5
+    noise_std: NoiseStd  #: standard deviation of the noise, in scores
+    batch_size: PositiveInt  #: scores of single jobs in a gradient step
+    max_grad_norm: Positive = 0.5  #: maximum norm of the gradient
 
     def _round(self) -> dict[str, float]:
         episodes, samples, valid = {}, [], []
@@ -230,18 +224,14 @@ class GroupNoise(_ScorePPO):
     compare clusters with the same workload, half of which have the opposite noise.
 
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
-
-    Attributes:
-        credit: how decisions share the return of their episode, see `policy_gradient.group_advantages`.
-        n_epochs: passes over each round.
-        clip_range: largest change of the ratio of the probabilities of a score from 1.
     """
 
     noise_std: NoiseStd = 0.05
+    #: how decisions share the return of their episode, see `policy_gradient.group_advantages`
     credit: Credit = "time_aligned"
-    n_epochs: PositiveInt = 2
+    n_epochs: PositiveInt = 2  #: passes over each round
     batch_size: PositiveInt = 32768
-    clip_range: Positive = 0.2
+    clip_range: Positive = 0.2  #: largest change of the ratio of the probabilities of a score from 1
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
         policy = self._perturbed_policy(self._rng(environment, 1), runner)
@@ -276,22 +266,15 @@ class ForkAndCompare(_ScorePPO):
     All copies have the same jobs and the same future. Each copy makes some decisions with one draw of noise
     per job, in antithetic pairs, and then continues without noise until the remaining jobs have ended. So
     episodes may be long: the effect of late noise is not hidden by that of early noise.
-
-    Attributes:
-        workloads_per_round: forked clusters in each environment and round.
-        group_size: copies of each, even.
-        noisy_decisions: decisions with noise after the fork.
-        remaining_arrivals: maximum number of jobs that still arrive after the fork.
-        batch_size: scores of single jobs in the only gradient step of a round.
     """
 
-    workloads_per_round: PositiveInt = 6
+    workloads_per_round: PositiveInt = 6  #: forked clusters in each environment and round
     learning_rate: Positive = 2e-3
     ema_decay: Annotated[float, "[0, 1)"] = 0.99
     noise_std: NoiseStd = 0.1
-    noisy_decisions: PositiveInt = 48
-    remaining_arrivals: PositiveInt = 400
-    batch_size: PositiveInt = 16384
+    noisy_decisions: PositiveInt = 48  #: decisions with noise after the fork
+    remaining_arrivals: PositiveInt = 400  #: maximum number of jobs that still arrive after the fork
+    batch_size: PositiveInt = 16384  #: scores of single jobs in the only gradient step of a round
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
         exploit = deterministic(self._network)

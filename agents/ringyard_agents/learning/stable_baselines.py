@@ -88,22 +88,17 @@ _ARGUMENTS = {
 @checked("agent")
 @dataclass
 class StableBaselines(NetworkLearner):
-    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO.
+    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO."""
 
-    Attributes:
-        model: class of the algorithm and its arguments, without env, seed and device.
-        flat: True if its policy reads one row of numbers per cluster, False if it reads blocks.
-        num_envs: number of clusters.
-        teacher: imitated before learning, needs MaskablePPO. None: the network starts at random.
-        hardware: device. Only one process is supported.
-        masked: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
-    """
-
+    #: class of the algorithm and its arguments, without env, seed and device
     model: partial[OnPolicyAlgorithm]
-    flat: bool
-    num_envs: PositiveInt = 64
+    flat: bool  #: True if its policy reads one row of numbers per cluster, False if it reads blocks
+    num_envs: PositiveInt = 64  #: number of clusters
+    #: imitated before learning, needs MaskablePPO. None: the network starts at random.
     teacher: CloneTeacher | None = None
+    #: device. Only one process is supported.
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    #: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
     masked: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -281,16 +281,16 @@ def select_rows(
             met[key], text = _has_value(frame, key, columns.get(key, key), value)
         texts.append(f"{key}={text}")
     keep = np.logical_and.reduce(list(met.values()))
-    said = ", ".join(texts)
+    summary = ", ".join(texts)
     if not keep.any():
         alone = ", ".join(f"{key} {mask.sum():,}" for key, mask in met.items())
         spans = ""
         if np.isfinite(times.seconds).any():
             spans = f"; submit_s goes from {np.nanmin(times.seconds):.0f} to {np.nanmax(times.seconds):.0f}"
         raise WorkloadError(
-            f"no row meets where {said} (rows that meet each alone: {alone}{spans}); expected one or more"
+            f"no row meets where {summary} (rows that meet each alone: {alone}{spans}); expected one or more"
         )
-    return frame[keep], f"where {said} keeps {keep.sum():,} of {len(frame):,} rows"
+    return frame[keep], f"where {summary} keeps {keep.sum():,} of {len(frame):,} rows"
 
 
 def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], str]:
@@ -332,9 +332,9 @@ def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[N
 def _common_values(written: "pd.Series[str]") -> str:
     """Text that lists the most common values of a column."""
     counts = written[written != ""].value_counts()
-    said = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]
+    summary = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]
     if len(counts) > _MOST_SHOWN:
-        said.append(f"{len(counts) - _MOST_SHOWN:,} more values")
+        summary.append(f"{len(counts) - _MOST_SHOWN:,} more values")
     if unnamed := int((written == "").sum()):
-        said.append(f"{unnamed:,} rows without one")
-    return ", ".join(said)
+        summary.append(f"{unnamed:,} rows without one")
+    return ", ".join(summary)

@@ -113,31 +113,34 @@ def _reject_duplicate_ids(frame: pd.DataFrame, name: str | None, ids: NDArray[An
 
 def _warn(path: str | Path, notes: Sequence[str], stacklevel: int) -> None:
     """Issue all `notes` of a reader in one WorkloadWarning."""
-    said = "; ".join(note for note in notes if note)
-    if said:
-        warnings.warn(f"{path}: {said}", WorkloadWarning, stacklevel=stacklevel)
+    text = "; ".join(note for note in notes if note)
+    if text:
+        warnings.warn(f"{path}: {text}", WorkloadWarning, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True)
 class _TraceColumns:
     """Columns of a trace. If it is `dated` (dates instead of seconds), run times may be missing."""
 
-    submit: str
-    gpus: str
-    duration: str
+    submit: str = "submit_s"
+    gpus: str = "num_gpus"
+    duration: str = "duration_s"
     dated: bool = False
 
 
-def _read_trace(path: str | Path, frame: pd.DataFrame, shape: _TraceColumns, where: Where | None) -> JobTable:
+def _read_trace(
+    path: str | Path, frame: pd.DataFrame, columns: _TraceColumns, where: Where | None
+) -> JobTable:
     """Jobs of rows with GPUs, a run time above 0, a date and an end, by submission, the first at 0 s."""
-    _require_columns(frame, shape)
-    times = SubmissionTimes(frame, shape.submit, shape.dated)
+    for name in (columns.submit, columns.gpus, columns.duration):
+        files.numeric_column(frame[:0], name)  # an error without this column
+    times = SubmissionTimes(frame, columns.submit, columns.dated)
     rows, kept = select_rows(frame, where, _OWNER_COLUMNS, times)
-    if shape.dated:
-        submit, duration = times.seconds[rows.index], files.numeric_column(rows, shape.duration)
+    if columns.dated:
+        submit, duration = times.seconds[rows.index], files.numeric_column(rows, columns.duration)
     else:
-        submit, duration = files.finite_column(rows, shape.submit), files.finite_column(rows, shape.duration)
-    gpus = files.finite_column(rows, shape.gpus)
+        submit, duration = (files.finite_column(rows, name) for name in (columns.submit, columns.duration))
+    gpus = files.finite_column(rows, columns.gpus)
     outcome, ended, doubtful = _outcomes(rows)
     left, dropped = _find_excluded(
         rows,
@@ -161,11 +164,6 @@ def _read_trace(path: str | Path, frame: pd.DataFrame, shape: _TraceColumns, whe
     return replace(jobs, outcome=outcome[order])
 
 
-def _require_columns(frame: pd.DataFrame, shape: _TraceColumns) -> None:
-    for name in (shape.submit, shape.gpus, shape.duration):
-        files.numeric_column(frame[:0], name)
-
-
 def _find_excluded(
     frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]
 ) -> tuple[NDArray[np.bool_], str]:
@@ -179,15 +177,15 @@ def _find_excluded(
         WorkloadError: every row is left out.
     """
     left = np.zeros(len(frame), dtype=np.bool_)
-    said = []
+    parts = []
     for reason, bad in reasons.items():
         rows = np.flatnonzero(bad & ~left)
         left[rows] = True
         if len(rows):
-            said.append(f"{len(rows):,} {reason} (the first is row {frame.index[rows[0]] + 1})")
+            parts.append(f"{len(rows):,} {reason} (the first is row {frame.index[rows[0]] + 1})")
     if left.all():
-        raise WorkloadError(f"has no job with GPUs, a date and a run time: {', '.join(said)}")
-    return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(said)}" if said else ""
+        raise WorkloadError(f"has no job with GPUs, a date and a run time: {', '.join(parts)}")
+    return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(parts)}" if parts else ""
 
 
 def _outcomes(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
@@ -209,11 +207,11 @@ def _describe_unknown_states(states: "pd.Series[str]", jobs: "pd.Index[int]") ->
     """Text about missing and unknown `states` of the `jobs` that are read, "" if there are none."""
     unknown = Counter(states[states.index.isin(jobs)])
     missing = unknown.pop("", 0)
-    said = [f"{missing:,} of {len(jobs):,} jobs have no state"] if missing else []
+    parts = [f"{missing:,} of {len(jobs):,} jobs have no state"] if missing else []
     if unknown:
         texts = ", ".join(f"{state!r} ({count:,})" for state, count in unknown.most_common(8))
-        said.append(f"{unknown.total():,} of {len(jobs):,} jobs have a state that is not known, {texts}")
-    return f"{' and '.join(said)}: taken as completed" if said else ""
+        parts.append(f"{unknown.total():,} of {len(jobs):,} jobs have a state that is not known, {texts}")
+    return f"{' and '.join(parts)}: taken as completed" if parts else ""
 
 
 @checked("workload.reader")
@@ -238,15 +236,14 @@ def read_helios(path: str | Path, where: Where | None = None) -> JobTable:
     with files.name_file_in_errors(path):
         frame = files.read_rows(path, _TEXT_COLUMNS)
         if "submit_s" in frame.columns:
-            return _read_trace(path, frame, _TraceColumns("submit_s", "num_gpus", "duration_s"), where)
+            return _read_trace(path, frame, _TraceColumns(), where)
         if not {"submit_time", "gpu_num", "duration"} <= set(frame.columns):
             raise WorkloadError(
-                "is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...) nor a cut with"
-                f" submit_s; it has {shown(list(frame.columns))}"
+                "is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...) nor an excerpt"
+                f" with submit_s; it has {shown(list(frame.columns))}"
             )
-        return _read_trace(
-            path, frame, _TraceColumns("submit_time", "gpu_num", "duration", dated=True), where
-        )
+        columns = _TraceColumns("submit_time", "gpu_num", "duration", dated=True)
+        return _read_trace(path, frame, columns, where)
 
 
 @checked("workload.reader")
@@ -260,15 +257,11 @@ def read_pai(path: str | Path, where: Where | None = None) -> JobTable:
         where: conditions as in `read_helios`. "submit_s" is `start_s`.
 
     Raises:
-        WorkloadError: no such file or column, or no row that `where` keeps.
-        ConfigurationError: a condition of `where` of the wrong kind.
-
-    Warns:
-        WorkloadWarning: as in `read_helios`.
+        WorkloadError, ConfigurationError: as `read_helios`, which also says what a WorkloadWarning tells.
     """
     with files.name_file_in_errors(path):
-        shape = _TraceColumns("start_s", "num_gpus_roundedup", "duration_s")
-        return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
+        columns = _TraceColumns("start_s", "num_gpus_roundedup")
+        return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), columns, where)
 
 
 @checked("workload.reader")
@@ -283,20 +276,13 @@ def read_philly(path: str | Path, where: Where | None = None) -> JobTable:
         where: conditions as in `read_helios`.
 
     Raises:
-        WorkloadError: no such file, other content, or no row that `where` keeps.
-        ConfigurationError: a condition of `where` of the wrong kind.
-
-    Warns:
-        WorkloadWarning: as in `read_helios`.
+        WorkloadError, ConfigurationError: as `read_helios`, which also says what a WorkloadWarning tells.
     """
     with files.name_file_in_errors(path):
         if str(path).endswith((".csv", ".csv.gz")):
-            shape = _TraceColumns("submit_s", "num_gpus", "duration_s")
-            return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
+            return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), _TraceColumns(), where)
         log = _philly_log(files.read_text(path))
-        return _read_trace(
-            path, log, _TraceColumns("submitted_time", "num_gpus", "duration_s", dated=True), where
-        )
+        return _read_trace(path, log, _TraceColumns("submitted_time", dated=True), where)
 
 
 def _philly_log(text: str) -> pd.DataFrame:

@@ -64,9 +64,9 @@ class Replay:
             if not kept.any():
                 raise WorkloadError(f"no job of the trace asks for {self.max_gpus} GPUs or fewer")
             if not kept.all():
-                said = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
+                message = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
                 warnings.warn(
-                    f"{said} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
+                    f"{message} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
                 )
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
         submit = self.jobs.submit_seconds[self._span]
