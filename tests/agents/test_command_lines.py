@@ -34,7 +34,7 @@ WRONG = {
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
     "simulate scheduler=fifo_backfill scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "there is no nope; expected",
-    "simulate cluster=5": "--help GROUP lists its choices",
+    "simulate cluster=5": "expected a name that --help GROUP lists",
     "simulate reward=jtc": "reward is 'jtc'; expected jct, or one of",
     "simulate cluster.num_server=4": "there is no num_server in cluster; expected num_servers, or",
     "simulate +cluster.nope=1": "ringyard.Cluster.homogeneous takes no nope; expected one of num_servers",

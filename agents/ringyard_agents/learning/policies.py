@@ -112,10 +112,8 @@ class PointerNetwork(nn.Module):
             "servers": size["servers"] // _FEATURES["servers"],
             "cluster": 1,
         }
-        features = {
-            item: sum(size.get(block, 0) for block in blocks) // num_items[item]
-            for item, blocks in _ITEMS.items()
-        }
+        totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
+        features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width

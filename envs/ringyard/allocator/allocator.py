@@ -177,9 +177,7 @@ def _order_by_size(state: State, b: int, plan: AllocationPlan) -> None:
 
 
 @kernel
-def _start_on_free_gpus(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> bool:
+def _start_job(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
     """Start waiting job `j` in `shape` on free GPUs, if there are enough. Return whether it started."""
     job = state.jobs[b, j]
     out = plan.out[b]
@@ -191,9 +189,8 @@ def _start_on_free_gpus(
         return False
     first = to_int(state.gpus[b, out[0]].server)
     if state.gpus[b, out[count - 1]].server == first:
-        shape = with_saturating_resources(
-            state, b, j, shape, first, free_per_worker(state, b, first, shape), physics
-        )
+        free = free_per_worker(state, b, first, shape)
+        shape = with_saturating_resources(state, b, j, shape, first, free, physics)
     place_job(state, b, j, shape, out, plan, physics)
     return True
 
@@ -218,9 +215,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
         state.class_marks[b, job.demand_class] = cluster.visit_mark
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.utility[b, j, k] > 0.0:
-                if _start_on_free_gpus(
-                    state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics
-                ):
+                if _start_job(state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics):
                     state.class_marks[b, job.demand_class] = 0
                     break
 
