@@ -81,9 +81,8 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
-        self.observability = (
-            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
-        )
+        queue = QUEUE_ORDER_OBSERVABILITY[actions.queue_order]
+        self.observability = observation.observability | queue | actions.observability
         self.capabilities = agent_capabilities(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
@@ -153,9 +152,8 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(config, 1, state=state)
-        self._utilities = self._utilities or batch.workload_cache.utilities_of(
-            state.jobs[0, : state.clusters["num_jobs"][0]]
-        )
+        jobs = state.jobs[0, : state.clusters["num_jobs"][0]]
+        self._utilities = self._utilities or batch.workload_cache.utilities_of(jobs)
         batch.resume(self._utilities)
         return batch
 

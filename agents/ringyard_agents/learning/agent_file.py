@@ -93,9 +93,8 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
     except Exception as error:  # a damaged or hostile file can raise anything
         if missing := _missing_library(error):
-            raise CheckpointError(
-                f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
-            ) from error
+            reason = f'{missing} is not installed: pip install "ringyard[agents]"'
+            raise CheckpointError(f"cannot load {file}, because {reason}") from error
         cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
         reason = str(cause) or type(cause).__name__
         raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error

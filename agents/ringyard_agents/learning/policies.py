@@ -112,10 +112,8 @@ class PointerNetwork(nn.Module):
             "servers": size["servers"] // _FEATURES["servers"],
             "cluster": 1,
         }
-        features = {
-            item: sum(size.get(block, 0) for block in blocks) // num_items[item]
-            for item, blocks in _ITEMS.items()
-        }
+        totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
+        features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
@@ -134,8 +132,8 @@ class PointerNetwork(nn.Module):
         self.placement = nn.Linear(features["placements"], narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
-        per_running_job = nn.Linear(width, max(self.adjustments, 1))
-        self.stop = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), per_running_job)
+        hidden = nn.Linear(2 * width, width)
+        self.stop = nn.Sequential(hidden, nn.ReLU(), nn.Linear(width, max(self.adjustments, 1)))
         self.wait = nn.Linear(width, 1)
         for head in (self.start, self.stop[-1], self.wait):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]

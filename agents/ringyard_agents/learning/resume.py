@@ -207,11 +207,8 @@ def _add_parts(
 
 def _add_parts_of_run(words: Sequence[str], overrides: Mapping[str, str]) -> list[str]:
     """Add overrides that choose the parts of the run to resume, where further overrides change one."""
-    changed = [
-        group
-        for group in AGENT_GROUPS
-        if group not in overrides and any(key.startswith(f"{group}.") for key in overrides)
-    ]
+    of_parts = {key.partition(".")[0] for key in overrides if "." in key}
+    changed = [group for group in AGENT_GROUPS if group in of_parts and group not in overrides]
     if not changed or any(group in overrides for group in _GLOBAL_GROUPS):
         return list(words)
     trust, file = _trust(overrides), Path(str(_value(overrides["resume"]))).expanduser() / "config.yaml"

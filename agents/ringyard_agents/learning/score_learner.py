@@ -66,9 +66,8 @@ class ScoreLearner(ABC):
 
     def __post_init__(self) -> None:
         if self.group_size % 2:
-            raise ConfigurationError(
-                f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
-            )
+            error = f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
+            raise ConfigurationError(error)
 
     @property
     def policy(self) -> ScorePolicy:
@@ -178,9 +177,8 @@ class ScoreLearner(ABC):
     @property
     def _local_clusters(self) -> slice:
         """The clusters of this process among those of all processes."""
-        return self.hardware.process_group.local_slice(
-            "agent.workloads_per_round", self.workloads_per_round, self.group_size
-        )
+        process_group, groups = self.hardware.process_group, self.workloads_per_round
+        return process_group.local_slice("agent.workloads_per_round", groups, self.group_size)
 
     def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
         """Draw [local clusters] job tables of an environment (by index), the same within a group."""
@@ -194,10 +192,8 @@ class ScoreLearner(ABC):
         flat = self.hardware.process_group.sum_values(np.array(sums, np.float64).T.reshape(-1))
         returns, decisions, clusters = flat.reshape(3, -1)
         self.decisions += int(decisions.sum())
-        scalars = {
-            "rollout/ep_rew_mean": float(np.mean(returns / clusters)),
-            "rollout/ep_len_mean": float(np.mean(decisions / clusters)),
-        }
+        scalars = {"rollout/ep_rew_mean": float(np.mean(returns / clusters))}
+        scalars["rollout/ep_len_mean"] = float(np.mean(decisions / clusters))
         if len(episodes) > 1:
             means = zip(episodes, (returns / clusters).tolist(), strict=True)
             scalars |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}

@@ -144,9 +144,7 @@ def _place_on_several_servers(
 
 
 @linked_kernel
-def _place_by_reclaiming(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> bool:
+def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
     """Run job `j` in this `shape` on one server, or on whole ones if none could hold it.
 
     Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
@@ -242,4 +240,4 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
     if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
     shape = with_least_resources(state, b, shape_with_gpus(job, target, plan.batch_size[b, j, target]))
-    return _place_by_reclaiming(state, b, j, shape, plan, physics)
+    return _find_place(state, b, j, shape, plan, physics)

@@ -15,7 +15,7 @@ from ringyard.allocator.worker_resources import with_least_resources
 from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import open_gpus
-from ringyard.placement.share import sharing_factors_at, take_least_interfering
+from ringyard.placement.share import factors_at, take_least_interfering
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.allocation import detach, reattach
 from ringyard.sim.engine.co_location import sharing_slowdown
@@ -39,7 +39,7 @@ def _sharing_gain(
 ) -> float:
     """Weighted speed of job `j` on the first `count` GPUs of `plan.out`, less what the jobs there lose.
 
-    The job holds no GPUs. `own` is its effect on neighbours there (`sharing_factors_at`).
+    The job holds no GPUs. `own` is its effect on neighbours there (`factors_at`).
     """
     out, visited = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -100,16 +100,14 @@ def _find_shared_gpus(
         kind = to_int(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
-                own = sharing_factors_at(state, b, j, s)
+                own = factors_at(state, b, j, s)
                 known = kind
             gain = _sharing_gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
     if best >= 0:
-        take_least_interfering(
-            state, b, j, best, sharing_factors_at(state, b, j, best), wanted, plan.out[b], 0
-        )
+        take_least_interfering(state, b, j, best, factors_at(state, b, j, best), wanted, plan.out[b], 0)
     return most
 
 
@@ -176,7 +174,7 @@ def _queue_candidates(state: State, b: int, plan: AllocationPlan) -> int:
 
 
 @kernel
-def _queue_co_located(
+def _queue_sharing(
     state: State, b: int, num_candidates: int, plan: AllocationPlan, config: AllocatorConfig
 ) -> int:
     """Make a heap of co-located running jobs by how much migrating or replacing them could gain at most.
@@ -219,7 +217,7 @@ def _best_replacement(
         if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _sharing_gain_on(state, b, j, s, sharing_factors_at(state, b, j, s), shape.num_gpus, plan)
+        gain = _sharing_gain_on(state, b, j, s, factors_at(state, b, j, s), shape.num_gpus, plan)
         set_asked_shape(state.jobs[b, j])
         if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS:
             best = j
@@ -250,16 +248,14 @@ def _migrate_or_replace(
     num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.place_scratch[b, i]
-    present = _sharing_gain(state, b, j, sharing_factors_at(state, b, j, s), num_held, plan)
+    present = _sharing_gain(state, b, j, factors_at(state, b, j, s), num_held, plan)
     most = max(present + _restart_cost(job, j, b, plan, config), 0.0)
     winner, most = _best_replacement(state, b, s, most, num_candidates, plan)
     if has_open_gpus and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
         winner = j
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
-        take_least_interfering(
-            state, b, winner, s, sharing_factors_at(state, b, winner, s), shape.num_gpus, out, 0
-        )
+        take_least_interfering(state, b, winner, s, factors_at(state, b, winner, s), shape.num_gpus, out, 0)
         set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
     if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).cause != FITS):
@@ -285,7 +281,7 @@ def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConf
     if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:
         return
     num_candidates = _queue_candidates(state, b, plan)
-    count = _queue_co_located(state, b, num_candidates, plan, config)
+    count = _queue_sharing(state, b, num_candidates, plan, config)
     changed = False
     for i in range(min(count, _MAX_MOVED)):
         j = pop_largest(plan.queue[b], plan.priority[b], count - i)

@@ -45,12 +45,12 @@ _BUSY = error_message(
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
-_TOO_LITTLE_MEMORY = error_message(
+_LITTLE_MEMORY = error_message(
     _RULE
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: a message for each resource
-_TOO_LITTLE_RESOURCE = tuple(
+_LITTLE_RESOURCE = tuple(
     error_message(
         _RULE
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
@@ -79,7 +79,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
                 needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
-                    raise_plugin_error(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
+                    raise_plugin_error(_LITTLE_RESOURCE[r], function, j, s, needed, free)
             rank += 1
             workers = 0
 
@@ -113,9 +113,7 @@ def check_places(
         if gpu.num_jobs > most_jobs:
             raise_plugin_error(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
         if gpu.free_memory_bytes < needed_bytes:
-            raise_plugin_error(
-                _TOO_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes
-            )
+            raise_plugin_error(_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes)
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
@@ -156,21 +154,17 @@ class FindGpus(Protocol):
 class PlacementRule:
     """A placement rule: a compiled function and its parameters.
 
-    Attributes:
-        find: implements `FindGpus`.
-        name: shown in tables.
-        parameters: [parameters] float64, passed to `find`.
-        shares: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
-        observability: what `find` may read of jobs, besides sizes and speeds.
-
     Raises:
         ObservabilityError: `find` reads more of jobs than it declares.
     """
 
-    find: FindGpus
-    name: str
+    find: FindGpus  #: implements `FindGpus`
+    name: str  #: shown in tables
+    #: [parameters] float64, passed to `find`
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
+    #: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
     shares: bool = False
+    #: what `find` may read of jobs, besides sizes and speeds
     observability: Observability = Observability.NOTHING
 
     def __post_init__(self) -> None:

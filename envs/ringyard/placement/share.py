@@ -39,7 +39,7 @@ def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> 
 
 
 @kernel
-def sharing_factors_at(state: State, b: int, j: int, s: int) -> SharingFactors:
+def factors_at(state: State, b: int, j: int, s: int) -> SharingFactors:
     """Sensitivity and pressure of a worker of job `j` on a GPU of server `s` of cluster `b` in `state`."""
     return sharing_factors_on(state, state.jobs[b, j], to_int(state.servers[b, s].gpu_type))
 
@@ -50,7 +50,7 @@ def take_least_interfering(
 ) -> float:
     """Write the `wanted` GPUs of server `s` with least interference to `out`, from `count` on.
 
-    `own` are the `sharing_factors_at` of job `j` there, of cluster `b` in `state`. Return the largest
+    `own` are the `factors_at` of job `j` there, of cluster `b` in `state`. Return the largest
     interference of these GPUs, inf if there are too few.
     """
     server = state.servers[b, s]
@@ -88,12 +88,12 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = take_least_interfering(state, b, j, s, sharing_factors_at(state, b, j, s), wanted, out, 0)
+            harm = take_least_interfering(state, b, j, s, factors_at(state, b, j, s), wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
     if best >= 0 and least <= max_interference:
-        take_least_interfering(state, b, j, best, sharing_factors_at(state, b, j, best), wanted, out, 0)
+        take_least_interfering(state, b, j, best, factors_at(state, b, j, best), wanted, out, 0)
         return wanted
     if not split and wanted <= max_gpus_on_one_server(state, b, j):
         return 0
@@ -114,7 +114,7 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        own = sharing_factors_at(state, b, j, best)
+        own = factors_at(state, b, j, best)
         if take_least_interfering(state, b, j, best, own, here, out, count) > max_interference:
             return 0
         count += here

@@ -102,8 +102,8 @@ class InterferenceAware(Scheduler):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
-        beside = view.interference(each, others, gpu_type)
-        profiles = job_profiles(beside, view.interference(others, each, gpu_type))
+        suffered = view.interference(each, others, gpu_type)
+        profiles = job_profiles(suffered, view.interference(others, each, gpu_type))
         count = len(profiles)
         mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         theirs = np.broadcast_to(profiles[None], mine.shape)
@@ -163,11 +163,11 @@ class InterferenceAware(Scheduler):
         score = np.zeros(view.cluster.num_servers)
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
-        names = np.flatnonzero(room > 0)
-        score[names] += self._communication_cost * (-(-size // room[names]) - 1)
-        names = names[np.lexsort((room[names], score[names]))]
-        enough = int(np.searchsorted(np.cumsum(room[names]), size)) + 1
-        return names[: max(size, enough)].tolist()
+        candidates = np.flatnonzero(room > 0)
+        score[candidates] += self._communication_cost * (-(-size // room[candidates]) - 1)
+        candidates = candidates[np.lexsort((room[candidates], score[candidates]))]
+        enough = int(np.searchsorted(np.cumsum(room[candidates]), size)) + 1
+        return candidates[: max(size, enough)].tolist()
 
 
 def place_tasks(
@@ -190,17 +190,17 @@ def place_tasks(
     """
     named = np.flatnonzero(np.isin(server_of_gpu, servers))
     server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))
-    price = losses[named] / size + communication_cost * (server != firsts[:, None])
+    cost = losses[named] / size + communication_cost * (server != firsts[:, None])
     reached = np.zeros((len(firsts), int(server.max()) + 1), dtype=bool)
     reached[plans, firsts] = True
     chosen, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
     for task in range(size):
-        chosen[:, task] = taken = np.argmin(price, axis=1)
-        totals += price[plans, taken]
-        price[plans, taken] = np.inf
-        beside = server[taken]
-        new = ~reached[plans, beside]
-        price -= communication_cost * (new[:, None] & (server == beside[:, None]))
-        reached[plans, beside] = True
+        chosen[:, task] = taken = np.argmin(cost, axis=1)
+        totals += cost[plans, taken]
+        cost[plans, taken] = np.inf
+        taken_server = server[taken]
+        new = ~reached[plans, taken_server]
+        cost -= communication_cost * (new[:, None] & (server == taken_server[:, None]))
+        reached[plans, taken_server] = True
     best: list[int] = named[chosen[np.argmin(totals)]].tolist()
     return best
