@@ -59,15 +59,12 @@ class StartOnly:
 
     Jobs start in descending order of weight per GPU. With gamma 1 and every score at 0, that is the order of
     ascending GPU seconds left (smallest work first).
-
-    Attributes:
-        placement: finds the GPUs of a job.
-        strict: the first job that finds no place blocks the jobs behind it. False: they are tried.
-        min_score: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
     """
 
-    placement: PlacementRule = field(default_factory=consolidate)
+    placement: PlacementRule = field(default_factory=consolidate)  #: finds the GPUs of a job
+    #: the first job that finds no place blocks the jobs behind it. False: they are tried.
     strict: bool = False
+    #: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
     min_score: Annotated[float, "[-1, 1]"] = -1.0
 
     @property
@@ -85,35 +82,29 @@ class Allocator:
     they add most weight x utility. The utility of k GPUs is (speed on k / speed as asked) ** size_power. The
     package's docstring lists the steps of a decision. All defaults are assumptions. `migration_price` and
     `same_type_bonus` were chosen on workloads of experiment `full` that no table reports.
-
-    Attributes:
-        gamma: 0: seconds left do not matter. 1: weights of least remaining work first.
-        size_power: 1: GPUs go where they add most speed. Lower: GPUs spread over more jobs.
-        resize_price: factor of what a change of GPUs or cores costs a running job's utility, which is the
-            pause of the change / seconds left.
-        score_scale: factor of scores in the logarithm of weights.
-        sharing_power: weights on shared GPUs are seconds left ** -sharing_power * exp(score_scale * score).
-        migration_price: a running job migrates to a faster GPU type if that saves the seconds of this many
-            restarts. On shared GPUs, a change has to win more weighted speed than that of their duration.
-        same_type_bonus: a running job's speed on its present GPU type counts 1 + same_type_bonus times.
-        running_factor: factor of a running job's seconds left in its weight. Below 1, similar jobs preempt
-            one another less often.
-        preemption_price: a running job's first GPUs are granted as if it had this many restarts less to run.
-            It does not migrate to make room if it has less left than that.
-        estimate: estimate of the seconds left.
-        start_only: only start jobs, with these options. None: also preempt, migrate and resize.
     """
 
-    gamma: Gamma = 1.0
-    size_power: SizePower = 0.7
+    gamma: Gamma = 1.0  #: 0: seconds left do not matter. 1: weights of least remaining work first.
+    size_power: SizePower = 0.7  #: 1: GPUs go where they add most speed. Lower: GPUs spread over more jobs.
+    #: factor of what a change of GPUs or cores costs a running job's utility, which is the pause of the
+    #: change / seconds left
     resize_price: NonNegative = 5.0
-    score_scale: Annotated[float, "(0, 100]"] = 5.0
+    score_scale: Annotated[float, "(0, 100]"] = 5.0  #: factor of scores in the logarithm of weights
+    #: weights on shared GPUs are seconds left ** -sharing_power * exp(score_scale * score)
     sharing_power: Gamma = 0.5
+    #: a running job migrates to a faster GPU type if that saves the seconds of this many restarts. On
+    #: shared GPUs, a change has to win more weighted speed than that of their duration.
     migration_price: NonNegative = 10.0
+    #: a running job's speed on its present GPU type counts 1 + same_type_bonus times
     same_type_bonus: NonNegative = 0.5
+    #: factor of a running job's seconds left in its weight. Below 1, similar jobs preempt one another
+    #: less often.
     running_factor: RunningFactor = 1.0
+    #: a running job's first GPUs are granted as if it had this many restarts less to run. It does not
+    #: migrate to make room if it has less left than that.
     preemption_price: NonNegative = 0.0
-    estimate: Estimate = field(default_factory=predicted)
+    estimate: Estimate = field(default_factory=predicted)  #: estimate of the seconds left
+    #: only start jobs, with these options. None: also preempt, migrate and resize.
     start_only: StartOnly | None = None
 
     @property

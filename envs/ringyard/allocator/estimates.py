@@ -57,22 +57,15 @@ class EstimateSecondsLeft(Protocol):
 class Estimate:
     """An estimate of how long jobs would still run.
 
-    Attributes:
-        seconds: implements `EstimateSecondsLeft`.
-        name: shown in tables.
-        observability: what `seconds` may read of jobs.
-        parameters: [parameters] passed to `seconds`.
-        memory: numbers kept of each job between decisions.
-
     Raises:
         ObservabilityError: `seconds` reads more of jobs than `observability` declares.
     """
 
-    seconds: EstimateSecondsLeft
-    name: str
-    observability: Observability
-    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
-    memory: int = 0
+    seconds: EstimateSecondsLeft  #: implements `EstimateSecondsLeft`
+    name: str  #: shown in tables
+    observability: Observability  #: what `seconds` may read of jobs
+    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))  #: [parameters] passed to `seconds`
+    memory: int = 0  #: numbers kept of each job between decisions
 
     def __post_init__(self) -> None:
         check_reads(self.seconds, self.observability, f"estimate {self.name}")

@@ -26,18 +26,16 @@ class Interference:
     neighbour), both by model, GPU type and samples per GPU, or what `pairs` says for any GPU and batch.
     Without both, jobs do not slow each other.
 
-    Attributes:
-        sharing: [models + 1, GPU types, batches, 3] for each model and type of
-            `ringyard.gpu_types.GPU_MEMORY_BYTES`: samples per GPU, ascending (inf: no more), sensitivity,
-            pressure. NaN where unknown. The last row is for jobs without a model.
-        pairs: [models + 1, models + 1] relative extra time of each model (row) beside each other (column).
-            NaN where unknown. The last row and column are for jobs without a model.
-
     Raises:
         ConfigurationError: both are given, or an array has another shape or numbers below 0.
     """
 
+    #: [models + 1, GPU types, batches, 3] for each model and type of
+    #: `ringyard.gpu_types.GPU_MEMORY_BYTES`: samples per GPU, ascending (inf: no more), sensitivity,
+    #: pressure. NaN where unknown. The last row is for jobs without a model.
     sharing: NDArray[np.float64] | None = field(default=None, repr=False)
+    #: [models + 1, models + 1] relative extra time of each model (row) beside each other (column). NaN
+    #: where unknown. The last row and column are for jobs without a model.
     pairs: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

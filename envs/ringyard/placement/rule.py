@@ -154,21 +154,17 @@ class FindGpus(Protocol):
 class PlacementRule:
     """A placement rule: a compiled function and its parameters.
 
-    Attributes:
-        find: implements `FindGpus`.
-        name: shown in tables.
-        parameters: [parameters] float64, passed to `find`.
-        shares: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
-        observability: what `find` may read of jobs, besides sizes and speeds.
-
     Raises:
         ObservabilityError: `find` reads more of jobs than it declares.
     """
 
-    find: FindGpus
-    name: str
+    find: FindGpus  #: implements `FindGpus`
+    name: str  #: shown in tables
+    #: [parameters] float64, passed to `find`
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
+    #: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
     shares: bool = False
+    #: what `find` may read of jobs, besides sizes and speeds
     observability: Observability = Observability.NOTHING
 
     def __post_init__(self) -> None:

@@ -61,15 +61,10 @@ def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generato
 @checked("workload")
 @dataclass(frozen=True)
 class Extended:
-    """A workload with extensions, applied in order.
+    """A workload with extensions, applied in order."""
 
-    Attributes:
-        base: workload that draws the table.
-        extensions: change the table.
-    """
-
-    base: Workload
-    extensions: Sequence[Extension]
+    base: Workload  #: workload that draws the table
+    extensions: Sequence[Extension]  #: change the table
 
     @property
     def num_jobs(self) -> int:
@@ -89,17 +84,13 @@ class Extended:
 class Elastic(Extension):
     """Ring jobs of models with a batch range become elastic: their GPUs and batch may change.
 
-    Attributes:
-        share: share of these jobs that become elastic, in [0, 1].
-        min_ratio: fewest GPUs / GPUs asked for, in (0, 1], rounded up.
-        max_ratio: most GPUs / GPUs asked for, at least 1, up to the cluster's GPUs.
-
     Raises:
         ConfigurationError: an argument out of its range.
     """
 
-    share: Fraction = 1.0
-    min_ratio: Annotated[float, "(0, 1]"] = 0.25
+    share: Fraction = 1.0  #: share of these jobs that become elastic, in [0, 1]
+    min_ratio: Annotated[float, "(0, 1]"] = 0.25  #: fewest GPUs / GPUs asked for, in (0, 1], rounded up
+    #: most GPUs / GPUs asked for, at least 1, up to the cluster's GPUs
     max_ratio: Annotated[float, "[1, 1e6]"] = 4.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
@@ -133,16 +124,12 @@ class Elastic(Extension):
 class PerWorker(Extension):
     """Cores or RAM of each worker, drawn by weight, at most a server's amount per GPU.
 
-    Attributes:
-        column: column of `JobTable`: cores_per_worker (cores) or ram_per_worker (bytes).
-        weights: {amount: weight}.
-
     Raises:
         ConfigurationError: another column.
     """
 
-    column: str
-    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]
+    column: str  #: column of `JobTable`: cores_per_worker (cores) or ram_per_worker (bytes)
+    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]  #: {amount: weight}
 
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
@@ -171,11 +158,9 @@ class GradientCpuWork(Extension):
 
     Each of w workers handles 2 (w - 1) / w of the gradients in an iteration. Their CPU seconds are added to
     those of its samples: `samples_per_core_second` falls, as it would at the GPUs and batch asked for.
-
-    Attributes:
-        bytes_per_core_second: bytes of gradients, sent and received, that one core handles per second.
     """
 
+    #: bytes of gradients, sent and received, that one core handles per second
     bytes_per_core_second: Positive
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
@@ -193,13 +178,9 @@ class GradientCpuWork(Extension):
 @checked("workload.groups")
 @dataclass(frozen=True)
 class Groups(Extension):
-    """A virtual cluster for each job, drawn by weight.
+    """A virtual cluster for each job, drawn by weight."""
 
-    Attributes:
-        weights: {virtual cluster: weight}.
-    """
-
-    weights: Weights
+    weights: Weights  #: {virtual cluster: weight}
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a virtual cluster for each of the `jobs` from `rng`."""
@@ -209,22 +190,15 @@ class Groups(Extension):
 @checked("workload.parameter_servers")
 @dataclass(frozen=True)
 class ParameterServers(Extension):
-    """Some small jobs train with parameter servers instead of a ring.
+    """Some small jobs train with parameter servers instead of a ring."""
 
-    Attributes:
-        share: share of the jobs of at most `max_gpus` GPUs, in [0, 1].
-        models: {model with step_coefficients: weight}.
-        servers: numbers of parameter servers, one of which is drawn uniformly for each job.
-        cores: CPU cores of each parameter server.
-        max_gpus: larger jobs remain rings (AITurbo's follow-on stops at 4).
-        elastic: these jobs may have 1 to `max_gpus` GPUs, at an equal batch. False: as many as they ask for.
-    """
-
-    share: Fraction
-    models: Weights
+    share: Fraction  #: share of the jobs of at most `max_gpus` GPUs, in [0, 1]
+    models: Weights  #: {model with step_coefficients: weight}
+    #: numbers of parameter servers, one of which is drawn uniformly for each job
     servers: Annotated[Sequence[PositiveInt], "not empty"] = (1, 2)
-    cores: NonNegativeInt = 5
-    max_gpus: PositiveInt = 4
+    cores: NonNegativeInt = 5  #: CPU cores of each parameter server
+    max_gpus: PositiveInt = 4  #: larger jobs remain rings (AITurbo's follow-on stops at 4)
+    #: these jobs may have 1 to `max_gpus` GPUs, at an equal batch. False: as many as they ask for.
     elastic: bool = False
 
     def __post_init__(self) -> None:
@@ -262,21 +236,15 @@ class ParameterServers(Extension):
 @checked("workload.cpu_jobs")
 @dataclass(frozen=True)
 class CpuJobs(Extension):
-    """CPU-only jobs, which arrive while the GPU jobs do.
+    """CPU-only jobs, which arrive while the GPU jobs do."""
 
-    Attributes:
-        num_jobs: number of CPU-only jobs.
-        durations: run times on the cores asked for.
-        cores: numbers of cores, one of which is drawn uniformly for each job.
-        bandwidth_per_core: (low, high) memory bandwidth per core, bytes per second, uniform.
-        arrivals: arrival process.
-    """
-
-    num_jobs: NonNegativeInt
-    durations: Durations
+    num_jobs: NonNegativeInt  #: number of CPU-only jobs
+    durations: Durations  #: run times on the cores asked for
+    #: numbers of cores, one of which is drawn uniformly for each job
     cores: Annotated[Sequence[PositiveInt], "not empty"]
+    #: (low, high) memory bandwidth per core, bytes per second, uniform
     bandwidth_per_core: Annotated[tuple[NonNegative, NonNegative], "ascending"]
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: Arrivals = field(default_factory=Arrivals)  #: arrival process
 
     @property
     def extra_jobs(self) -> int:
@@ -302,17 +270,12 @@ class CpuJobs(Extension):
 @checked("workload.predictability")
 @dataclass(frozen=True)
 class Predictability(Extension):
-    """From when, and how well, a job's remaining time can be predicted.
+    """From when, and how well, a job's remaining time can be predicted."""
 
-    Attributes:
-        share: share of jobs that ever become predictable, in [0, 1].
-        from_share: (low, high) share of its iterations after which a job becomes predictable, uniform.
-        error: standard deviation of the natural log of predicted / true remaining time.
-    """
-
-    share: Fraction
+    share: Fraction  #: share of jobs that ever become predictable, in [0, 1]
+    #: (low, high) share of its iterations after which a job becomes predictable, uniform
     from_share: Annotated[tuple[_BelowOne, _BelowOne], "ascending"] = (0.0, 0.0)
-    error: NonNegative = 0.0
+    error: NonNegative = 0.0  #: standard deviation of the natural log of predicted / true remaining time
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw from `rng` when each of the `jobs` becomes predictable, and its error."""
@@ -329,17 +292,12 @@ class Predictability(Extension):
 @checked("workload.cancellations")
 @dataclass(frozen=True)
 class Cancellations(Extension):
-    """Some users withdraw their job after a time, and some jobs fail when their work is done.
+    """Some users withdraw their job after a time, and some jobs fail when their work is done."""
 
-    Attributes:
-        cancelled: share of jobs that are withdrawn, in [0, 1].
-        after: (low, high) time from submission to withdrawal / the job's isolated run time, uniform.
-        failed: share of the other jobs that end as failed, in [0, 1].
-    """
-
-    cancelled: Fraction
+    cancelled: Fraction  #: share of jobs that are withdrawn, in [0, 1]
+    #: (low, high) time from submission to withdrawal / the job's isolated run time, uniform
     after: Annotated[tuple[Positive, Positive], "ascending"]
-    failed: Fraction = 0.0
+    failed: Fraction = 0.0  #: share of the other jobs that end as failed, in [0, 1]
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Add cancellations and outcomes, drawn from `rng`, to `jobs` on `cluster`.

@@ -94,18 +94,12 @@ class PartitionedJobs:
 
     w workers divide a job's operations evenly and exchange the bytes between operations: compute seconds / w,
     and a ring over these bytes. That approximates PAC-ML's partitioning by operation.
-
-    Attributes:
-        num_jobs: jobs per table.
-        gap_seconds: seconds between arrivals.
-        skew: skew of acceptable / sequential completion time (beta). None: uniform.
-        max_workers: largest number of workers (GPUs) of a job.
     """
 
-    num_jobs: PositiveInt = 1001
-    gap_seconds: Positive = 1000.0
-    skew: float | None = None
-    max_workers: PositiveInt = 16
+    num_jobs: PositiveInt = 1001  #: jobs per table
+    gap_seconds: Positive = 1000.0  #: seconds between arrivals
+    skew: float | None = None  #: skew of acceptable / sequential completion time (beta). None: uniform.
+    max_workers: PositiveInt = 16  #: largest number of workers (GPUs) of a job
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Each round draws all models once."""
@@ -132,20 +126,14 @@ class GadgetJobs:
     FOUND: 200 slots, F_i in [1000, 6000], 1 to 10 workers for schedulers that do not resize. Assumed: F_i are
     worker slots, draws are uniform, arrivals uniform over the slots (the paper's are of a Google trace), a
     worker is a GPU, and fewer workers are slower in proportion.
-
-    Attributes:
-        num_jobs: jobs per episode.
-        slots: number of time slots.
-        slot_seconds: length of a slot, which the paper does not state.
-        worker_slots: (low, high) work of a job, F_i.
-        workers: jobs ask for, and may have at most, 1 to this many GPUs.
     """
 
-    num_jobs: PositiveInt = 100
-    slots: PositiveInt = 200
-    slot_seconds: Positive = 300.0
+    num_jobs: PositiveInt = 100  #: jobs per episode
+    slots: PositiveInt = 200  #: number of time slots
+    slot_seconds: Positive = 300.0  #: length of a slot, which the paper does not state
+    #: (low, high) work of a job, F_i
     worker_slots: Annotated[tuple[PositiveInt, PositiveInt], "ascending"] = (1000, 6000)
-    workers: PositiveInt = 10
+    workers: PositiveInt = 10  #: jobs ask for, and may have at most, 1 to this many GPUs
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`."""
@@ -215,16 +203,12 @@ class OnesJobs:
     ring over 100Gb InfiniBand (4.97 GB/s, HKBU ddl-benchmarks) between servers, larger batches lose no
     efficiency (the artifact scales the learning rate with the batch), and jobs may have 1 to 64 GPUs.
 
-    Attributes:
-        num_jobs: jobs per episode. The artifact runs 50.
-        max_gap_seconds: largest gap between two submissions.
-
     Raises:
         ConfigurationError: no kind of job fits the cluster (when jobs are drawn).
     """
 
-    num_jobs: PositiveInt = 50
-    max_gap_seconds: PositiveInt = 60
+    num_jobs: PositiveInt = 50  #: jobs per episode. The artifact runs 50.
+    max_gap_seconds: PositiveInt = 60  #: largest gap between two submissions
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw jobs that fit the `cluster` from `rng`."""
@@ -289,14 +273,10 @@ class AITurboJobs:
     FOUND (public list): models, gaps of 1 to 6 s, 109 to 4,861 steps, 1 or 2 workers and servers, 5 cores
     per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, and the
     `error` of predictions. Inception-v3 is left out, because its public coefficients give negative times.
-
-    Attributes:
-        num_jobs: jobs per episode.
-        error: standard deviation of ln(predicted / true remaining time).
     """
 
-    num_jobs: PositiveInt = 60
-    error: NonNegative = 0.05
+    num_jobs: PositiveInt = 60  #: jobs per episode
+    error: NonNegative = 0.05  #: standard deviation of ln(predicted / true remaining time)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`."""

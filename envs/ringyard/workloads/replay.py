@@ -24,18 +24,6 @@ class Replay:
     The history of a window (`JobTable.past`) is all jobs of the trace that had ended when it starts.
     Assumption: they did not wait, because excerpts of traces do not state waiting times.
 
-    Attributes:
-        jobs: the whole trace.
-        models: costs per iteration.
-        window_jobs: largest number of jobs in a window. None: no limit.
-        window_seconds: length of a window. None: no limit.
-        start_seconds: start of the window. None: drawn for each sample.
-        load: stretch the window's arrivals to this offered load. None: the recorded times.
-        max_gpus: leave out larger jobs. None: keep all. Jobs larger than the cluster are an error.
-        extra_seconds: added to every run time. Lucid's simulator ends jobs one tick (1 s) later.
-        part: windows lie between these shares of the jobs in order of submission, such as (0, 0.6) for
-            training and (0.6, 1) for evaluation.
-
     Raises:
         WorkloadError: no job has at most `max_gpus` GPUs.
         ConfigurationError: an argument out of its range, or no jobs in the `part`.
@@ -44,14 +32,19 @@ class Replay:
         WorkloadWarning: number of jobs larger than `max_gpus`.
     """
 
-    jobs: JobTable
-    models: CostAssignment
-    window_jobs: PositiveInt | None = None
-    window_seconds: Positive | None = None
-    start_seconds: NonNegative | None = None
+    jobs: JobTable  #: the whole trace
+    models: CostAssignment  #: costs per iteration
+    window_jobs: PositiveInt | None = None  #: largest number of jobs in a window. None: no limit.
+    window_seconds: Positive | None = None  #: length of a window. None: no limit.
+    start_seconds: NonNegative | None = None  #: start of the window. None: drawn for each sample.
+    #: stretch the window's arrivals to this offered load. None: the recorded times.
     load: Positive | None = None
+    #: leave out larger jobs. None: keep all. Jobs larger than the cluster are an error.
     max_gpus: PositiveInt | None = None
+    #: added to every run time. Lucid's simulator ends jobs one tick (1 s) later.
     extra_seconds: NonNegative = 0.0
+    #: windows lie between these shares of the jobs in order of submission, such as (0, 0.6) for training
+    #: and (0.6, 1) for evaluation
     part: Annotated[tuple[Fraction, Fraction], "ascending"] = (0.0, 1.0)
 
     def __post_init__(self) -> None:

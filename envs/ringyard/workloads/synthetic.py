@@ -24,14 +24,11 @@ Draws = np.random.Generator | GeneratorBatch
 @checked("workload.arrivals")
 @dataclass(frozen=True)
 class Arrivals:
-    """Arrivals with Gamma distributed gaps, warped by the hour of the day.
+    """Arrivals with Gamma distributed gaps, warped by the hour of the day."""
 
-    Attributes:
-        cv: coefficient of variation of the gaps. 1: Poisson arrivals, above 1: bursty, 0: evenly spaced.
-        hourly_factors: [24] relative rate by hour, scaled to mean 1. None: the same all day.
-    """
-
+    #: coefficient of variation of the gaps. 1: Poisson arrivals, above 1: bursty, 0: evenly spaced.
     cv: Annotated[float, "[0, 1e3]"] = 1.0
+    #: [24] relative rate by hour, scaled to mean 1. None: the same all day.
     hourly_factors: Sequence[Positive] | None = None
 
     def __post_init__(self) -> None:
@@ -82,12 +79,9 @@ def _warp_time_of_day(
 @checked("workload.sizes")
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of GPUs that jobs ask for.
+    """Numbers of GPUs that jobs ask for."""
 
-    Attributes:
-        fractions: {GPUs: share of the jobs}, scaled to sum 1.
-    """
-
+    #: {GPUs: share of the jobs}, scaled to sum 1
     fractions: Annotated[Mapping[PositiveInt, NonNegative], "of positive sum"]
 
     def draw(self, count: int, max_gpus: int, rng: Draws) -> NDArray[np.int64]:
@@ -125,7 +119,7 @@ class LogNormalDurations:
         draws_per_job: see `EachOf`.
     """
 
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
     mu: float
     sigma: NonNegative
     min_seconds: Positive = 1.0
@@ -154,7 +148,7 @@ class QuantileDurations:
         draws_per_job: see `EachOf`.
     """
 
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
     probabilities: Annotated[Sequence[Fraction], "ascending"]
     seconds_from_gpus: Mapping[PositiveInt, Annotated[Sequence[Positive], "not empty"]]
 
@@ -184,25 +178,15 @@ class QuantileDurations:
 @checked("workload")
 @dataclass(frozen=True)
 class Synthetic:
-    """Jobs with independent arrivals, sizes, durations and models.
+    """Jobs with independent arrivals, sizes, durations and models."""
 
-    Attributes:
-        num_jobs: jobs per table.
-        sizes: numbers of GPUs asked for.
-        durations: isolated run times.
-        arrivals: arrival process. None: all jobs arrive at 0 s (an offline batch).
-        models: costs per iteration.
-        load: mean GPU seconds offered / (GPUs x time), above 0. It sets the arrival rate.
-        max_gpus: draw only sizes up to this. None: up to the cluster's GPUs.
-    """
-
-    num_jobs: PositiveInt
-    sizes: Sizes
-    durations: Durations
-    arrivals: Arrivals | None
-    models: CostAssignment
-    load: Positive = 1.0
-    max_gpus: PositiveInt | None = None
+    num_jobs: PositiveInt  #: jobs per table
+    sizes: Sizes  #: numbers of GPUs asked for
+    durations: Durations  #: isolated run times
+    arrivals: Arrivals | None  #: arrival process. None: all jobs arrive at 0 s (an offline batch).
+    models: CostAssignment  #: costs per iteration
+    load: Positive = 1.0  #: mean GPU seconds offered / (GPUs x time), above 0. It sets the arrival rate.
+    max_gpus: PositiveInt | None = None  #: draw only sizes up to this. None: up to the cluster's GPUs.
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`."""

@@ -125,15 +125,11 @@ _ADA_SRSF_MODELS = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 
 @checked("models")
 @dataclass(frozen=True)
 class ModelMix:
-    """Models drawn by weights that depend on a job's number of GPUs.
+    """Models drawn by weights that depend on a job's number of GPUs."""
 
-    Attributes:
-        by_gpus: {least GPUs: {model: weight}}. A job uses the largest key not above its GPUs. Default: the
-            four models of Ada-SRSF's public simulator, equally likely at every size.
-        draws_per_job: see `GeneratorBatch`.
-    """
-
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
+    #: {least GPUs: {model: weight}}. A job uses the largest key not above its GPUs. Default: the four
+    #: models of Ada-SRSF's public simulator, equally likely at every size.
     by_gpus: Mapping[PositiveInt, Weights] = field(default_factory=lambda: {1: _ADA_SRSF_MODELS})
 
     def __post_init__(self) -> None:
@@ -159,16 +155,12 @@ class ModelMix:
 @checked("models")
 @dataclass(frozen=True)
 class UniformCosts:
-    """Costs drawn uniformly, for papers that state ranges instead of models.
+    """Costs drawn uniformly, for papers that state ranges instead of models."""
 
-    Attributes:
-        compute_seconds: (low, high) compute seconds of one iteration, above 0.
-        gradient_bytes: (low, high) bytes of the gradients, at least 0.
-        draws_per_job: see `GeneratorBatch`.
-    """
-
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
+    #: (low, high) compute seconds of one iteration, above 0
     compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
+    #: (low, high) bytes of the gradients, at least 0
     gradient_bytes: Annotated[tuple[NonNegative, NonNegative], "ascending"]
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
