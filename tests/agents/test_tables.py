@@ -79,7 +79,7 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
     assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "gap to bound")] == [""] * 4
     assert "" not in (rows["fifo_backfill"]["gap to bound"], rows["fifo_backfill"]["p (Holm)"])
     (note,) = blocking_notes(ranking)
-    assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
+    assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is that of the others")
     assert "adjusted for 1 comparison;" in "".join(interval_notes(ranking, 2))
     assert rank(runs, "left out").reference == "sjf"
     asked = rank(runs, "picky")

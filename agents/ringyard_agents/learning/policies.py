@@ -132,8 +132,8 @@ class PointerNetwork(nn.Module):
         self.placement = nn.Linear(features["placements"], narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
-        per_running_job = nn.Linear(width, max(self.adjustments, 1))
-        self.stop = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), per_running_job)
+        hidden = nn.Linear(2 * width, width)
+        self.stop = nn.Sequential(hidden, nn.ReLU(), nn.Linear(width, max(self.adjustments, 1)))
         self.wait = nn.Linear(width, 1)
         for head in (self.start, self.stop[-1], self.wait):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]

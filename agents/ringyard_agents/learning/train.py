@@ -113,7 +113,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if saved is None:
         remove_run(folder)
     seeds = {"seed": seed, "evaluation": workloads.seed}
-    RunFolder(folder, "train").record(config, seeds, goes_on=resumed)
+    RunFolder(folder, "train").record(config, seeds, resumed=resumed)
     save_minutes = settings["save_minutes"]
     run = TrainingRun(folder, learner, evaluation, parts, save_minutes, resumed, callbacks)
     if hardware.process_group.size > 1:
@@ -127,7 +127,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         if run.stopped_by is not None:
             console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
         number = round(evaluation.last_evaluation / evaluation.eval_freq)
-        pruned = pruning is not None and pruning.behind(number, evaluation.latest)
+        pruned = pruning is not None and pruning.should_stop(number, evaluation.latest)
         if pruned:
             console.print("stopped by evaluate.prune: worse than the earlier jobs of the sweep")
         out_of_patience = evaluation.evaluations_since_best >= (eval_settings["patience"] or np.inf)
