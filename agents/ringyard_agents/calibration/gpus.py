@@ -12,34 +12,21 @@ from ringyard_agents.calibration.fits import ComputeLine
 
 @dataclass(frozen=True)
 class ComputeTime:
-    """Compute seconds of one model on one GPU type, with their source.
+    """Compute seconds of one model on one GPU type, with their source."""
 
-    Attributes:
-        line: seconds by number of samples.
-        source: the measurement, or how it was derived.
-        batch: samples per GPU if only one batch was measured.
-    """
-
-    line: ComputeLine
-    source: str
-    batch: float | None = None
+    line: ComputeLine  #: seconds by number of samples
+    source: str  #: the measurement, or how it was derived
+    batch: float | None = None  #: samples per GPU if only one batch was measured
 
 
 @dataclass(frozen=True)
 class GpuTypeFactor:
-    """Ratio of seconds per sample on two GPU types.
+    """Ratio of seconds per sample on two GPU types."""
 
-    Attributes:
-        kind: kind of the models. "": every kind.
-        factor: geometric mean over models.
-        models: models that were measured on both types.
-        error: mean relative leave-one-out error, NaN with one model.
-    """
-
-    kind: str
-    factor: float
-    models: tuple[str, ...]
-    error: float
+    kind: str  #: kind of the models. "": every kind.
+    factor: float  #: geometric mean over models
+    models: tuple[str, ...]  #: models that were measured on both types
+    error: float  #: mean relative leave-one-out error, NaN with one model
 
 
 def fit_gpu_type_factors(

@@ -50,19 +50,12 @@ _MIN_DEVIATION = 1e-3  # features that vary less are left out
 
 
 class SurvivalSamples(NamedTuple):
-    """Samples of jobs, as arrays or tensors.
+    """Samples of jobs, as arrays or tensors."""
 
-    Attributes:
-        features: [samples, FEATURES] of `FEATURE_NAMES`.
-        ages: [samples] seconds that the job had run.
-        ends: [samples] seconds that the job ran in the end, above its age.
-        weights: [samples] weights, which sum to 1 over the samples of a job.
-    """
-
-    features: Any
-    ages: Any
-    ends: Any
-    weights: Any
+    features: Any  #: [samples, FEATURES] of `FEATURE_NAMES`
+    ages: Any  #: [samples] seconds that the job had run
+    ends: Any  #: [samples] seconds that the job ran in the end, above its age
+    weights: Any  #: [samples] weights, which sum to 1 over the samples of a job
 
     @classmethod
     def joined(cls, parts: Sequence["SurvivalSamples"]) -> "SurvivalSamples":

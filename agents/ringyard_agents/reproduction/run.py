@@ -40,21 +40,13 @@ _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairnes
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduced paper.
+    """A reproduced paper."""
 
-    Attributes:
-        paper: name of its yaml.
-        content: content of the yaml.
-        seeds: number of workloads.
-        measured: claims with measured values.
-        metrics: measured values: `_SHOWN` and every metric that the yaml names for a case.
-    """
-
-    paper: str
-    content: Mapping[str, Any]
-    seeds: int
-    measured: Sequence[MeasuredClaim]
-    metrics: CaseMetrics
+    paper: str  #: name of its yaml
+    content: Mapping[str, Any]  #: content of the yaml
+    seeds: int  #: number of workloads
+    measured: Sequence[MeasuredClaim]  #: claims with measured values
+    metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
 
 
 def read_paper(paper: str) -> dict[str, Any]:

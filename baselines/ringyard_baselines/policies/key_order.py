@@ -69,50 +69,31 @@ class Counters(Record):
 
 @bundle
 class KeyOrder:
-    """Waiting and running jobs in the order of their keys, kept from decision to decision.
+    """Waiting and running jobs in the order of their keys, kept from decision to decision."""
 
-    Attributes:
-        keys: [jobs] key when it was last read.
-        ties: [jobs] order of jobs with equal keys.
-        new_keys: [jobs] scratch: keys that are being read.
-        num_gpus: [jobs] GPUs that each job asks for.
-        status: [jobs] whether the job waits in a queue, runs, or neither.
-        queue_of: [jobs] the queue for jobs of this number of GPUs.
-        queues: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
-        first: [queues] position in `queues` at which each queue begins.
-        length: [queues] jobs waiting in each queue.
-        cursor: [queues] position of each queue's next job in a walk.
-        running: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
-        in_running: [jobs] 1: `running` has the job.
-        reads: [jobs] jobs whose keys are being read, in order.
-        stale: [jobs] jobs whose keys the next decision reads.
-        is_stale: [jobs] 1: `stale` has the job.
-        starting: [jobs] jobs that the decision starts, in order.
-        stopping: [jobs] jobs that the decision preempts.
-        wake_tree: [2 x leaves] binary tree with the time at which each job's key changes by itself in its
-            leaves, and the earliest time below in each inner node.
-        counts: [1] `Counters`.
-    """
-
-    keys: FloatVector
-    ties: IntVector
-    new_keys: FloatVector
-    num_gpus: IntVector
-    status: Int32Vector
-    queue_of: Int32Vector
+    keys: FloatVector  #: [jobs] key when it was last read
+    ties: IntVector  #: [jobs] order of jobs with equal keys
+    new_keys: FloatVector  #: [jobs] scratch: keys that are being read
+    num_gpus: IntVector  #: [jobs] GPUs that each job asks for
+    status: Int32Vector  #: [jobs] whether the job waits in a queue, runs, or neither
+    queue_of: Int32Vector  #: [jobs] the queue for jobs of this number of GPUs
+    #: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
     queues: Int32Vector
-    first: Int32Vector
-    length: Int32Vector
-    cursor: Int32Vector
+    first: Int32Vector  #: [queues] position in `queues` at which each queue begins
+    length: Int32Vector  #: [queues] jobs waiting in each queue
+    cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
+    #: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
     running: Int32Vector
-    in_running: Int32Vector
-    reads: Int32Vector
-    stale: Int32Vector
-    is_stale: Int32Vector
-    starting: Int32Vector
-    stopping: Int32Vector
+    in_running: Int32Vector  #: [jobs] 1: `running` has the job
+    reads: Int32Vector  #: [jobs] jobs whose keys are being read, in order
+    stale: Int32Vector  #: [jobs] jobs whose keys the next decision reads
+    is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
+    starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
+    stopping: Int32Vector  #: [jobs] jobs that the decision preempts
+    #: [2 x leaves] binary tree with the time at which each job's key changes by itself in its leaves, and
+    #: the earliest time below in each inner node
     wake_tree: FloatVector
-    counts: Records1[Counters]
+    counts: Records1[Counters]  #: [1] `Counters`
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:

@@ -94,25 +94,16 @@ FIRST_ESTIMATE = 2
 
 @bundle
 class PriorityRule:
-    """What a preemptive scheduler orders jobs by.
+    """What a preemptive scheduler orders jobs by."""
 
-    Attributes:
-        key: jobs with lower keys run first.
-        wake: when a key must be read again.
-        parameters: [parameters] of both. From `FIRST_ESTIMATE` on, what `estimate` says of each job.
-        wakes: whether `wake` is used.
-        key_changes: a `KeyChanges`.
-        estimate: of the seconds left, or `NO_ESTIMATE`.
-        estimate_memory: [jobs, numbers] memory of `estimate`.
-    """
-
-    key: JobKey
-    wake: JobKey
+    key: JobKey  #: jobs with lower keys run first
+    wake: JobKey  #: when a key must be read again
+    #: [parameters] of both. From `FIRST_ESTIMATE` on, what `estimate` says of each job.
     parameters: FloatVector
-    wakes: bool
-    key_changes: int
-    estimate: Estimate
-    estimate_memory: FloatMatrix
+    wakes: bool  #: whether `wake` is used
+    key_changes: int  #: a `KeyChanges`
+    estimate: Estimate  #: of the seconds left, or `NO_ESTIMATE`
+    estimate_memory: FloatMatrix  #: [jobs, numbers] memory of `estimate`
 
 
 @kernel
