@@ -153,14 +153,8 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
 
 
 #: metrics in [0, 1]
-_SHARES = {
-    "utilisation",
-    "gpu_activity",
-    "job_gpu_activity",
-    "blocking_rate",
-    "kernel_utilisation",
-    "kernels_on_used_gpus",
-}
+_SHARES = {"utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"}
+_SHARES |= {"kernel_utilisation", "kernels_on_used_gpus"}
 
 
 def format_metric(value: float, metric: str) -> str:

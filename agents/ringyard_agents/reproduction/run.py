@@ -137,10 +137,11 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     tasks = []
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
-        world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+        environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
         measured = tuple(config.measured_jobs)
         tasks += [
-            EvaluationTask(label, schedulers[label], world, seed, seed, measured) for label in schedulers
+            EvaluationTask(label, schedulers[label], environment, seed, seed, measured)
+            for label in schedulers
         ]
     return tasks
 

@@ -6,8 +6,8 @@ job does not fit. Only then the order of running jobs matters: running jobs behi
 displaced, the last first, until it fits. Displaced jobs are walked later, in their order. Waiting jobs that
 ask for equally many GPUs are in one queue sorted by key. If the first of a queue does not fit, none does.
 
-Ties are those of a stable sort of the last decision's order: among equal keys, a job whose key fell to that
-value is last, and a job whose key rose to it is first. One case is not reproduced: keys of running jobs that
+Ties are those of a stable sort of the last decision's order: among equal keys, a job with a key that fell to
+that value is last, and a job with a key that rose to it is first. One case is not reproduced: keys of running jobs that
 were equal to the last digit at a decision that did not need their order.
 
 In this module `order` is a `KeyOrder`, `priority` a `PriorityRule`, `rule` a placement rule, `j` the row of a
@@ -85,8 +85,8 @@ class KeyOrder:
     #: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
     running: Int32Vector
     in_running: Int32Vector  #: [jobs] 1: `running` has the job
-    reads: Int32Vector  #: [jobs] jobs whose keys are being read, in order
-    stale: Int32Vector  #: [jobs] jobs whose keys the next decision reads
+    reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
+    stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys
     is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
     starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
     stopping: Int32Vector  #: [jobs] jobs that the decision preempts
@@ -110,17 +110,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     sizes = np.bincount(queue_of, minlength=1)
     counts = Counters.zeros(1)
     counts["read_seconds"], counts["decided_seconds"] = -np.inf, -np.inf
-    lists = (
-        "status",
-        "queues",
-        "running",
-        "in_running",
-        "reads",
-        "stale",
-        "is_stale",
-        "starting",
-        "stopping",
-    )
+    lists = "status queues running in_running reads stale is_stale starting stopping"
     return KeyOrder(
         keys=np.zeros(jobs),
         ties=np.zeros(jobs, np.int64),
@@ -132,7 +122,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
         cursor=np.zeros(len(sizes), np.int32),
         wake_tree=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
         counts=counts,
-        **{name: np.zeros(jobs, np.int32) for name in lists},
+        **{name: np.zeros(jobs, np.int32) for name in lists.split()},
     )
 
 
@@ -285,7 +275,7 @@ def _sort_running(order: KeyOrder) -> None:
 
 @kernel
 def _insert_read(order: KeyOrder, j: int) -> None:
-    """Add job j to those whose keys are read, at its place in the order so far."""
+    """Add job j to `reads`, at its place in the order so far."""
     counts = order.counts[0]
     k = counts.num_reads
     while k > 0 and _before(order, j, order.reads[k - 1]):
@@ -368,7 +358,7 @@ def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: Priority
 
 @kernel
 def _next_queue(order: KeyOrder) -> int:
-    """Return the queue whose next job comes first in the order; -1 if no queue has a next job."""
+    """Return the queue of the job that comes next in the order, -1 if no queue has a next job."""
     best = -1
     for queue in range(len(order.first)):
         if order.cursor[queue] >= order.first[queue] and (

@@ -138,8 +138,6 @@ class PreemptiveScheduler(Scheduler):
         self._run(sim, 1 << 60)
 
     def _run(self, sim: Simulator, max_decisions: int) -> None:
-        order = self._order_of(sim.state, 0)
-        if not _run_preemptive(
-            sim.state, 0, order, self._priority, self.placement, sim.physics, max_decisions
-        ):
+        state, order = sim.state, self._order_of(sim.state, 0)
+        if not _run_preemptive(state, 0, order, self._priority, self.placement, sim.physics, max_decisions):
             raise_stalled(sim)
