@@ -36,9 +36,11 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     import hydra
 
     from ringyard.config_folder import add_user_config_folders, config_folder
+    from ringyard.renamed import note_changed_schedulers
     from ringyard_agents.runs.sweep_job import HydraJob
 
     options = _options(words)
+    note_changed_schedulers(*options.overrides)
     add_user_config_folders(_search_folders(command, options))
     task = HydraJob(command, recipe)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer

@@ -77,7 +77,9 @@ if not TYPE_CHECKING:  # else every name would be one of this package's
         module = f"{__name__}.{name}"
         if not name.startswith("_") and importlib.util.find_spec(module) is not None:
             return importlib.import_module(module)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ringyard.renamed import renamed_export
+
+        return renamed_export(__name__, name)
 
 
 def __dir__() -> list[str]:
