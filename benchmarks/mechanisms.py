@@ -12,16 +12,16 @@ import numba
 import numpy as np
 from common import best_seconds, machine
 
-from ringyard.compiled import FloatVector, bundle, entry_point, fills, kernel, linked_kernel, slot
+from ringyard.compiled import FloatVector, bundle, entry_point, implements, interface, kernel, linked_kernel
 from ringyard.state.arrays import State, empty_state
 
 
-@slot
+@interface
 class Twice(Protocol):
     def __call__(self, x: float, parameters: FloatVector) -> float: ...
 
 
-@fills(Twice)
+@implements(Twice)
 def twice(x: float, parameters: FloatVector) -> float:
     return x * parameters[0]
 

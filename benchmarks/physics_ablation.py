@@ -179,7 +179,7 @@ def rows(results: list[RunResult]) -> list[dict[str, str]]:
         row = {
             "scheduler": f"`{label}`",
             "mean JCT": f"{metric(label, 'mean_jct'):,.0f}",
-            "/ bound": f"{metric(label, 'mean_jct') / bound:.2f}",
+            "gap to bound": f"{metric(label, 'mean_jct') / bound:.2f}",
             "makespan": f"{metric(label, 'makespan'):,.0f}",
             "slowdown": f"{metric(label, 'mean_slowdown'):.1f}",
             "mean rho": f"{metric(label, 'mean_fairness'):.2f}",

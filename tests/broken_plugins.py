@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import Float32Vector, FloatVector, Int32Vector, fills
+from ringyard.compiled import Float32Vector, FloatVector, Int32Vector, implements
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.observations import queue_and_cluster
 from ringyard.mdp.observations.observation import Observation, Observe
@@ -32,7 +32,7 @@ RULES = {
 }
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def misplace(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     mistake = int(parameters[0])
     if mistake == PAST:
@@ -75,7 +75,7 @@ def misplacing(mistake, shares=False):
     return PlacementRule(misplace, "misplace", np.array([float(mistake)]), shares=shares)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def mistime(job: Job, parameters: FloatVector) -> float:
     if job.num_servers >= parameters[1]:
         return parameters[int(parameters[0])]
@@ -88,7 +88,7 @@ def mistiming(value, from_servers=0):
     return PerformanceModel(mistime, np.array([where, from_servers, value or 0.0]))
 
 
-@fills(Observe)
+@implements(Observe)
 def misobserve(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
@@ -107,11 +107,11 @@ def misobserving(position, value):
     )
 
 
-@fills(JobKey)
+@implements(JobKey)
 def misjudge(job: Job, now: float, parameters: FloatVector) -> float:
     return parameters[int(parameters[0])]
 
 
-@fills(JobKey)
+@implements(JobKey)
 def fair(job: Job, now: float, parameters: FloatVector) -> float:
     return 1.0

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, ideal, ring_contention
-from ringyard.compiled import FloatVector, Int32Vector, fills
+from ringyard.compiled import FloatVector, Int32Vector, implements
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.performance import composite, sensitivity_pressure
@@ -21,7 +21,7 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import run
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _nowhere(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return 0
 

@@ -51,7 +51,9 @@ def kernels():
         for file in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text())):
                 marks = [ast.unparse(mark) for mark in getattr(node, "decorator_list", ())]
-                if any(mark in ("kernel", "linked_kernel") or mark.startswith("fills(") for mark in marks):
+                if any(
+                    mark in ("kernel", "linked_kernel") or mark.startswith("implements(") for mark in marks
+                ):
                     yield file, node
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from conftest import leaf, names
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
-from ringyard.compiled import Int32Vector, fills, kernel
+from ringyard.compiled import Int32Vector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import experiment_ids
@@ -254,7 +254,7 @@ def test_compiled_functions_are_pickled_by_name():
     def mine(state: State, b: int, out: Int32Vector) -> None:
         pass
 
-    for hidden in (mine, fills(IterationSeconds)(lambda job, parameters: 1.0)):
+    for hidden in (mine, implements(IterationSeconds)(lambda job, parameters: 1.0)):
         assert copy.deepcopy(hidden) is hidden
         with pytest.raises(ConfigurationError, match="top level of a module"):
             pickle.dumps(hidden)

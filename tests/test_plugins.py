@@ -16,7 +16,7 @@ from broken_plugins import RULES, misobserving, misplacing, mistiming
 from conftest import ROOT, WITH, leaf, names
 from ringyard import Allocation, Cluster, EnvConfig, JobTable, Simulator, ideal
 from ringyard.bounds import simulation_bounds
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.errors import PlacementError, PluginError, RingyardError
 from ringyard.failures import Failures
 from ringyard.mdp.actions import Actions, Adjustment, Scores
@@ -228,7 +228,7 @@ def test_keys_are_numbers(compiled):
         simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), compiled=compiled)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def mistyped(job, now, parameters: FloatVector):
     return job.no_such_field
 
@@ -248,11 +248,11 @@ def test_errors_travel_between_processes():
 
 @pytest.mark.slow
 def test_functions_of_the_house_keep_their_promises():
-    """With RINGYARD_CHECK=1 they are watched as those of others are, which random worlds do not notice."""
+    """With RINGYARD_CHECK=1 they are validated as those of others are, which random worlds do not notice."""
     code = (
         "import test_plugins as t\n"
         "from ringyard.placement import pack\n"
-        "assert pack().find.watched\n"
+        "assert pack().find.validated\n"
         "t.play_the_house()\n"
     )
     environment = {**os.environ, "RINGYARD_CHECK": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -260,7 +260,7 @@ def test_functions_of_the_house_keep_their_promises():
         [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert not pack().find.watched
+    assert not pack().find.validated
 
 
 def play_the_house():

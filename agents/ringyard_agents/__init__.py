@@ -1,8 +1,11 @@
-"""Agents on Ringyard: networks, training, evaluation, comparison and TensorBoard."""
+"""Agents, training, evaluation and reports for Ringyard.
+
+`evaluate` and `compare` run schedulers and agents on workloads. `load` reads a trained agent.
+"""
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # as typing's, which takes longer to import than all else before Ctrl-C is heard
+TYPE_CHECKING = False  # in place of typing's, whose import delays the handling of Ctrl-C
 if TYPE_CHECKING:
     from typing import Any
 
@@ -13,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentScheduler", "GreedyPolicy", "PointerPolicy", "RingyardVecEnv", "compare", "evaluate", "load"]
 
-#: imported when they are asked for: schedulers are measured without torch
-_WHERE = {
+#: {name: its module}, imported on first use, so that schedulers run without torch
+_MODULES = {
     "AgentScheduler": "learning.agent",
     "GreedyPolicy": "learning.policies",
     "PointerPolicy": "learning.policies",
@@ -26,8 +29,6 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> "Any":
-    if name not in _WHERE:
-        from ringyard.renamed import renamed_export
-
-        return renamed_export(__name__, name)
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,12 +1,14 @@
-"""`ringyard` and `python -m ringyard_agents`, without a traceback after Ctrl-C during imports."""
+"""Start of `ringyard` and `python -m ringyard_agents`."""
 
 import signal
 import sys
 
 
 def main() -> int:
-    """Run `cli.main`; until it has its own handlers, Ctrl-C ends the process."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # in the background it is ignored
+    """Run `cli.main`. During its imports, Ctrl-C ends the process without a traceback."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # a process in the background ignores Ctrl-C
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ringyard_agents.cli import main as command_line
 

@@ -1,4 +1,4 @@
-"""The `ringyard` command: its commands, their words, `--help` and completion by the shell."""
+"""The `ringyard` command line: its commands with their arguments, `--help` and shell completion."""
 
 import io
 import os
@@ -13,24 +13,24 @@ from typing import Annotated, Any
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
 from ringyard_agents.hydra_command import run_hydra
 
-#: {command: what it does}, in the order of `ringyard --help`
+#: {command: description}, in the order of `ringyard --help`
 COMMANDS = {
-    "simulate": "one scheduler on one workload: a table and per-job times",
-    "compare": "several schedulers on the same workloads: table, plots, CSV, TensorBoard",
-    "plot": "finished runs on each other: learning curves, JCTs, profiles: `ringyard plot RUN_OR_FOLDER ...`",
-    "watch": "schedulers on one workload, side by side in a page for the browser",
-    "tune": "the placement rule and options that suit each scheduler in an experiment",
-    "train": "train an agent; -m sweeps over seeds and anything else",
-    "best": "the best job of a sweep, and the agent to load: `ringyard best SWEEP`",
-    "calibrate": "profiles and networks from your own measurements: `ringyard calibrate FILE`",
-    "validate": "what ships against your measurements: `ringyard validate CSV` writes a page",
-    "reproduce": "a paper's claims beside what is measured: `ringyard reproduce PAPER`",
-    "fit": "train the interference predictors IASP and IAPP, and say how wrong they are on unseen jobs",
-    "fit-hazard": "learn from a workload's tenants how soon jobs end that have run so long, for `hazard`",
-    "traces": "where the public traces are; `ringyard traces NAME FILE` checks a local copy",
+    "simulate": "run one scheduler on one workload: table of metrics, times of each job",
+    "compare": "compare schedulers and agents on the same workloads: tables, CSV, plots, TensorBoard",
+    "plot": "plot finished runs together (learning curves, JCTs, profiles): `ringyard plot RUN ...`",
+    "watch": "show the schedules of several schedulers side by side, in a page for the browser",
+    "tune": "search the best placement rule and options of each scheduler in an environment",
+    "train": "train an agent (-m runs a sweep over seeds or other settings)",
+    "best": "print the best job of a sweep and its agent: `ringyard best SWEEP`",
+    "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
+    "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
+    "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
+    "fit": "train the interference predictors IASP and IAPP and print their errors on unseen jobs",
+    "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
+    "traces": "list the public traces (`ringyard traces NAME FILE` checks a local copy)",
 }
 
-#: {command that takes Hydra's overrides: module:function that takes the config}
+#: {command that takes Hydra overrides: module:function that takes the config}
 HYDRA_COMMANDS = {
     "simulate": "ringyard_agents.evaluation.simulate:simulate",
     "compare": "ringyard_agents.evaluation.compare:compare_command",
@@ -45,11 +45,11 @@ _USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
 commands:
 {commands}
 
-Overrides are Hydra's: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
-`ringyard COMMAND --help` lists a command's settings, `ringyard COMMAND --cfg job` prints them.
-RINGYARD_CONF (environment) names folders of your own yamls, as mine/scheduler/NAME.yaml (docs/schedulers.md).
-docs/metrics.md explains every column of the tables.
-Words complete by TAB after eval "$(ringyard -sc install=bash)", for instance in ~/.bashrc.
+Overrides have Hydra's syntax: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
+`ringyard COMMAND --help` lists the settings of a command, `ringyard COMMAND --cfg job` prints their values.
+The environment variable RINGYARD_CONF names folders of your own yamls (docs/schedulers.md).
+docs/metrics.md explains the columns of the tables.
+Tab completion in bash: eval "$(ringyard -sc install=bash)", for instance in ~/.bashrc.
 """
 
 
@@ -57,10 +57,10 @@ _COMPLETION = ("-sc", "--shell-completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code, as `command_line.exit_code` says.
+    """Run a command and return its exit code (`command_line.exit_code`).
 
     Args:
-        arguments: as on the command line, without the program; None: those of the process.
+        arguments: words of the command line after the program. None: those of this process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = words[:1] if words and words[0] in COMMANDS else []
@@ -79,10 +79,10 @@ def _run(words: Sequence[str]) -> int:
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in _PARSED_COMMANDS:
-        run, does, arguments = _PARSED_COMMANDS[command]
-        parser = Arguments(prog=f"ringyard {command}", description=does)
-        for name, about in arguments.items():
-            parser.add_argument(name, **about)
+        run, description, arguments = _PARSED_COMMANDS[command]
+        parser = Arguments(prog=f"ringyard {command}", description=description)
+        for name, options in arguments.items():
+            parser.add_argument(name, **options)
         run(parser.parse_args(rest))
     else:
         raise ConfigurationError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
@@ -91,32 +91,31 @@ def _run(words: Sequence[str]) -> int:
 
 def _usage() -> str:
     lines = [
-        textwrap.indent(does, " " * 13).replace(" " * 13, f"  {command:11}", 1)
-        for command, does in COMMANDS.items()
+        textwrap.indent(description, " " * 13).replace(" " * 13, f"  {command:11}", 1)
+        for command, description in COMMANDS.items()
     ]
     return _USAGE.format(commands="\n".join(lines))
 
 
 def _complete(words: Sequence[str]) -> None:
-    """Install completion, or print completions of the line in COMP_LINE: Hydra's, and of commands."""
+    """Install shell completion, or print the completions of the line in COMP_LINE."""
     from ringyard.errors import ConfigurationError
 
     action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
     if action not in ("install", "uninstall", "query") or shell not in ("bash", "zsh", "fish"):
         raise ConfigurationError(
-            f"{' '.join([_COMPLETION[0], *words])}: expected install, uninstall or query of bash, zsh or"
-            f" fish;"
-            ' such as eval "$(ringyard -sc install=bash)" in ~/.bashrc'
+            f"{' '.join([_COMPLETION[0], *words])}: expected install=, uninstall= or query= with bash, zsh or"
+            ' fish, such as eval "$(ringyard -sc install=bash)" in ~/.bashrc'
         )
-    command = next(iter(HYDRA_COMMANDS))  # installing is the same for each
+    command = next(iter(HYDRA_COMMANDS))  # installing is the same for all of them
     if action == "query":
         line = os.environ.get("COMP_LINE", "")
-        program, *said = line.split() or [""]
+        program, *typed = line.split() or [""]
         end = [""] if line.endswith(" ") else []
-        if not said or (len(said) == 1 and not end):
-            print(" ".join(one for one in COMMANDS if not said or one.startswith(said[0])))
+        if not typed or (len(typed) == 1 and not end):
+            print(" ".join(one for one in COMMANDS if not typed or one.startswith(typed[0])))
             return
-        command, *rest = said
+        command, *rest = typed
         os.environ["COMP_LINE"] = " ".join([program, *rest, *end])
     if command not in HYDRA_COMMANDS:
         return
@@ -136,7 +135,7 @@ def _plot(given: Namespace) -> None:
     for file in files:
         print(f"plot: {file}")
     if damaged:
-        raise ConfigurationError(f"the other runs are drawn; {'; '.join(damaged)}")
+        raise ConfigurationError(f"some runs could not be plotted: {'; '.join(damaged)}")
 
 
 def _best(given: Namespace) -> None:
@@ -198,99 +197,118 @@ def _traces(given: Namespace) -> None:
 
     if given.name is None:
         for source in SOURCES:
-            said = {"release": source.url, "file": source.file, "licence": source.licence}
-            show(f"workload={source.name}", {**said, "GPU jobs": f"{source.jobs:,}", "note": source.note})
-        print("check a local copy: ringyard traces NAME FILE")
+            facts = {"release": source.url, "file": source.file, "licence": source.licence}
+            show(f"workload={source.name}", {**facts, "GPU jobs": f"{source.jobs:,}", "note": source.note})
+        print("To check a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:
-        raise ConfigurationError(f"{given.name} wants a FILE behind it: ringyard traces NAME FILE")
+        raise ConfigurationError(f"there is no file to check; expected ringyard traces {given.name} FILE")
     show(f"{given.name}: {given.file}", describe_trace(given.name, given.file))
 
 
-#: {command: (what runs it, what it does, {word: as `add_argument` takes it})}
+#: {command: (function, description, {argument: keyword arguments of `add_argument`})}
 _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
     "plot": (
         _plot,
-        "Plots of finished runs, several on each other. Training runs: learning curves, a band over seeds,"
-        " baselines as lines. Comparisons: distribution of job completion times and what the mean JCT is made"
-        " of, for each world; performance profile and interquartile means, over all of them.",
+        "Plot finished runs together. Training runs: learning curves with an interval over seeds and with"
+        " baselines. Comparisons: distribution of job completion times and parts of the mean JCT for each"
+        " environment, performance profile and interquartile means over all environments.",
         {
-            "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="a run, or a folder of runs"),
+            "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="folder of a run, or a folder of runs"),
             "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
-            "--format": dict(default="png", choices=("png", "pdf", "svg"), help="(%(default)s)"),
+            "--format": dict(default="png", choices=("png", "pdf", "svg"), help="file format (%(default)s)"),
             "--most": dict(
-                type=int, default=12, help="schedulers in a plot, those of the least mean JCT (%(default)s)"
+                type=int,
+                default=12,
+                help="number of schedulers in a plot, those with the lowest mean JCT (%(default)s)",
             ),
         },
     ),
     "best": (
         _best,
-        "The best job of a sweep; with several seeds, the best seed of the setting that is best over seeds.",
+        "Print the best job of a sweep: the best seed of the settings that are best over seeds.",
         {
-            "sweep": dict(metavar="SWEEP", help="its folder, or its name= (a folder inside runs/)"),
-            "--folder": dict(action="store_true", help="print nothing but the job's folder, for scripts"),
+            "sweep": dict(metavar="SWEEP", help="folder of the sweep, or its name inside runs/"),
+            "--folder": dict(action="store_true", help="print only the folder of the job, for scripts"),
         },
     ),
     "calibrate": (
         _calibrate,
-        "Profiles, networks and interconnects from measurements, with errors on held-out rows.",
+        "Fit profiles, networks and interconnects to measurements, and print errors on held-out rows.",
         {
-            "place": dict(metavar="FILE", help="a CSV of measurements (docs/calibration.md: its columns)"),
+            "place": dict(
+                metavar="FILE", help="CSV of measurements (docs/calibration.md explains its columns)"
+            ),
             "--out": dict(default="calibrated", help="folder for the yamls (%(default)s)"),
-            "--network": dict(default="own", help="name of the network, if rows name none (%(default)s)"),
-            "--interconnect": dict(default="own", help="and of what is inside a server (%(default)s)"),
+            "--network": dict(default="own", help="network of rows that name none (%(default)s)"),
+            "--interconnect": dict(
+                default="own", help="likewise, interconnect inside a server (%(default)s)"
+            ),
             "--gradient-bytes": dict(
                 action="append",
                 default=[],
                 metavar="NAME=BYTES",
-                help="of a new model: 4 bytes x parameters in fp32",
+                help="gradient size of a new model: 4 bytes x parameters in fp32",
             ),
-            "--overwrite": dict(action="store_true", help="replace yamls of another hand, too"),
+            "--overwrite": dict(
+                action="store_true", help="also replace yamls that this command did not write"
+            ),
         },
     ),
     "validate": (
         _validate,
-        "Compare what ships with your measurements.",
+        "Compare the shipped profiles and performance models with your measurements, and write a page.",
         {
-            "place": dict(metavar="CSV", help="a tidy CSV, or a folder of them (docs/calibration.md)"),
+            "place": dict(
+                metavar="CSV",
+                help="CSV of measurements, or a folder of them (docs/calibration.md explains the columns)",
+            ),
             "--out": dict(default="validation", help="folder for the page and its images (%(default)s)"),
             "--performance": dict(default="composite", help="model of conf/performance (%(default)s)"),
-            "--network": dict(help="between servers, of conf/network; default: as each set says"),
-            "--interconnect": dict(help="inside servers, of conf/interconnect; likewise"),
+            "--network": dict(
+                help="network between servers, of conf/network (default: that of each measured set)"
+            ),
+            "--interconnect": dict(
+                help="interconnect inside servers, of conf/interconnect (default: likewise)"
+            ),
         },
     ),
     "reproduce": (
         _reproduce,
-        "Run a paper's setting and print its claims beside what is measured.",
+        "Run the experiments of a paper and print its claims beside the results.",
         {
             "paper": dict(
                 metavar="PAPER",
                 nargs="?",
                 default="",
-                help="a yaml of conf/reproduction, such as ones; without it, an error names them all",
+                help="name of a yaml in conf/reproduction, such as ones (without it, all names are listed)",
             ),
-            "--seeds": dict(type=int, help="workloads (2 or more; default: each paper's own, 10 or more)"),
-            "--workers": dict(type=int, help="processes (default: one per core)"),
+            "--seeds": dict(
+                type=int, help="number of workloads, 2 or more (default: that of the paper, 10 or more)"
+            ),
+            "--workers": dict(type=int, help="number of processes (default: one per core)"),
         },
     ),
     "fit": (
         _fit,
-        "Train IASP and IAPP on pairs of jobs that share a GPU; prints the error on unseen jobs.",
+        "Train IASP and IAPP on pairs of jobs that share a GPU, and print their errors on unseen jobs.",
         {
-            "--data": dict(help="folder of measured profiles (Gavel's pairs); default: simulated pairs"),
-            "--out": dict(help="write the weights to this .npz file"),
-            "--seed": dict(type=int, default=0, help="(%(default)s)"),
+            "--data": dict(help="folder of measured profiles, Gavel's pairs (default: simulated pairs)"),
+            "--out": dict(help="file .npz for the weights (default: not written)"),
+            "--seed": dict(type=int, default=0, help="seed of the training (%(default)s)"),
         },
     ),
     "traces": (
         _traces,
-        "Without words: where each public trace is, and its licence. NAME FILE: what a local copy holds.",
+        "List the public traces with their addresses and licences. With NAME FILE: check a local copy.",
         {
             "name": dict(
-                metavar="NAME", nargs="?", help="one that `ringyard traces` lists; csv: your own file"
+                metavar="NAME", nargs="?", help="trace that `ringyard traces` lists, or csv for your own file"
             ),
             "file": dict(
-                metavar="FILE", nargs="?", help="a CSV, or what the trace is published as, maybe .gz"
+                metavar="FILE",
+                nargs="?",
+                help="file of the trace as published, or a CSV; may be compressed (.gz)",
             ),
         },
     ),

@@ -1,4 +1,4 @@
-"""The edges of every command: arguments, errors as one line, signals, closed output."""
+"""What all commands share: argument errors, errors as one line, signals and closed output."""
 
 import argparse
 import os
@@ -13,9 +13,9 @@ from typing import NoReturn
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
-_MAX_ERROR_LENGTH = 1000  # characters of an error
+_MAX_ERROR_LENGTH = 1000  # characters
 
-#: modules that `pip install ringyard` leaves out
+#: modules that `pip install ringyard` does not install
 AGENT_LIBRARIES = {
     *("imageio_ffmpeg", "matplotlib", "safetensors", "sb3_contrib"),
     *("stable_baselines3", "tensorboard", "torch"),
@@ -23,24 +23,24 @@ AGENT_LIBRARIES = {
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser that raises a ConfigurationError for wrong words."""
+    """An argument parser that raises a ConfigurationError for wrong arguments."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise a ConfigurationError."""
+        """Raise a ConfigurationError with the message."""
         from ringyard.errors import ConfigurationError
 
         raise ConfigurationError(f"{message}; see {self.prog} --help")
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:
-    """Run a command; an error is one line on standard error, with RINGYARD_DEBUG=1 after its traceback.
+    """Run a command and print an error as one line on standard error (RINGYARD_DEBUG=1: after its traceback).
 
     Args:
-        command: beginning of the line.
-        run: runs the command and returns its exit code.
+        command: name of the command, at the beginning of the line.
+        run: function that runs the command and returns its exit code.
 
     Returns:
-        The command's own exit code; 2 after any exception, 130 after SIGINT, 143 after SIGTERM, 141 if the
+        The command's exit code, 2 after an exception, 130 after SIGINT, 143 after SIGTERM, or 141 if the
         output was closed.
     """
     _open_streams()
@@ -54,7 +54,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         ends = isinstance(error, SystemExit)
         if isinstance(error.__context__ if ends else error, BrokenPipeError):
             return _discard_output()
-        if stops or isinstance(error, KeyboardInterrupt):  # or a library stumbled over the signal
+        if stops or isinstance(error, KeyboardInterrupt):  # a library may have failed because of the signal
             return _print_interruption(command, error, *stops)
         if isinstance(error, SystemExit):
             return BAD_INPUT if error.code else 0
@@ -70,10 +70,10 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 
 @contextmanager
 def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGINT, and on the SIGTERM of batch systems unless one came before.
+    """Raise KeyboardInterrupt on SIGINT, and on the first SIGTERM, which batch systems send.
 
     Args:
-        stops: gets the signals that came, since a library may drop the exception or fail because of it.
+        stops: gets the signals, since a library may drop the exception or fail because of it.
     """
 
     def stop(number: int, frame: object) -> None:
@@ -81,12 +81,12 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
             stops.append(signal.Signals(number))
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # only that one may have handlers
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    usual = (signal.default_int_handler, signal.SIG_DFL)
-    listens = signal.getsignal(signal.SIGINT) in usual  # in the background it is ignored
-    numbers = [signal.SIGTERM, *([signal.SIGINT] if listens else [])]
+    defaults = (signal.default_int_handler, signal.SIG_DFL)
+    handles_int = signal.getsignal(signal.SIGINT) in defaults  # a process in the background ignores it
+    numbers = [signal.SIGTERM, *([signal.SIGINT] if handles_int else [])]
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
@@ -96,7 +96,7 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
 
 
 def _print_interruption(command: str, error: BaseException, *stops: signal.Signals) -> int:
-    """Print which signal came first and the notes of the exception; the exit code."""
+    """Print the first signal and the notes of the exception, and return the exit code."""
     number = stops[0] if stops else signal.SIGINT
     _print_error(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
     return 128 + number
@@ -109,29 +109,31 @@ def _print_error(command: str, line: str, error: BaseException) -> None:
 
 
 def _open_streams() -> None:
-    """Standard streams that the shell has closed read and write nothing."""
+    """Replace standard streams that the shell has closed by the null device."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # none of our files shall be one of them
+        while (
+            descriptor := os.open(os.devnull, os.O_RDWR)
+        ) <= 2:  # so that no file of ours becomes a standard stream
             pass
         os.close(descriptor)
-        nothing = open(os.devnull, "r+")
-        sys.stdin, sys.stdout, sys.stderr = (one or nothing for one in (sys.stdin, sys.stdout, sys.stderr))
+        null = open(os.devnull, "r+")
+        sys.stdin, sys.stdout, sys.stderr = (one or null for one in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def _discard_output() -> int:
-    """Let what is still to be written to standard output go nowhere."""
+    """Discard the remaining standard output."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
     return _BROKEN_PIPE
 
 
 @contextmanager
 def _one_line_warnings(command: str) -> Iterator[None]:
-    """Print each of Ringyard's own warnings once, as one line."""
-    usual = warnings.formatwarning
-    said: set[str] = set()  # files are read once for each of several purposes
+    """Print each warning of Ringyard once, as one line."""
+    default = warnings.formatwarning
+    printed: set[str] = set()  # a file can be read, and warned of, several times
 
     def plain(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
@@ -140,20 +142,20 @@ def _one_line_warnings(command: str) -> Iterator[None]:
 
         if issubclass(category, ConfigurationWarning | WorkloadWarning):
             text = f"{command}: {message}\n"
-            new = text not in said
-            said.add(text)
+            new = text not in printed
+            printed.add(text)
             return text if new else ""
-        return usual(message, category, filename, lineno, line)
+        return default(message, category, filename, lineno, line)
 
     warnings.formatwarning = plain
     try:
         yield
     finally:
-        warnings.formatwarning = usual
+        warnings.formatwarning = default
 
 
 def one_line(error: Exception) -> str:
-    """An error as one line for users."""
+    """Format an error as one line for users."""
     text = " ".join(_text(error).split())
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= _MAX_ERROR_LENGTH else f"{text[:_MAX_ERROR_LENGTH]}..."
@@ -172,10 +174,10 @@ def _text(error: Exception) -> str:
             return str(cause)
         if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in AGENT_LIBRARIES:
             library = str(cause.name).partition(".")[0]
-            return f'this needs {library}, which is not installed: pip install "ringyard[agents]"'
+            return f'{library} is not installed: pip install "ringyard[agents]"'
         if isinstance(cause, MemoryError):
-            said = f" ({cause})" if str(cause) else ""
-            return f"not enough memory{said}; fewer jobs, servers, seeds or workers need less"
+            reason = f" ({cause})" if str(cause) else ""
+            return f"not enough memory{reason}; use fewer jobs, servers, seeds or workers"
         if isinstance(cause, OSError) and not isinstance(cause, HydraException):
             return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
         if isinstance(cause, RecursionError):
@@ -187,11 +189,11 @@ def _text(error: Exception) -> str:
         return explain_error(error)
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
-    return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 shows where"
+    return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 prints the traceback"
 
 
 def quoted(text: str) -> str:
-    """A text as Hydra reads it in an override or in a list: in quotes, if it is no plain word."""
+    """Quote a text for a Hydra override or list, unless it is a plain word."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Quote, QuotedString
     from hydra.errors import HydraException
@@ -203,7 +205,7 @@ def quoted(text: str) -> str:
 
 
 def _raising_package(error: BaseException) -> str:
-    """The package that raised an error."""
+    """Return the package that raised an error."""
     frame, package = error.__traceback__, ""
     while frame is not None:
         package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -212,7 +214,7 @@ def _raising_package(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised for; OmegaConf does not say `from`."""
+    """Yield the error and its causes. OmegaConf raises without `from`, so its context is the cause."""
     from omegaconf.errors import OmegaConfBaseException
 
     cause: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Texts of `ringyard COMMAND --help` and `--help NAME`, from the yamls and their comments."""
+"""The pages of `ringyard COMMAND --help [TOPIC]`, made from the yamls and their comments."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ _WIDTH = 100
 
 
 def help_topic(words: Sequence[str]) -> str | None:
-    """The topic of --help, "" for the command itself; None without --help."""
+    """Return the topic after --help, "" for the command itself, or None without --help."""
     for position, word in enumerate(words):
         if word in ("-h", "--help"):
             others = [one for one in (*words[position + 1 :], *words[:position]) if not one.startswith("-")]
@@ -19,32 +19,32 @@ def help_topic(words: Sequence[str]) -> str | None:
     return None
 
 
-def help_page(command: str, does: str, topic: str = "") -> str:
-    """The help of a command, or of a topic.
+def help_page(command: str, description: str, topic: str = "") -> str:
+    """Return the help of a command or of a topic.
 
     Args:
-        command: has its settings in conf/<command>.yaml.
-        does: what the command does, one line.
-        topic: a group, GROUP=CHOICE or a setting; "" for the command itself.
+        command: command, whose settings are in conf/<command>.yaml.
+        description: one line about the command.
+        topic: group, GROUP=CHOICE or setting. "": the command itself.
 
     Raises:
         ConfigurationError: there is no such topic.
     """
     groups, bodies = _read(command)
     if not topic:
-        return _command_page(command, does, groups, bodies)
+        return _command_page(command, description, groups, bodies)
     name, _, choice = topic.lstrip("+~").partition("=")
     group, _, inside = name.partition("@")[0].partition(".")
     files = _choices(group)
     if choice in files and not inside:
         return f"# {files[choice]}\n{files[choice].read_text()}"
     if files and not inside:
-        said = (
+        lines = (
             f"{'*' if one == groups.get(group) else ' '} {one}: {_first_sentence(files[one])}"
             for one in files
         )
-        head = f"choices of {group}=... (* by default); `--help {group}=CHOICE` prints its yaml:"
-        return "\n".join([head, *said]) + "\n"
+        head = f"choices of {group}=... (*: default); `--help {group}=CHOICE` prints the yaml of a choice:"
+        return "\n".join([head, *lines]) + "\n"
     texts = {f"{group}={one}: ": file.read_text() for one, file in files.items()} if files else {"": bodies}
     key = re.compile(rf"^((?: *#.*\n)*) *{re.escape(name.rpartition('.')[2])}:.*$", re.MULTILINE)
     found = [label + textwrap.dedent(one[0]) for label, text in texts.items() for one in key.finditer(text)]
@@ -59,7 +59,7 @@ def help_page(command: str, does: str, topic: str = "") -> str:
 
 
 def _read(name: str) -> tuple[dict[str, str | None], str]:
-    """({group: default choice}, text of the settings) of a yaml and its defaults."""
+    """Return ({group: default choice}, text of the settings) of a yaml and the yamls it includes."""
     from ringyard.config_folder import config_folder
 
     text = (config_folder() / f"{name}.yaml").read_text()
@@ -74,13 +74,13 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
 
 
 def _settings_text(text: str) -> str:
-    """A yaml without its first comment and Hydra's parts."""
+    """Return a yaml without its first comment and Hydra's parts."""
     text = re.sub(r"\A(#.*\n)+", "", text)
     return re.sub(r"^(defaults|hydra):.*\n(?:[ \t].*\n?|\n)*", "", text, flags=re.MULTILINE).strip()
 
 
 def _choices(group: str) -> dict[str, Path]:
-    """{name: yaml} of a group and of groups inside it, such as learned/agent."""
+    """Return {name: yaml} of a group and of the groups inside it, such as learned/agent."""
     from ringyard.config_folder import config_files, config_folder
 
     files = config_files(group) if group and (config_folder() / group).is_dir() else {}
@@ -89,23 +89,23 @@ def _choices(group: str) -> dict[str, Path]:
 
 
 def _first_sentence(file: Path) -> str:
-    """The first sentence of a yaml's first comment."""
-    said = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text())
-    text = " ".join(line.lstrip("# ") for line in said[1].splitlines()) if said else ""
+    """Return the first sentence of a yaml's first comment."""
+    comment = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text())
+    text = " ".join(line.lstrip("# ") for line in comment[1].splitlines()) if comment else ""
     return re.split(r"(?<=\.) ", text)[0]
 
 
-def _command_page(command: str, does: str, groups: dict[str, str | None], bodies: str) -> str:
+def _command_page(command: str, description: str, groups: dict[str, str | None], bodies: str) -> str:
     chosen = "  ".join(f"{name}={'null' if choice is None else choice}" for name, choice in groups.items())
     return f"""usage: ringyard {command} [GROUP=CHOICE] [SETTING=VALUE] ...
-{does}
+{description}
 
-groups; `ringyard {command} --help GROUP` lists its choices, --help GROUP=CHOICE prints a yaml:
+groups (`ringyard {command} --help GROUP` lists the choices, --help GROUP=CHOICE prints a yaml):
 {textwrap.fill(chosen, _WIDTH, initial_indent="  ", subsequent_indent="  ")}
 
-settings, as `ringyard {command} SETTING=VALUE`; dots for what is inside (output.gantt=jobs.png):
+settings (`ringyard {command} SETTING=VALUE`, nested ones with dots, such as output.gantt=jobs.png):
 {textwrap.indent(bodies, "  ")}
 
-What is inside a group is set with dots (cluster.num_servers=8); --cfg job prints all of it.
--m sweeps over SETTING=1,2; --config-dir FOLDER has your own yamls; --hydra-help: Hydra's options.
+Settings inside a group also have dots (cluster.num_servers=8). --cfg job prints all values.
+-m SETTING=1,2 runs a sweep. --config-dir FOLDER adds your own yamls. --hydra-help lists more options.
 """

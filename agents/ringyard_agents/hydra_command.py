@@ -1,4 +1,4 @@
-"""Commands that take Hydra's overrides, for one run or a sweep."""
+"""Run a command that takes Hydra overrides, once or as a sweep."""
 
 import os
 import sys
@@ -12,25 +12,26 @@ from ringyard_agents.help_page import help_page, help_topic
 
 _SEARCH_PATH = "hydra.searchpath"
 
-#: beginnings of words of `train` that may name an agent to begin with, or a run to go on with
+#: prefixes of overrides of `train` that may name an agent or run to start from
 _INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
 
 
-def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> None:
-    """Run a command that takes Hydra's overrides.
+def run_hydra(command: str, description: str, function_path: str, words: Sequence[str]) -> None:
+    """Run a command that takes Hydra overrides.
 
     Args:
-        command: has its settings in conf/<command>.yaml.
-        does: what the command does, for --help.
-        recipe: `module:function` that takes the composed config; imported once that is checked.
-        words: of the command line, after the command.
+        command: command, whose settings are in conf/<command>.yaml.
+        description: one line about the command, for --help.
+        function_path: `module:function` that takes the composed config. It is imported once the config is
+            checked.
+        words: words of the command line after the command.
 
     Raises:
-        Exception: of the job; a sweep runs all jobs and names those that failed.
+        Exception: error of the job. A sweep runs all jobs and names those that failed.
     """
     topic = help_topic(words)
     if topic is not None:
-        print(help_page(command, does, topic), end="")
+        print(help_page(command, description, topic), end="")
         return
 
     import hydra
@@ -42,12 +43,12 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
     options = _options(words)
     note_changed_schedulers(*options.overrides)
     add_user_config_folders(_search_folders(command, options))
-    task = HydraJob(command, recipe)
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us instead of Hydra's traceback printer
+    task = HydraJob(command, function_path)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised here instead of printed by Hydra
     if command == "train" and any(word.lstrip("+").startswith(_INHERITING_OPTIONS) for word in words):
         from ringyard_agents.learning.resume import add_inherited_parts
 
-        words = add_inherited_parts(words)  # with the parts of the agent of init= or resume=
+        words = add_inherited_parts(words)  # adds the settings of the agent of init= or resume=
     program = "ringyard" if options.shell_completion else f"ringyard {command}"
     sys.argv = [program, *words]
     options = _options(words)
@@ -64,7 +65,7 @@ def run_hydra(command: str, does: str, recipe: str, words: Sequence[str]) -> Non
 
 
 def _options(words: Sequence[str]) -> Namespace:
-    """Hydra's options of a command line; raises ConfigurationError for unknown or refused ones."""
+    """Parse Hydra's options. Raises ConfigurationError for unknown or refused ones."""
     from hydra._internal.utils import get_args_parser
 
     from ringyard.errors import ConfigurationError
@@ -74,16 +75,16 @@ def _options(words: Sequence[str]) -> Namespace:
     parser.__class__ = Arguments
     options: Namespace = parser.parse_intermixed_args(words)
     if options.multirun and any(word.startswith("resume=") for word in options.overrides):
-        raise ConfigurationError("resume goes on with one run as it is; call it without -m, once for each")
+        raise ConfigurationError("resume continues one run; call it without -m, once for each run")
     if options.experimental_rerun is not None:
         raise ConfigurationError(
-            "--experimental-rerun loads a pickle, which may run any code; give overrides"
+            "--experimental-rerun is refused, since it loads a pickle, which may run any code; give overrides"
         )
     return options
 
 
 def _search_folders(command: str, options: Namespace) -> list[Path]:
-    """Existing folders of --config-dir and hydra.searchpath, in Hydra's order."""
+    """Return the existing folders of --config-dir and hydra.searchpath, in Hydra's order."""
     from omegaconf import OmegaConf
 
     from ringyard.config_folder import config_folder
@@ -92,7 +93,7 @@ def _search_folders(command: str, options: Namespace) -> list[Path]:
     words = [word.lstrip("+") for word in options.overrides if word.lstrip("+").startswith(_SEARCH_PATH)]
     name = f"{(options.config_name or command).removesuffix('.yaml')}.yaml"
     files = (place / name for place in (config_folder(), *named))
-    with suppress(Exception):  # Hydra will say what is wrong
+    with suppress(Exception):  # Hydra reports the error later
         config = OmegaConf.from_dotlist(words) if words else OmegaConf.load(next(filter(Path.is_file, files)))
         for one in map(str, OmegaConf.select(config, _SEARCH_PATH)):
             package = one.startswith("pkg://")

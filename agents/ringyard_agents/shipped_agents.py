@@ -39,7 +39,7 @@ def shipped_agents() -> dict[str, Path]:
 
 
 def agents_evaluated_in(experiment: str) -> list[str]:
-    """Return `zoo:NAME` of the agents whose record has results of an experiment, in order of name.
+    """Return `zoo:NAME` of the agents with results of an experiment in their record, in order of name.
 
     Raises:
         CheckpointError: a record is damaged, or see `shipped_agents`.

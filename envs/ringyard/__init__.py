@@ -1,4 +1,4 @@
-"""Ringyard: a multi-tenant GPU cluster as a Gymnasium environment; importing it registers the ids."""
+"""Ringyard: Gymnasium environments of a multi-tenant GPU cluster. Importing it registers their ids."""
 
 import importlib.util
 from typing import TYPE_CHECKING, Any
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-#: {module: what is found here by a shorter name}, imported when asked for: a command's help needs no numba
-_FOUND_IN = {
+#: {module: names that this package exports}. They are imported on first use, so that `--help` needs no numba
+_EXPORTS = {
     "cluster": ("Cluster",),
     "errors": ("RingyardError",),
     "fabric": ("Fabric",),
@@ -60,18 +60,17 @@ _FOUND_IN = {
     "threads": ("get_num_threads", "set_num_threads"),
     "workloads": ("read_csv",),
 }
-_HOMES = {name: module for module, names in _FOUND_IN.items() for name in names}
-__all__ = sorted([*_HOMES, "__version__"])
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
+__all__ = sorted([*_MODULE_OF, "__version__"])
 
-if not TYPE_CHECKING:  # else every name would be one of this package's
-    __all__ = sorted([*_HOMES, "__version__"])
+if not TYPE_CHECKING:  # a type checker would accept any name of a module with `__getattr__`
 
     def __getattr__(name: str) -> Any:
-        """What `__all__` lists, `__version__` and this package's modules, on first use."""
+        """Import an export, `__version__` or a module of this package on first use."""
         if name == "__version__":
             return _version()
-        if name in _HOMES:
-            value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        if name in _MODULE_OF:
+            value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
             globals()[name] = value
             return value
         module = f"{__name__}.{name}"
@@ -83,11 +82,11 @@ if not TYPE_CHECKING:  # else every name would be one of this package's
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "__version__"})
+    return sorted({*globals(), *_MODULE_OF, "__version__"})
 
 
 def _version() -> str:
-    """Of the installed package; a checkout that is only on the path has none."""
+    """Return the version of the installed package, or `0+unknown` if it is only on the path."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

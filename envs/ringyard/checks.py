@@ -1,4 +1,4 @@
-"""Checks of arguments by their annotations, with pydantic.
+"""Checks of arguments against their annotations, with pydantic.
 
     @checked("workload")
     @dataclass(frozen=True)
@@ -6,9 +6,9 @@
         num_jobs: PositiveInt
         load: Positive = 1.0
 
-`Annotated` adds an interval to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping
-or array. NaN is in no interval, infinity only in those that close with it. NumPy's numbers are numbers, True
-and False are not, and a list is accepted for a tuple.
+`Annotated` adds a range to a number, `Annotated[float, "(0, 1]"]`, or one of `_RULES` to a list, mapping or
+array. NaN is in no range, infinity only in those with a closed infinite end. NumPy's numbers are numbers,
+True and False are not, and a list is accepted for a tuple.
 """
 
 import functools
@@ -37,26 +37,27 @@ T = TypeVar("T", bound=Callable[..., Any])
 Positive = Annotated[float, "(0, inf)"]
 NonNegative = Annotated[float, "[0, inf)"]
 Fraction = Annotated[float, "[0, 1]"]
-#: as many as records count
+#: integers that fit the records of the state
 PositiveInt = Annotated[int, "[1, 2147483647]"]
 NonNegativeInt = Annotated[int, "[0, 2147483647]"]
 Bytes = Annotated[int, "[0, 1000000000000000]"]
 
-#: {name: weight}, drawn by
+#: {name: weight} of a random choice
 Weights = Annotated[Mapping[str, NonNegative], "of positive sum"]
 
 Seed = Annotated[int, "[0, 9223372036854775807]"]
 
+#: largest number of characters of a value in an error
 _MAX_LENGTH = 100
 
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Numbers between two ends.
+    """A range of numbers.
 
     Attributes:
-        text: in mathematical notation, "(0, inf]" for instance.
-        whole: whole numbers only.
+        text: mathematical notation, such as "(0, inf]".
+        whole: whether only whole numbers are in it.
     """
 
     text: str
@@ -64,7 +65,7 @@ class NumberRange:
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:
-        """The smallest and the largest float in it."""
+        """Smallest and largest float in the range."""
         low, high = map(float, self.text[1:-1].split(","))
         return (
             low if self.text[0] == "[" else float(np.nextafter(low, np.inf)),
@@ -72,25 +73,24 @@ class NumberRange:
         )
 
     def holds(self, values: Any) -> NDArray[np.bool_]:
-        """[...] which of the values lie in it."""
+        """Return [...] booleans, True for `values` in the range."""
         low, high = self.ends
         inside = (values >= low) & (values <= high)
         return np.asarray(inside & (values == np.floor(values)) if self.whole else inside)
 
     def __str__(self) -> str:
-        """What an error says was expected."""
         if self.text == "(-inf, inf)":
             return "a whole number" if self.whole else "a finite number"
         return f"a {'whole ' * self.whole}number in {self.text}"
 
 
 def shown(value: Any) -> str:
-    """A value for an error message, shortened."""
+    """Return the text of a value for an error message, shortened to 100 characters."""
     text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
 
 
-#: {error of pydantic: what was expected}, where its own words name a Python type
+#: {error type of pydantic: what was expected}, where pydantic's own words name a Python type
 _PYDANTIC_MESSAGES = {
     "bool_type": "true or false",
     "dict_type": "a mapping {key: value}",
@@ -100,7 +100,7 @@ _PYDANTIC_MESSAGES = {
     "tuple_type": "a list",
 }
 
-#: what else an annotation may say of a list, a mapping or an array
+#: {text in an annotation of a list, mapping or array: condition on the value}
 _RULES: Mapping[str, Callable[[Any], bool]] = {
     "not empty": lambda value: len(value) > 0,
     "strictly ascending": lambda value: list(value) == sorted(set(value)),
@@ -152,7 +152,7 @@ def _protocol(kind: Any) -> Any:
 
 
 def _pydantic_type(hint: Any) -> Any:
-    """An annotation as pydantic reads it: strict but for NumPy's numbers and for lists in place of tuples."""
+    """Return the pydantic type of an annotation, strict apart from NumPy's numbers and lists for tuples."""
     kind: Any = typing.get_origin(hint) or hint
     arguments = typing.get_args(hint)
     if kind is Annotated and arguments[0] in (int, float):
@@ -192,12 +192,12 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def require(name: str, value: Any, annotation: Any) -> None:
-    """Raise a ConfigurationError unless the value is what the annotation says.
+    """Raise a ConfigurationError unless a value satisfies an annotation.
 
     Args:
-        name: of the parameter for the error.
+        name: of the parameter, for the error.
         value: its value.
-        annotation: `Positive`, `PositiveInt | None`, `Annotated[float, "(0, 1]"]`, a class ...
+        annotation: such as `Positive`, `PositiveInt | None`, `Annotated[float, "(0, 1]"]` or a class.
     """
     try:
         _adapter(annotation).validate_python(value)
@@ -206,15 +206,15 @@ def require(name: str, value: Any, annotation: Any) -> None:
 
 
 def _error_message(name: str, value: Any, wrong: ValidationError) -> str:
-    """The innermost error; of a union, all kinds that were possible there."""
+    """Return the message of the innermost error, with all alternatives if it is in a union."""
     found: dict[str, list[str]] = {}
     for error in wrong.errors(include_url=False):
         where, inside = name, value
         for part in error["loc"]:
-            with suppress(LookupError, TypeError):  # the name of one kind of a union is no key
+            with suppress(LookupError, TypeError):  # names of alternatives of a union are not keys
                 inside = inside[part]
                 where += f"[{part!r}]"
-        got = inside if isinstance(error["input"], tuple) else error["input"]  # as given, in place of a copy
+        got = inside if isinstance(error["input"], tuple) else error["input"]  # the user's list, not its copy
         expected = _PYDANTIC_MESSAGES.get(error["type"]) or error["msg"].removeprefix("Input should be ")
         found.setdefault(f"{where} is {shown(got)}", []).append(expected)
     deepest = max(found, key=lambda said: said.partition(" is ")[0].count("["))
@@ -222,12 +222,12 @@ def _error_message(name: str, value: Any, wrong: ValidationError) -> str:
 
 
 def row_bytes(arrays: Iterable[NDArray[Any]]) -> int:
-    """Bytes that one more row of each array takes; arrays [0, ...] say so before there is any."""
+    """Return the bytes of one row of all arrays together. Arrays [0, ...] are enough."""
     return sum(math.prod(array.shape[1:]) * array.itemsize for array in arrays)
 
 
 def _machine_memory_bytes() -> float:
-    """What this machine has; infinity where the system does not say."""
+    """Return the memory of this machine in bytes, infinity if the system does not tell."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -238,27 +238,29 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
     """Raise a ConfigurationError unless this machine has enough memory.
 
     Args:
-        needed: {name of a number for the error: (number, bytes for each)}.
+        needed: {name of a setting: (its value, bytes for each)}.
     """
-    there, total = _machine_memory_bytes(), sum(count * each for count, each in needed.values())
-    if total > there:
+    memory, total = _machine_memory_bytes(), sum(count * each for count, each in needed.values())
+    if total > memory:
         name, (count, each) = max(needed.items(), key=lambda item: math.prod(item[1]))
         raise ConfigurationError(
-            f"{name} is {count:,}, at {each:,} bytes for each {total / 1e9:,.0f} GB in all; expected at most"
-            f" {there / 1e9:,.0f} GB, which this machine has; take fewer, or make each smaller"
+            f"{name} is {count:,} with {each:,} bytes for each, {total / 1e9:,.0f} GB in all; expected"
+            f" at most {memory / 1e9:,.0f} GB, the memory of this machine; take fewer, or make each smaller"
         )
 
 
 def checked(prefix: str) -> Callable[[T], T]:
-    """Decorate a function or class: calls whose arguments are not as annotated raise a ConfigurationError.
+    """Return a decorator that checks the arguments of a function or class against their annotations.
+
+    Calls with other arguments raise a ConfigurationError.
 
     Args:
-        prefix: stands before a parameter's name in errors.
+        prefix: text before the name of a parameter in errors, such as a group of `conf`.
     """
 
     def decorate(target: T) -> T:
-        made: Any = target
-        function = made.__init__ if isinstance(target, type) else made
+        decorated: Any = target
+        function = decorated.__init__ if isinstance(target, type) else decorated
         signature = inspect.signature(function)
 
         @functools.wraps(function)
@@ -270,7 +272,7 @@ def checked(prefix: str) -> Callable[[T], T]:
             return function(*arguments, **keywords)
 
         if isinstance(target, type):
-            made.__init__ = guarded
+            decorated.__init__ = guarded
             return target
         return typing.cast(T, guarded)
 

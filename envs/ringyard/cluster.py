@@ -1,4 +1,4 @@
-"""The cluster: servers with their GPUs, cores and links, fixed for the length of a simulation."""
+"""`Cluster`: servers with their GPUs, cores, memory and links."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
 
-#: servers, and places for jobs on their GPUs: more would take gigabytes for each simulation
+#: largest number of servers, and of GPUs x `jobs_per_gpu`. More would take gigabytes in each simulation
 MAX_SIZE = 1 << 24
 
 _Size = Annotated[int, "[1, 16777216]"]
@@ -22,7 +22,7 @@ _BytesPerSecond = Annotated[float, "[1, 1e15]"]
 _Oversubscription = Annotated[float, "[1, inf)"]
 _Bytes = Annotated[int, "[1, 1000000000000000]"]
 _Sharing = Annotated[int, "[1, 1024]"]
-#: {what a group of servers is given: the field of `Cluster` with it}
+#: {key of a server group: field of `Cluster`}
 _GROUP_FIELDS = {
     "gpus_per_server": "gpus_per_server",
     "gpu_type": "gpu_types",
@@ -35,22 +35,23 @@ _COLUMNS = (*_GROUP_FIELDS.values(), "rack_of_server")
 @checked("cluster")
 @dataclass(frozen=True)
 class Cluster:
-    """Servers connected by one network; server s holds `gpus_per_server[s]` GPUs.
+    """Servers connected by a network. It does not change during a simulation, apart from failures.
 
-    GPUs are numbered server by server: server 0 holds GPUs 0 .. gpus_per_server[0]-1, and so on.
-    An empty tuple means that the cluster does not count that resource, so that it limits no job.
+    GPUs are numbered server by server: server 0 has GPUs 0 to `gpus_per_server[0]` - 1, and so on. An empty
+    tuple means that the resource is not counted and limits no job.
 
     Attributes:
-        gpus_per_server: [servers] GPUs.
-        gpu_types: [servers] names of `ringyard.gpu_types.GPU_MEMORY_BYTES`; (): reference speed, any memory.
-        cores_per_server: [servers] CPU cores; (): not counted.
-        memory_bandwidth_bytes_per_second: [servers] of main memory; (): not counted.
-        ram_bytes_per_server: [servers] main memory that jobs may ask for; (): not counted.
-        storage_bytes_per_second: [servers] at which a server reads samples that are not cached, in equal
-            shares for the workers there that read (assumption); (): not counted.
-        rack_of_server: [servers] rack, numbered from 0; (): one switch for all.
-        uplink_oversubscription: servers' links of a rack together / the rack's uplink, 1 or more.
-        jobs_per_gpu: K, jobs that may share one GPU.
+        gpus_per_server: [servers] number of GPUs.
+        gpu_types: [servers] names in `ringyard.gpu_types.GPU_MEMORY_BYTES`. Empty: all GPUs have the
+            reference speed and unlimited memory.
+        cores_per_server: [servers] CPU cores.
+        memory_bandwidth_bytes_per_second: [servers] bandwidth of main memory.
+        ram_bytes_per_server: [servers] main memory that jobs can ask for.
+        storage_bytes_per_second: [servers] rate at which a server reads samples that are not cached. The
+            workers that read there share it equally (assumption).
+        rack_of_server: [servers] rack, numbered from 0 and ascending. Empty: one switch connects all.
+        uplink_oversubscription: bandwidth of the links of a rack's servers over that of its uplink, >= 1.
+        jobs_per_gpu: K, number of jobs that may share one GPU.
 
     Raises:
         ConfigurationError: no server, a server without GPUs, lists of other lengths, values out of range.
@@ -73,8 +74,8 @@ class Cluster:
         places = self.num_gpus * self.jobs_per_gpu
         if self.num_servers > MAX_SIZE or places > MAX_SIZE:
             raise ConfigurationError(
-                f"cluster has {self.num_servers:,} servers and {places:,} places for jobs on GPUs;"
-                f" expected at most {MAX_SIZE:,} of each, or memory runs out"
+                f"cluster has {self.num_servers:,} servers and {places:,} slots for jobs on GPUs (GPUs x"
+                f" jobs_per_gpu); expected at most {MAX_SIZE:,} of each, or memory runs out"
             )
         for name in _COLUMNS[1:]:
             values = getattr(self, name)
@@ -115,7 +116,20 @@ class Cluster:
         uplink_oversubscription: _Oversubscription = 1.0,
         jobs_per_gpu: _Sharing = 1,
     ) -> Self:
-        """`num_servers` equal servers of `gpus_per_server` GPUs each; None: that is not counted."""
+        """Create a cluster of equal servers.
+
+        Args:
+            num_servers: number of servers.
+            gpus_per_server: GPUs of each server.
+            gpu_type: type of all GPUs. None: reference speed and unlimited memory.
+            cores_per_server: CPU cores. None: not counted, as with the three that follow.
+            memory_bandwidth_bytes_per_second: bandwidth of a server's main memory.
+            ram_bytes_per_server: main memory of each server.
+            storage_bytes_per_second: rate of a server's storage.
+            servers_per_rack: racks are filled in order. None: one switch connects all.
+            uplink_oversubscription: see `Cluster`.
+            jobs_per_gpu: see `Cluster`.
+        """
         group = {
             "num_servers": num_servers,
             "gpus_per_server": gpus_per_server,
@@ -136,13 +150,13 @@ class Cluster:
         uplink_oversubscription: _Oversubscription = 1.0,
         jobs_per_gpu: _Sharing = 1,
     ) -> Self:
-        """Groups of equal servers, one after the other.
+        """Create a cluster of groups of equal servers.
 
         Args:
-            groups: each with `num_servers`, `gpus_per_server` and, in every group or in none, `gpu_type`,
+            groups: mappings with `num_servers`, `gpus_per_server` and, in all groups or in none, `gpu_type`,
                 `cores_per_server`, `memory_bandwidth_bytes_per_second`, `ram_bytes_per_server`,
-                `storage_bytes_per_second`.
-            servers_per_rack: racks are filled in order; None: one switch for all.
+                `storage_bytes_per_second`. Servers are numbered group by group.
+            servers_per_rack: racks are filled in order. None: one switch connects all.
             uplink_oversubscription: see `Cluster`.
             jobs_per_gpu: see `Cluster`.
 
@@ -180,11 +194,11 @@ class Cluster:
     @classmethod
     @checked("cluster")
     def drawn(cls, num_servers: _Size, choices: Annotated[Sequence[_Size], "not empty"], seed: Seed) -> Self:
-        """Draw the GPUs of each server uniformly, as in SJF-BCO's experiment (section 7).
+        """Create servers with random numbers of GPUs, as in SJF-BCO's experiment (section 7).
 
         Args:
-            num_servers: how many.
-            choices: GPUs that a server may have.
+            num_servers: number of servers.
+            choices: numbers of GPUs, of which each server draws one uniformly.
             seed: of the draws.
         """
         drawn = np.random.default_rng(seed).choice(np.asarray(choices, dtype=np.int64), num_servers)
@@ -197,17 +211,17 @@ class Cluster:
 
     @cached_property
     def num_gpus(self) -> int:
-        """Number of GPUs of all servers together."""
+        """Number of GPUs."""
         return sum(self.gpus_per_server)
 
     @property
     def num_racks(self) -> int:
-        """Number of racks; 0 where one switch serves all."""
+        """Number of racks, 0 if one switch connects all servers."""
         return max(self.rack_of_server) + 1 if self.rack_of_server else 0
 
     @cached_property
     def distinct_gpu_types(self) -> tuple[str, ...]:
-        """GPU types in the cluster, sorted; () if the cluster does not tell them apart."""
+        """GPU types in the cluster, sorted. Empty if it has no `gpu_types`."""
         return tuple(sorted(set(self.gpu_types)))
 
     @cached_property
@@ -223,13 +237,13 @@ class Cluster:
 
     @cached_property
     def gpu_memory_bytes(self) -> NDArray[np.float64]:
-        """[servers] memory of each of the server's GPUs; infinite where types are not told apart."""
+        """[servers] memory of each of the server's GPUs, infinite without `gpu_types`."""
         if not self.gpu_types:
             return np.full(self.num_servers, np.inf)
         return np.array([GPU_MEMORY_BYTES[kind] for kind in self.gpu_types])
 
     def fewest_servers(self, num_gpus: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[...] smallest number of (empty) servers that hold `num_gpus` GPUs; 0 where none can."""
+        """Return the smallest number of empty servers [...] that hold `num_gpus` GPUs [...], or 0."""
         capacity = np.cumsum(np.sort(np.asarray(self.gpus_per_server))[::-1])
         needed = np.searchsorted(capacity, num_gpus) + 1
         return np.where(np.asarray(num_gpus) <= capacity[-1], needed, 0)

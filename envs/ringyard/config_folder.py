@@ -1,4 +1,4 @@
-"""Folders of yamls: `conf/` of the installed package or of a checkout, and those of RINGYARD_CONF."""
+"""Folders with yaml files: `conf` of the package or the checkout, and the user's in RINGYARD_CONF."""
 
 import functools
 import os
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-#: environment variable: the user's folders, separated as in PATH, each with groups as in `conf/`
+#: environment variable with the user's folders, separated as in PATH. Each has groups as `conf` does
 USER_FOLDERS_VARIABLE = "RINGYARD_CONF"
 
 
 def config_folder() -> Path:
-    """The folder of the configs."""
+    """Return the folder `conf`."""
     package = Path(__file__).parent
     installed = package / "conf"
     return installed if installed.is_dir() else package.parents[1] / "conf"
@@ -28,10 +28,10 @@ def _has_a_group(folder: Path) -> bool:
 
 
 def user_config_folders() -> tuple[Path, ...]:
-    """Folders that RINGYARD_CONF names.
+    """Return the folders in RINGYARD_CONF.
 
     Raises:
-        ConfigurationError: one of them is not there, or has no group.
+        ConfigurationError: one of them does not exist, or has no group such as `profiles`.
     """
     folders = _variable_folders()
     for folder in folders:
@@ -43,7 +43,7 @@ def user_config_folders() -> tuple[Path, ...]:
 
 
 def add_user_config_folders(folders: Iterable[Path]) -> None:
-    """Add those of the folders that have a group to RINGYARD_CONF, behind those that it names."""
+    """Append those of the `folders` that have a group to RINGYARD_CONF."""
     added = [folder.expanduser().absolute() for folder in folders if _has_a_group(folder.expanduser())]
     named = dict.fromkeys(map(str, [*_variable_folders(), *added]))
     if named:
@@ -52,18 +52,18 @@ def add_user_config_folders(folders: Iterable[Path]) -> None:
 
 @functools.cache
 def _group_names() -> tuple[str, ...]:
-    """What the folders in `conf/` are called, and `zoo`, where trained agents are."""
+    """Return the names of the folders in `conf`, and `zoo`, the folder of trained agents."""
     return tuple(sorted(["zoo", *(one.name for one in config_folder().iterdir() if one.is_dir())]))
 
 
 def user_config_files() -> list[Path]:
-    """Every yaml of the groups in `user_config_folders`."""
+    """Return all yaml files of the groups in the user's folders, sorted."""
     folders = (folder / group for folder in user_config_folders() for group in _group_names())
     return sorted(file for folder in folders for file in folder.rglob("*.yaml"))
 
 
 def config_files(group: str) -> dict[str, Path]:
-    """{name: yaml} of a group, by name; a user's yaml replaces the one of that name in `conf/`."""
+    """Return {name: yaml file} of a `group`, sorted. The user's file replaces one of that name in `conf`."""
     folders = [config_folder(), *reversed(user_config_folders())]
     files = {file.stem: file for folder in folders for file in (folder / group).glob("*.yaml")}
     return dict(sorted(files.items()))

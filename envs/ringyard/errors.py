@@ -1,43 +1,43 @@
-"""Every error Ringyard raises on purpose; catch `RingyardError` to catch them all."""
+"""Errors and warnings of Ringyard. `except RingyardError` catches all of its errors."""
 
 
 class RingyardError(ValueError):
-    """Base of all errors; its message says what, got, expected and what to do."""
+    """Base class of all errors. The message names what is wrong, its value and what was expected."""
 
 
 class ConfigurationError(RingyardError):
-    """A parameter is out of range, unknown or contradicts another."""
+    """A parameter is unknown, out of range or contradicts another."""
 
 
 class WorkloadError(RingyardError):
-    """A job list cannot be simulated."""
+    """A job table cannot be simulated."""
 
 
 class PlacementError(RingyardError):
-    """An allocation names GPUs that are busy, missing or of the wrong number."""
+    """An allocation has GPUs that are busy, do not exist, or are not as many as the job needs."""
 
 
 class SchedulerError(RingyardError):
-    """A scheduler leaves jobs waiting for ever, or cannot serve a workload."""
+    """A scheduler leaves jobs waiting forever, or cannot schedule a workload."""
 
 
 class ObservabilityError(SchedulerError):
-    """A scheduler looks at what it did not declare to know."""
+    """A scheduler reads what its declared `Observability` does not show."""
 
 
 class ActionError(RingyardError):
-    """An action that is none (a fraction, one too many), outside the space, or masked."""
+    """An action is outside of the action space, or masked."""
 
 
 class EpisodeError(RingyardError):
-    """A step where no episode is on: before reset, after the end, after close."""
+    """A step is taken before `reset`, after the end of an episode, or after `close`."""
 
 
 class PluginError(RingyardError):
-    """A function plugged in (a placement rule, performance model, observation, key, ...) breaks its promise.
+    """A function of the user (placement rule, performance model, observation, key, ...) breaks its contract.
 
     The message names the function, the job, what it returned and what was expected. The simulation in which
-    it happened cannot go on; the process and other simulations can.
+    it happened cannot go on. The process and other simulations can.
     """
 
 
@@ -46,8 +46,8 @@ class CheckpointError(RingyardError):
 
 
 class ConfigurationWarning(UserWarning):
-    """A command was given settings that change nothing of what it runs; says which and why."""
+    """A setting has no effect on what a command runs. The message says which and why."""
 
 
 class WorkloadWarning(UserWarning):
-    """A reader left rows of a trace out, or took something for granted; says how many and why."""
+    """A trace reader left rows out or made an assumption. The message says how many and why."""

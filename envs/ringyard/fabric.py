@@ -1,4 +1,4 @@
-"""Networks and interconnects: bandwidth and latency of a ring between servers or inside one."""
+"""`Fabric`: bandwidth and latency of a ring all-reduce between servers (network) or inside one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,23 +19,23 @@ _LATENCY = 0
 _FIRST_BANDWIDTH = 1
 _MAX_COUNT = 64
 
-#: length of `Fabric.row`
+#: length of `Fabric.row`: the latency, then the bandwidth of 1 to 64 servers or GPUs
 FABRIC_COLUMNS = _FIRST_BANDWIDTH + _MAX_COUNT
 
 
 @checked("fabric")
 @dataclass(frozen=True)
 class Fabric:
-    """Bandwidth and latency of one ring alone; `conf/network` and `conf/interconnect` hold them.
+    """Bandwidth and latency of a ring without contention. `conf/network` and `conf/interconnect` hold them.
 
     Attributes:
-        bytes_per_second: B, of a ring; one figure, or {servers spanned (between servers), or GPUs (inside
-            one): B}. Between two counts log B is linear in log count, outside as at the nearest.
-        latency_seconds: of each of the 2 (w-1) steps of a ring of w workers.
-        source: where the figures come from.
+        bytes_per_second: bandwidth B of a ring: a number, or {servers spanned (network) or GPUs
+            (interconnect): B}. Between two counts, log B is linear in log count. Outside it is constant.
+        latency_seconds: of each of the 2 (w - 1) steps of a ring of w workers.
+        source: reference of the numbers.
 
     Raises:
-        ConfigurationError: no figure, or one out of its range.
+        ConfigurationError: no number, or one out of its range.
     """
 
     bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
@@ -47,12 +47,12 @@ class Fabric:
             given = dict(sorted(self.bytes_per_second.items()))
             if len(given) > 1 and not np.isfinite(list(given.values())).all():
                 raise ConfigurationError(
-                    f"fabric.bytes_per_second is {given}; expected finite figures, or one that is infinite"
+                    f"fabric.bytes_per_second is {given}; expected finite numbers, or a single infinite one"
                 )
             object.__setattr__(self, "bytes_per_second", given)
 
     def bandwidth(self, count: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return bytes per second [counts] of a ring over `count` servers, or GPUs of one server."""
+        """Return bytes per second [counts] of rings over `count` [counts] servers, or GPUs of a server."""
         if not isinstance(self.bytes_per_second, Mapping):
             return np.full(len(count), float(self.bytes_per_second))
         counts = np.array(list(self.bytes_per_second), dtype=np.float64)
@@ -68,11 +68,12 @@ class Fabric:
 
     @property
     def row(self) -> NDArray[np.float64]:
-        """Latency, then bandwidths for 1, 2 ... 64 and more [FABRIC_COLUMNS], as kernels read them."""
+        """[FABRIC_COLUMNS] latency, then the bandwidth for counts 1, 2, ..., 64 (and more), for kernels."""
         return np.array([self.latency_seconds, *self.bandwidth(np.arange(1, _MAX_COUNT + 1))])
 
 
 def _read_fabric(group: str, name: str) -> Fabric:
+    """Read `conf/<group>/<name>.yaml`. Raises a ConfigurationError that names the file."""
     files = config_files(group)
     if name not in files:
         raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
@@ -88,12 +89,12 @@ def _read_fabric(group: str, name: str) -> Fabric:
         raise ConfigurationError(f"{files[name]}: {error}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"{files[name]} is no {group}; expected a yaml with bytes_per_second: {shown(error)}"
+            f"{files[name]} describes no {group}; expected a yaml with bytes_per_second: {shown(error)}"
         ) from error
 
 
 def network(name: str) -> Fabric:
-    """Read `conf/network/<name>.yaml`: what a ring gets between servers.
+    """Read `conf/network/<name>.yaml`, the fabric of rings between servers.
 
     Raises:
         ConfigurationError: no such file, or one that describes no network.
@@ -102,17 +103,17 @@ def network(name: str) -> Fabric:
 
 
 def interconnect(name: str) -> Fabric:
-    """Read `conf/interconnect/<name>.yaml`: what a ring gets inside a server; raises as `network`."""
+    """Read `conf/interconnect/<name>.yaml`, the fabric of rings inside a server, as `network` does."""
     return _read_fabric("interconnect", name)
 
 
 @kernel
 def ring_bytes_per_second(row: FloatVector, first: int, count: int) -> float:
-    """Return the bandwidth, bytes per second.
+    """Return the bandwidth of a ring, bytes per second.
 
     Args:
-        row: an array that holds a `Fabric.row`.
-        first: where that row begins.
+        row: array that contains a `Fabric.row`.
+        first: position of that row in the array.
         count: servers or GPUs of the ring.
     """
     return row[first + _FIRST_BANDWIDTH + min(count, _MAX_COUNT) - 1]
@@ -120,11 +121,8 @@ def ring_bytes_per_second(row: FloatVector, first: int, count: int) -> float:
 
 @kernel
 def latency_seconds(row: FloatVector, first: int, workers: int) -> float:
-    """Return the latency of all steps of a ring together, seconds.
+    """Return the latency of all steps of a ring of `workers` workers in seconds, 2 (w - 1) x latency.
 
-    Args:
-        row: an array that holds a `Fabric.row`.
-        first: where that row begins.
-        workers: of the ring.
+    `row` and `first` are those of `ring_bytes_per_second`.
     """
     return 2.0 * (workers - 1) * row[first + _LATENCY]

@@ -1,4 +1,4 @@
-"""Servers that fail and return."""
+"""`Failures`: the model of servers that fail and are repaired."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,15 +9,15 @@ from ringyard.checks import Positive, checked
 @checked("failures")
 @dataclass(frozen=True)
 class Failures:
-    """Exponential times to failure and repair, independent for each server, the same for every scheduler.
+    """Exponential times to failure and repair, independent for each server and equal for all schedulers.
 
-    A failure stops the jobs on the server; each loses what it did since its last checkpoint. A checkpoint
-    is taken every `checkpoint_seconds` of isolated run time, and at every stop.
+    A failure stops the jobs on the server. Each loses its work since its last checkpoint. A job writes a
+    checkpoint every `checkpoint_seconds` of isolated run time, and whenever it stops.
 
     Attributes:
-        mean_up_seconds: of each server between repair and next failure; infinity: never fails.
-        mean_repair_seconds: down.
-        checkpoint_seconds: between checkpoints.
+        mean_up_seconds: mean time between a repair and the next failure of a server. Infinity: no failures.
+        mean_repair_seconds: mean time for which a failed server is down.
+        checkpoint_seconds: isolated run time between two checkpoints.
 
     Raises:
         ConfigurationError: a time that is not above 0.
@@ -29,5 +29,5 @@ class Failures:
 
 
 def no_failures() -> Failures:
-    """Servers that never fail."""
+    """Return the model without failures."""
     return Failures(float("inf"), 1.0, float("inf"))

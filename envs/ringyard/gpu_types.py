@@ -2,10 +2,10 @@
 
 from typing import Final
 
-#: the type whose seconds model profiles print; its speed is 1
+#: GPU type to which speeds are relative (its speed is 1), and for which every model profile has seconds
 REFERENCE_GPU: Final = "v100"
 
-#: bytes of one GPU (K80: one of its two chips); the makers' data sheets, the size most clusters have
+#: {GPU type: bytes of memory of one GPU}: data sheets, most common size. K80: one of its two chips
 GPU_MEMORY_BYTES: Final[dict[str, float]] = {
     "k80": 12e9,
     "p100": 16e9,

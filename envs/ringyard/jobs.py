@@ -1,4 +1,4 @@
-"""Job tables: one array per attribute (`JobTable`), and one job written by hand (`JobSpec`)."""
+"""`JobTable`: jobs as arrays, one per attribute. `JobSpec`: one job, for tables written by hand."""
 
 import functools
 import itertools
@@ -20,16 +20,16 @@ from ringyard.state.records import JobKind, JobOutcome
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job, written by hand.
+    """One job, for `JobTable.from_specs`.
 
     Attributes:
-        submit_seconds: when it arrives.
-        num_gpus: GPUs (= ring workers) it asks for; all or nothing.
-        duration_seconds: run time alone on consolidated GPUs.
-        model: a name of `ringyard.profiles.catalogue()`.
-        job_id: the user's own number or text; the position in the list if None.
-        vc: the virtual cluster it belongs to; "": not named.
-        user: the user that submits it; "": not named.
+        submit_seconds: arrival time.
+        num_gpus: GPUs, and ring workers, that it asks for. It holds all of them or none.
+        duration_seconds: isolated run time on consolidated GPUs.
+        model: name of a profile in `ringyard.profiles.catalogue()`.
+        job_id: the user's own number or text. None: position in the list.
+        vc: virtual cluster. "": unknown.
+        user: user that submits it. "": unknown.
     """
 
     submit_seconds: float
@@ -45,15 +45,15 @@ _Whole = NDArray[np.int64]
 _Float = NDArray[np.float64]
 _Text = NDArray[np.str_]
 
-#: characters of an id, a virtual cluster or a user
+#: largest number of characters of a `job_id`, `vc` or `user`
 MAX_TEXT_LENGTH = 128
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
-    """Convert a column of numbers to float64, or to int64 if they are whole.
+    """Return column `name` of numbers `values` as float64 [jobs], or as int64 if `whole`.
 
     Raises:
-        WorkloadError: another shape, something that is no number, or a whole number with a fraction.
+        WorkloadError: another shape, something that is no number, or a fraction in a `whole` column.
     """
     try:
         given = np.asarray(values)
@@ -71,15 +71,15 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
 
 
 def _converts_exactly(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
-    """Return whether the array's type holds only numbers of the wanted type, up to rounding."""
+    """Return whether any array of this type converts to the wanted type, up to rounding."""
     return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
 
 def _ids(values: ArrayLike) -> _Whole | _Text:
-    """Convert ids to whole numbers, or to texts if any of them is a text.
+    """Return ids [jobs] as whole numbers, or as texts if any of them is a text.
 
     Raises:
-        WorkloadError: ids that are neither.
+        WorkloadError: an id that is neither.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufU":
         return _texts("job_id", values) if values.dtype.kind == "U" else _column("job_id", values, whole=True)
@@ -90,10 +90,10 @@ def _ids(values: ArrayLike) -> _Whole | _Text:
 
 
 def _texts(name: str, values: ArrayLike) -> _Text:
-    """Convert a column of texts of limited length.
+    """Return column `name` of texts `values` as an array [jobs].
 
     Raises:
-        WorkloadError: another shape, or something that is no text.
+        WorkloadError: another shape, something that is no text, or a text that is too long.
     """
     given = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if given.ndim != 1:
@@ -101,7 +101,7 @@ def _texts(name: str, values: ArrayLike) -> _Text:
     for row, value in enumerate(given.tolist() if given.dtype.kind != "U" else ()):
         if not isinstance(value, str):
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected text")
-        if len(value) > MAX_TEXT_LENGTH:  # before an array as wide as the longest is made
+        if len(value) > MAX_TEXT_LENGTH:  # before NumPy allocates an array as wide as the longest text
             raise WorkloadError(
                 f"row {row} has {name} {shown(value)}; expected at most {MAX_TEXT_LENGTH} characters"
             )
@@ -115,8 +115,8 @@ class HistoricalJobs:
     Attributes:
         num_gpus: [ended] GPUs asked for.
         run_seconds: [ended] run times, seconds, above 0.
-        vc: [ended] virtual clusters, text; "": not named.
-        user: [ended] users that submitted them, text; "": not named.
+        vc: [ended] virtual clusters, text. "": unknown.
+        user: [ended] users that submitted them, text. "": unknown.
 
     Raises:
         WorkloadError: columns of different lengths, or a run time that is not above 0.
@@ -130,11 +130,11 @@ class HistoricalJobs:
     def __post_init__(self) -> None:
         lengths = [len(getattr(self, field.name)) for field in fields(self)]
         if len(set(lengths)) > 1:
-            raise WorkloadError(f"the past has columns of {shown(lengths)} jobs; expected as many in each")
+            raise WorkloadError(f"JobTable.past has columns of {shown(lengths)} jobs; expected equal lengths")
         bad = np.flatnonzero(~(self.run_seconds > 0))
         if len(bad):
             got = self.run_seconds[bad[0]]
-            raise WorkloadError(f"job {bad[0]} of the past has run_seconds {got}; expected seconds above 0")
+            raise WorkloadError(f"row {bad[0]} of JobTable.past has run_seconds {got}; expected seconds > 0")
 
     def __len__(self) -> int:
         return len(self.run_seconds)
@@ -145,13 +145,13 @@ _NO_HISTORY = HistoricalJobs(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1
 
 @functools.lru_cache(maxsize=16)
 def _default_columns(count: int) -> Mapping[str, NDArray[Any]]:
-    """Return columns that were not given, each [count] of its neutral value (a broadcast: read only)."""
+    """Return {column: [count] default value} as read-only broadcasts."""
     neutral = {**_column_rules()[1], "vc": "", "user": ""}
     return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
 
 
 def _unspecified_columns(num_gpus: NDArray[np.int64], only_read: bool = False) -> dict[str, NDArray[Any]]:
-    """Return the columns that were not given; with `only_read`, constant ones may be broadcasts."""
+    """Return the optional columns of jobs with `num_gpus` [jobs], constant ones read-only if `only_read`."""
     count = len(num_gpus)
     batch = np.maximum(num_gpus, 1).astype(np.float64)
     own: dict[str, NDArray[Any]] = {"min_gpus": num_gpus.copy(), "max_gpus": num_gpus.copy()}
@@ -162,57 +162,57 @@ def _unspecified_columns(num_gpus: NDArray[np.int64], only_read: bool = False) -
 
 
 def _values(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column, or its one value [1] if it is a broadcast."""
+    """Return a column [jobs], or its only value [1] if it is a broadcast."""
     return column[:1] if column.strides == (0,) else column
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """Jobs sorted by submission time, one array per attribute; row order breaks ties everywhere.
+    """Jobs sorted by submission time, one array per attribute. Row order breaks all ties.
 
     Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
-    performance model: alone on consolidated GPUs a job takes `iterations` times its isolated seconds per
-    iteration. An annotation holds the range of a column, and its value where it is not given: that of a rigid
-    ring job without a model, neighbours or surprises.
+    performance model: on consolidated GPUs without neighbours a job takes `iterations` times its isolated
+    seconds per iteration. The annotation of a column holds its range and its default, which is that of a
+    rigid ring job without a model.
 
     Attributes:
-        job_id: [jobs] the user's own numbers or texts, shown in every output; nothing else depends on them.
+        job_id: [jobs] the user's own numbers or texts, for outputs only.
         submit_seconds: [jobs] arrival times, ascending, >= 0.
-        num_gpus: [jobs] GPUs asked for, >= 1; 0 for CPU-only jobs.
-        duration_seconds: [jobs] run time alone on consolidated GPUs, > 0, or NaN.
+        num_gpus: [jobs] GPUs asked for, >= 1, or 0 for CPU-only jobs.
+        duration_seconds: [jobs] isolated run time on consolidated GPUs, > 0, or NaN.
         iterations: [jobs] training iterations at `batch_size`, > 0, or NaN.
         compute_seconds: [jobs] GPU seconds of one iteration at `batch_size` on each worker, > 0.
         gradient_bytes: [jobs] bytes of one all-reduce, >= 0.
         model_ids: [jobs] position in `ringyard.profiles.catalogue()`, -1 for none.
         kind: [jobs] `JobKind`.
         fixed_fraction: [jobs] share of `compute_seconds` that does not depend on the batch, in [0, 1].
-        min_gpus: [jobs] an elastic job runs on min_gpus to max_gpus GPUs; equal to num_gpus: rigid.
-        max_gpus: [jobs].
+        min_gpus: [jobs] fewest GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
+        max_gpus: [jobs] most GPUs.
         batch_size: [jobs] M0, global batch, samples.
-        min_batch: [jobs] an elastic job runs with min_batch to max_batch.
-        max_batch: [jobs].
-        noise_scale: [jobs] phi, samples; inf: larger batches lose nothing.
+        min_batch: [jobs] smallest global batch.
+        max_batch: [jobs] largest global batch.
+        noise_scale: [jobs] gradient noise scale phi, samples. inf: larger batches lose no efficiency.
         cores_per_worker: [jobs] CPU cores asked for each worker (CPU-only: in all).
-        samples_per_core_second: [jobs] what one core prepares; inf: no limit.
-        loading_serial_share: [jobs] of that work which more cores do not speed up.
+        samples_per_core_second: [jobs] samples that a core prepares per second. inf: no limit.
+        loading_serial_share: [jobs] share of that work which more cores do not speed up.
         ram_per_worker: [jobs] bytes of main memory asked for each worker (CPU-only: in all).
-        sample_bytes: [jobs] bytes of one sample on storage; 0: it reads nothing there.
-        dataset_bytes: [jobs] bytes of all its samples, > 0; inf: too many to cache.
-        memory_bandwidth: [jobs] bytes per second that each core moves.
-        fixed_memory_bytes: [jobs] GPU memory of a worker whatever its batch.
+        sample_bytes: [jobs] bytes of a sample on storage. 0: the job reads nothing there.
+        dataset_bytes: [jobs] bytes of all samples, > 0. inf: too many to cache.
+        memory_bandwidth: [jobs] bytes per second of main memory that each core moves.
+        fixed_memory_bytes: [jobs] GPU memory of a worker that does not depend on the batch.
         sample_memory_bytes: [jobs] GPU memory of a worker per sample.
-        parameter_servers: [jobs] asked for by parameter-server jobs, else 0.
+        parameter_servers: [jobs] parameter servers asked for, 0 for other kinds of jobs.
         cores_per_server_task: [jobs] CPU cores of each parameter server.
-        predictable_from: [jobs] share of its iterations after which schedulers may see the remaining time;
-            0: from the start, inf: never.
-        prediction_factor: [jobs] predicted / true remaining time.
-        cancel_seconds: [jobs] time at which the user withdraws it, wherever it is; inf: never.
-        acceptable_jct: [jobs] largest acceptable completion time, seconds; a job that is late for it leaves,
-            blocked (`ringyard.sim.engine.events` says when a job is late); inf: any.
-        outcome: [jobs] `JobOutcome` once its work is done: a job that failed in the trace fails then.
-        vc: [jobs] virtual cluster that each belongs to, text; "": not named.
-        user: [jobs] user that submitted it, text; "": not named.
-        past: jobs of the same cluster that ended earlier; they are not simulated.
+        predictable_from: [jobs] share of the iterations after which schedulers may see the remaining time.
+            0: from the start. inf: never.
+        prediction_factor: [jobs] predicted over true remaining time.
+        cancel_seconds: [jobs] time at which the user cancels the job. inf: never.
+        acceptable_jct: [jobs] largest acceptable completion time, seconds. A job that cannot meet it leaves,
+            blocked (`ringyard.sim.engine.events` has the rule). inf: no limit.
+        outcome: [jobs] `JobOutcome` at the end of its work, such as a failure in the trace.
+        vc: [jobs] virtual cluster, text. "": unknown.
+        user: [jobs] user that submitted it, text. "": unknown.
+        past: jobs of the same cluster that ended earlier. They are not simulated.
     """
 
     job_id: _Whole | _Text
@@ -263,21 +263,21 @@ class JobTable:
         *,
         table_starts: Sequence[int] = (0,),
     ) -> Self:
-        """A table without model data: every job computes 1 s per iteration and sends nothing.
+        """Create a table of rigid jobs without a model: 1 s per iteration, no communication.
 
-        `ringyard.workloads.ModelMix` gives rows a model.
+        `ringyard.workloads.ModelMix` and `with_models` give the jobs a model.
 
         Args:
-            submit_seconds: [jobs] ascending.
-            num_gpus: [jobs] asked for.
-            duration_seconds: [jobs] run time alone on consolidated GPUs.
-            job_id: [jobs] whole numbers, or texts; None: positions.
-            vc: [jobs] names of virtual clusters; None: not named.
-            user: [jobs] names of users; None: not named.
-            table_starts: see `check`; with several tables, columns that are not given are read only.
+            submit_seconds: [jobs] arrival times, ascending.
+            num_gpus: [jobs] GPUs asked for.
+            duration_seconds: [jobs] isolated run time on consolidated GPUs.
+            job_id: [jobs] whole numbers or texts. None: positions.
+            vc: [jobs] virtual clusters. None: unknown.
+            user: [jobs] users. None: unknown.
+            table_starts: see `check`. With several tables, default columns are read-only.
 
         Raises:
-            WorkloadError: see `check`.
+            WorkloadError: a column of another shape or type, or a value out of its range.
         """
         submit = _column("submit_seconds", submit_seconds)
         gpus = _column("num_gpus", num_gpus, whole=True)
@@ -291,7 +291,7 @@ class JobTable:
             **_unspecified_columns(gpus, only_read=len(table_starts) > 1) | named,
             past=_NO_HISTORY,
         )
-        table._check_columns(("submit_seconds", "num_gpus", "duration_seconds"))  # the others are neutral
+        table._check_columns(("submit_seconds", "num_gpus", "duration_seconds"))  # others are defaults
         table._check_arrivals(table_starts)
         return table
 
@@ -299,16 +299,16 @@ class JobTable:
     def cpu_only(
         cls, submit_seconds: ArrayLike, cores: ArrayLike, duration_seconds: ArrayLike, bandwidth: ArrayLike
     ) -> Self:
-        """Jobs without GPUs, each on the cores of one server.
+        """Create a table of CPU-only jobs, each of which runs on the cores of one server.
 
         Args:
-            submit_seconds: [jobs] ascending.
-            cores: [jobs] asked for.
-            duration_seconds: [jobs] run time on the cores asked for, memory bandwidth to spare.
+            submit_seconds: [jobs] arrival times, ascending.
+            cores: [jobs] CPU cores asked for.
+            duration_seconds: [jobs] run time on these cores without contention for memory bandwidth.
             bandwidth: [jobs] bytes per second of main memory that each core moves.
 
         Raises:
-            WorkloadError: see `check`.
+            WorkloadError: a column of another shape or type, or a value out of its range.
         """
         submit = _column("submit_seconds", submit_seconds)
         gpus = np.zeros(len(submit), dtype=np.int64)
@@ -323,10 +323,10 @@ class JobTable:
 
     @classmethod
     def from_specs(cls, specs: Sequence[JobSpec]) -> Self:
-        """A table of hand-written jobs, in the given order (ascending submit times).
+        """Create a table of jobs in the given order, which has ascending submission times.
 
         Raises:
-            WorkloadError: a model that is not in the catalogue; see `check`.
+            WorkloadError: a model that is not in the catalogue, or a value out of its range.
         """
         try:
             models = np.array([model_id(spec.model) for spec in specs], dtype=np.int64)
@@ -346,10 +346,10 @@ class JobTable:
         return len(self.submit_seconds)
 
     def with_models(self, model_ids: NDArray[np.int64]) -> Self:
-        """The same jobs with the figures of the given profiles; the batch is each worker's base batch.
+        """Return the same jobs with the columns of model profiles, at the base batch of each worker.
 
         Args:
-            model_ids: [jobs] positions in `ringyard.profiles.catalogue()`, -1 keeps a job as it is.
+            model_ids: [jobs] positions in `ringyard.profiles.catalogue()`. -1 leaves a job unchanged.
         """
         compute = profile_values("compute_seconds")[model_ids]
         batch = profile_values("batch_size")[model_ids] * self.num_gpus
@@ -367,31 +367,34 @@ class JobTable:
         return replace(self, model_ids=model_ids, **columns)  # type: ignore[arg-type]
 
     def restricted_to(self, observability: Observability) -> "JobTable":
-        """Return the same jobs for a scheduler; columns that it did not declare raise an ObservabilityError.
+        """Return a view of the table that raises an ObservabilityError for undeclared columns.
 
-        The table includes jobs that have not arrived, because priorities are given to all rows at once. A
+        It includes jobs that have not arrived, because schedulers set the priorities of all rows at once. A
         decision may use a row only once its job is submitted.
+
+        Args:
+            observability: flags that the scheduler declares.
         """
         return _RestrictedJobTable(self, observability)
 
     @property
     def gpu_seconds_distribution(self) -> NDArray[np.float64]:
-        """[jobs] GPU seconds of isolated run time, ascending, so that they do not tell jobs apart."""
+        """[jobs] GPU seconds of isolated run time, ascending, which do not reveal the job of each."""
         return np.sort(self.duration_seconds * self.num_gpus)
 
     def rows(self, index: Any) -> Self:
-        """Return the jobs at `index` (a slice, mask or index array that keeps the order)."""
+        """Return the jobs at `index`, a slice, a mask or ascending rows."""
         return replace(self, **{name: getattr(self, name)[index] for name in _columns()})
 
     def shifted(self, submit_seconds: NDArray[np.float64]) -> Self:
-        """Return the same jobs with other submission times (ascending); cancellations move along."""
+        """Return the same jobs with other `submit_seconds`. Times to cancellation stay the same."""
         patience = self.cancel_seconds - self.submit_seconds
         return replace(self, submit_seconds=submit_seconds, cancel_seconds=submit_seconds + patience)
 
     def merged(self, other: "JobTable") -> "JobTable":
-        """Return the jobs of both tables by submission time, ties with this table's first.
+        """Return the jobs of both tables by submission time. Of equal times, this table's come first.
 
-        Jobs of the other table get new ids. The past is this table's.
+        Jobs of the `other` table get new ids. The result has this table's `past`.
         """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
         other = replace(other, job_id=_new_ids(self.job_id, len(other)))
@@ -402,31 +405,37 @@ class JobTable:
 
     @classmethod
     def concatenate(cls, tables: Sequence[Self]) -> Self:
-        """Return the rows of many tables in one; times ascend only within each of them."""
+        """Return one table with the rows of many `tables`, in which times ascend only within each of them."""
         columns = {name: np.concatenate([getattr(one, name) for one in tables]) for name in _columns()}
         return cls(**columns, past=_NO_HISTORY)
 
     def check(self, cluster: Cluster | None = None, table_starts: Sequence[int] = (0,)) -> None:
-        """Raise WorkloadError naming the first bad row, if any.
+        """Raise an error that names the first invalid row.
 
         Args:
-            cluster: also check that every job fits it.
-            table_starts: first rows of tables that stand one after the other; times may go back there.
+            cluster: also check that every job fits this cluster.
+            table_starts: first rows of concatenated tables, where times may go back.
+
+        Raises:
+            WorkloadError: a column of another shape or type, a value out of its range, or a job that does
+                not fit the cluster.
         """
         self._check_columns(tuple(_column_rules()[0]))
         self._check_arrivals(table_starts)
         of = {name: _values(getattr(self, name)) for name in _column_rules()[0]}
         cpu_only, served = of["kind"] == JobKind.CPU_ONLY, of["kind"] == JobKind.PARAMETER_SERVER
         for name in ("num_gpus", "min_gpus", "max_gpus"):
-            self._refuse((of[name] != 0) & cpu_only, name, "0, being a CPU-only job")
+            self._refuse((of[name] != 0) & cpu_only, name, "0 for a CPU-only job")
         self._refuse((of["min_gpus"] < 1) & ~cpu_only, "min_gpus", "1 or more")
         self._refuse(
-            cpu_only & (of["cores_per_worker"] < 1), "cores_per_worker", "1 or more, being a CPU-only job"
+            cpu_only & (of["cores_per_worker"] < 1), "cores_per_worker", "1 or more for a CPU-only job"
         )
-        self._refuse(~(of["cancel_seconds"] > of["submit_seconds"]), "cancel_seconds", "after its arrival")
+        self._refuse(
+            ~(of["cancel_seconds"] > of["submit_seconds"]), "cancel_seconds", "more than its submit_seconds"
+        )
         servers = of["parameter_servers"]
-        self._refuse(served & (servers < 1), "parameter_servers", "1 or more, being such a job")
-        self._refuse(~served & (servers > 0), "parameter_servers", "0, being no parameter-server job")
+        self._refuse(served & (servers < 1), "parameter_servers", "1 or more for a parameter-server job")
+        self._refuse(~served & (servers > 0), "parameter_servers", "0 for a job of another kind")
         memory = of["sample_memory_bytes"] * of["max_batch"]
         self._refuse(memory > 1e18, "sample_memory_bytes", "at most 1e18 bytes for max_batch samples")
         self._refuse(
@@ -439,7 +448,7 @@ class JobTable:
             self._check_fit(cluster)
 
     def _check_arrivals(self, table_starts: Sequence[int]) -> None:
-        """Raise WorkloadError for times that descend, and for a job that asks for neither GPU nor cores."""
+        """Raise a WorkloadError for descending times, and for a job without GPUs that is not CPU-only."""
         unsorted = np.zeros(len(self), np.bool_)
         unsorted[1:] = self.submit_seconds[1:] < self.submit_seconds[:-1]
         unsorted[list(table_starts)] = False
@@ -448,10 +457,10 @@ class JobTable:
         self._refuse(wrong, "num_gpus", "1 or more")
 
     def _check_columns(self, names: Sequence[str]) -> None:
-        """Raise WorkloadError for a column of another shape, or a number that its annotation excludes.
+        """Raise a WorkloadError for a column of another shape or type, or a number out of its range.
 
         Args:
-            names: columns of numbers; those of texts are all looked at.
+            names: columns of numbers to check. Columns of texts are always checked.
         """
         count = len(self)
         if count == 0:
@@ -477,7 +486,7 @@ class JobTable:
                 raise WorkloadError(f"column {name} is an array of {values.dtype}; expected one of int64")
 
     def _check_texts(self, name: str) -> None:
-        """Raise WorkloadError unless the column holds a text for each job, or, as an id, a whole number."""
+        """Raise a WorkloadError unless a column has a text for each job (`job_id`: or a whole number)."""
         values, count = getattr(self, name), len(self)
         numbers = name == "job_id" and isinstance(values, np.ndarray) and values.dtype == np.int64
         if not numbers and not (isinstance(values, np.ndarray) and values.dtype.kind == "U"):
@@ -517,7 +526,7 @@ class JobTable:
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
-        """Refuse gangs that the empty cluster cannot hold for lack of resources or of GPU memory."""
+        """Raise a WorkloadError for a job with more workers than fit the cores and memory of the servers."""
         counted = [one for one in RESOURCES if getattr(cluster, one.capacity)]
         if not counted and not cluster.gpu_types:
             return
@@ -540,39 +549,39 @@ class JobTable:
         self._refuse(
             self.num_gpus > limit,
             "num_gpus",
-            "fewer: with the cores and memory it asks for, this cluster holds less of its workers"
-            " (fewer cores or less RAM per worker, or other servers)",
+            "fewer: the cluster holds fewer of its workers with the cores and memory that each asks for"
+            " (ask for less per worker, or enlarge the servers)",
         )
 
     def _refuse(
-        self, bad: NDArray[np.bool_], what: str, expected: str, values: NDArray[Any] | None = None
+        self, bad: NDArray[np.bool_], name: str, expected: str, values: NDArray[Any] | None = None
     ) -> None:
-        """Raise WorkloadError naming the first bad row and its value (of the column `what` if not given)."""
+        """Raise a WorkloadError with the first bad row and its value, by default of the column `name`."""
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
-            value = (getattr(self, what) if values is None else values)[row]
-            raise WorkloadError(f"job {self.job_id[row]} (row {row}) has {what} {value}; expected {expected}")
+            value = (getattr(self, name) if values is None else values)[row]
+            raise WorkloadError(f"job {self.job_id[row]} (row {row}) has {name} {value}; expected {expected}")
 
 
-#: columns that are fields of `ModelProfile`; neutral where a profile has no figure
+#: columns that are fields of `ModelProfile`, with their default where a profile has no value
 _PROFILE_COLUMNS = (
     *("gradient_bytes", "noise_scale", "samples_per_core_second", "loading_serial_share"),
     *("sample_bytes", "dataset_bytes", "fixed_memory_bytes", "sample_memory_bytes"),
 )
 
-#: each job has one of the two; the other is NaN
+#: {column: the one that may be given in its place}
 _ALTERNATIVE_COLUMN = {"duration_seconds": "iterations", "iterations": "duration_seconds"}
 
 
 @functools.cache
 def _columns() -> list[str]:
-    """Names of the columns, one value a job."""
+    """Return the names of the columns."""
     return [field.name for field in fields(JobTable) if field.name != "past"]
 
 
 @functools.cache
 def _column_rules() -> tuple[dict[str, NumberRange], dict[str, float]]:
-    """{column of numbers: what they may be}, and {column: its value where it is not given}."""
+    """Return {column of numbers: its range}, and {column: its default}."""
     hints = get_type_hints(JobTable, include_extras=True)
     found = {name: hint for name, hint in hints.items() if hasattr(hint, "__metadata__")}
     intervals = {
@@ -583,7 +592,7 @@ def _column_rules() -> tuple[dict[str, NumberRange], dict[str, float]]:
 
 
 def _new_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
-    """Return ids [count] that are not in `taken`: the next whole numbers, or texts beside texts."""
+    """Return ids [count] that are not in `taken`: the next whole numbers, or texts if those are texts."""
     if taken.dtype.kind == "i" and taken.max() < 2**63 - 1 - count:
         return taken.max() + 1 + np.arange(count)
     prefix = "added-"
@@ -593,13 +602,13 @@ def _new_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:
 
 
 class _RestrictedJobTable(JobTable):
-    """A table that hides the columns that were not declared; made by `JobTable.restricted_to`."""
+    """A view of a table that hides undeclared columns, created by `JobTable.restricted_to`."""
 
     def __init__(self, table: JobTable, observability: Observability) -> None:
         self.__dict__.update(_table=table, _observability=observability)
 
     def __getattribute__(self, name: str) -> Any:
-        """Return a column of the table behind, if it was declared."""
+        """Return a column of the table if it is declared."""
         if name not in COLUMNS:
             return object.__getattribute__(self, name)
         hidden = object.__getattribute__(self, "__dict__")

@@ -1,9 +1,9 @@
-"""Loss and validation curves by progress, as a job's log shows them while it trains.
+"""Training loss and validation metric of a job as functions of its progress.
 
-Progress is the share of the job's base iterations done, so that a larger batch moves along the curve by its
-statistical efficiency; the points scatter and each job has a steepness of its own. Both curves are
-hyperbolas, the form of Optimus' and AITurbo's loss predictor l(k) = 1 / (b0 k + b1) + b2; the metric's
-constants are fitted to Pollux' validation runs (profiles).
+Progress is the share of the job's base iterations done. A larger batch moves along the curve by its
+statistical efficiency. Both curves are hyperbolas, the form of Optimus' and AITurbo's loss predictor
+l(k) = 1 / (b0 k + b1) + b2. Each job has its own steepness, and points scatter about the curve. The constants
+of the metrics are fitted to Pollux' validation runs (profiles).
 """
 
 from typing import Any, Final
@@ -15,20 +15,20 @@ from ringyard.compiled import FloatVector, IntVector, kernel, u8
 from ringyard.profiles import profile_values
 from ringyard.state.random_numbers import normal_at
 
-#: assumption: a job validates this many times, evenly spread over its iterations
+#: number of validations of a job, evenly spread over its iterations (assumption)
 EPOCHS: Final = 100
 
-#: standard deviation of a measured point about its curve, as a share of the whole way; assumption: the middle
-#: of the scatter of four Pollux runs about their fits (1.4, 3.0, 3.1 and 7.6 %)
+#: standard deviation of a point about its curve, as a share of the difference between start and end
+#: (assumption: the middle of the scatter of four Pollux runs about their fits, 1.4, 3.0, 3.1 and 7.6 %)
 SCATTER: Final = 0.03
 
-#: assumption: log-normal spread of metric_half among jobs of one model, so that no curve is known in advance
+#: log-normal spread of metric_half among jobs of a model, so that no curve is known in advance (assumption)
 HALF_SPREAD: Final = 0.5
 
-#: random streams of curves stand apart from those of jobs and servers
+#: first random stream of the curves, apart from those of jobs and servers
 CURVE_STREAM: Final = 1 << 41
 
-#: assumption for models whose profile has no metric_half: that of ResNet-50 on ImageNet, rounded
+#: metric_half for profiles without one (assumption: that of ResNet-50 on ImageNet, rounded)
 DEFAULT_HALF: Final = 0.2
 
 
@@ -41,7 +41,7 @@ def hyperbola(
         done: [...] share of training, in [0, 1].
         start: [...] value before training.
         end: [...] value at its end.
-        half: [...] above 0; the smaller, the steeper the beginning.
+        half: [...] above 0. Smaller values make the beginning steeper.
     """
     return start + (end - start) * done * (1.0 + half) / (done + half)
 
@@ -50,7 +50,10 @@ def hyperbola(
 def _draw_noise(
     seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector
 ) -> None:
-    """Multiply `halves` by each job's steepness and write the scatter of its epoch into `noise`."""
+    """Multiply `halves` by the steepness of each job and write the scatter of its epoch into `noise`.
+
+    `seed` is that of the simulation, `rows` and `epochs` are the row and the epoch of each job.
+    """
     for i in range(len(epochs)):
         halves[i] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + rows[i], 0))
         noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))
@@ -59,7 +62,7 @@ def _draw_noise(
 def _curves(
     models: NDArray[np.int32], done: NDArray[np.float64], seed: int, rows: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the share of the way from start to end at the last full epoch, and that epoch [jobs]."""
+    """Return (curve from 0 to 1 at the last full epoch [jobs], that epoch [jobs])."""
     epochs = np.floor(done * EPOCHS)
     halves = np.nan_to_num(profile_values("metric_half")[models], nan=DEFAULT_HALF)
     noise = np.zeros(len(done))
@@ -76,8 +79,8 @@ def validation_metric(
     Args:
         models: [jobs] position in the catalogue, its length for none.
         done: [jobs] share of training done.
-        seed: of the simulation; equal seeds give equal curves.
-        rows: [jobs] of the job table: each has its own steepness and scatter.
+        seed: of the simulation. Equal seeds give equal curves.
+        rows: [jobs] rows of the job table, which determine steepness and scatter.
     """
     way, epochs = _curves(models, done, seed, rows)
     start, end = profile_values("metric_start")[models], profile_values("final_metric")[models]
@@ -89,13 +92,13 @@ def training_loss(
 ) -> NDArray[np.float64]:
     """Return the normalised loss [jobs] at the last full epoch: 1 before training, about 0 at its end.
 
-    Arguments are those of `validation_metric`.
+    `models`, `done`, `seed` and `rows` are those of `validation_metric`.
     """
     return 1.0 - _curves(models, done, seed, rows)[0]
 
 
 def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Return the normalised loss [epochs] of one job at each of these epochs, as `training_loss` gave it.
+    """Return the normalised loss [epochs] of one job at given epochs, as `training_loss` returned it then.
 
     Args:
         model: position in the catalogue, its length for none.

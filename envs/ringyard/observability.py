@@ -149,7 +149,7 @@ def check_reads(function: Any, observability: Observability, label: str) -> None
     A call of a function of `ringyard.state.progress` counts as the column of that name.
 
     Args:
-        function: decorated with `fills` or `kernel`.
+        function: decorated with `implements` or `kernel`.
         observability: the declared flags.
         label: name of the function in the error.
 

@@ -1,4 +1,4 @@
-"""Deep-learning models as the simulator sees them, one yaml of `conf/profiles` each."""
+"""`ModelProfile`: measured properties of a deep-learning model, from a yaml of `conf/profiles`."""
 
 import functools
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ _StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, No
 @checked("profile.gpus")
 @dataclass(frozen=True)
 class GpuProfile:
-    """What is known of one model on one GPU type.
+    """Speed of one model on one GPU type.
 
-    One iteration's forward and backward pass takes `fixed_seconds + sample_seconds x samples per GPU`.
+    Forward and backward pass of an iteration take `fixed_seconds + sample_seconds x samples per GPU`.
 
     Attributes:
-        fixed_seconds: whatever the batch.
-        sample_seconds: per sample of the GPU's share of the batch.
-        source: where the figures come from; begins with "derived:" if they were not measured on this type.
-        sharing: {samples per GPU: (sensitivity, pressure)} beside others on one GPU: sensitivity is extra
+        fixed_seconds: part that does not depend on the batch.
+        sample_seconds: seconds per sample of the GPU's share of the batch.
+        source: reference. It begins with "derived:" if the values were not measured on this GPU type.
+        sharing: {samples per GPU: (sensitivity, pressure)} on a shared GPU. Sensitivity is the extra
             iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
     """
 
@@ -40,51 +40,51 @@ class GpuProfile:
 
     @property
     def derived(self) -> bool:
-        """Whether the figures follow by a rule from those of other GPU types or models."""
+        """Whether a rule derived the values from those of other GPU types or models."""
         return self.source.startswith("derived:")
 
     def compute_seconds(self, samples: float) -> float:
-        """Forward and backward seconds of one iteration with so many samples per GPU."""
+        """Return the forward and backward seconds of an iteration with `samples` samples per GPU."""
         return self.fixed_seconds + self.sample_seconds * samples
 
 
 @checked("profile")
 @dataclass(frozen=True)
 class ModelProfile:
-    """What is known of one model; None: no figure, and whatever needs one says so.
+    """Measured properties of one model. None: no value. What needs it raises an error that says so.
 
     Attributes:
-        name: the model.
-        gradient_bytes: bytes each worker contributes to one all-reduce.
+        name: of the model.
+        gradient_bytes: bytes that each worker contributes to an all-reduce.
         batch_size: samples per GPU and iteration of the base batch.
-        gpus: {GPU type: figures}, the reference GPU (V100) among them.
-        sources: where each other figure comes from, "assumed: ..." where it was not measured; {field: text}.
+        gpus: {GPU type: speed}, with the reference GPU (V100).
+        sources: {field: reference}, "assumed: ..." where the value was not measured.
         task: what it is trained for.
         parameters: number of weights.
-        overlap_exponent: how its training overlaps transfers with computing (`ring.overlapped_seconds`);
-            None: as the performance model says.
-        min_batch: smallest global batch an elastic job may use, samples.
-        max_batch: largest.
-        noise_scale: phi, gradient noise scale, samples (mean over a training).
-        samples_per_core_second: what one CPU core prepares; None: no measured limit.
+        overlap_exponent: how far training overlaps transfers with computing (`ring.overlapped`). None: as the
+            performance model says.
+        min_batch: smallest global batch of an elastic job, samples.
+        max_batch: largest global batch.
+        noise_scale: gradient noise scale phi, samples (mean over a training).
+        samples_per_core_second: samples that a CPU core prepares per second. None: no measured limit.
         loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
-        sample_bytes: of one sample on storage; None: it reads nothing there worth counting.
-        dataset_bytes: of all its samples.
-        bandwidth_per_core: bytes per second of main memory that each core of its input pipeline moves.
-        fixed_memory_bytes: GPU memory whatever the batch.
-        sample_memory_bytes: GPU memory per sample of a worker.
-        restart_seconds: to start again on one GPU.
-        restart_seconds_per_doubling: more at each doubling of the GPUs (`ringyard.restart`).
+        sample_bytes: bytes of a sample on storage. None: it reads nothing worth counting.
+        dataset_bytes: bytes of all samples.
+        bandwidth_per_core: bytes per second of main memory that each core of the input pipeline moves.
+        fixed_memory_bytes: GPU memory of a worker that does not depend on the batch.
+        sample_memory_bytes: GPU memory of a worker per sample.
+        restart_seconds: pause of a restart on one GPU.
+        restart_seconds_per_doubling: additional pause at each doubling of the GPUs (`ringyard.restart`).
         final_metric: validation metric at the end of training.
-        metric_half: share of training after which the hyperbolic metric curve would be half way, were it
-            to go on for ever (`ringyard.learning_curves`).
+        metric_half: share of training at which the hyperbolic metric curve is half way to its limit
+            (`ringyard.learning_curves`).
         metric_start: validation metric before training.
         step_coefficients: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
         server_efficiency: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d.
-        file: the yaml it was read from.
+        file: yaml that it was read from.
 
     Raises:
-        ConfigurationError: an unknown GPU type, no figures of the reference GPU, or figures without a finite
+        ConfigurationError: an unknown GPU type, no values for the reference GPU, or values without a finite
             ratio to those.
     """
 
@@ -118,8 +118,8 @@ class ModelProfile:
     def __post_init__(self) -> None:
         if REFERENCE_GPU not in self.gpus:
             raise ConfigurationError(
-                f"profile.gpus has no {REFERENCE_GPU}; expected its figures, to which those of other types"
-                " are related"
+                f"profile.gpus has no {REFERENCE_GPU}; expected fixed_seconds and sample_seconds of this GPU"
+                " type, to which the other types are compared"
             )
         for kind, figures in self.gpus.items():
             if kind not in GPU_MEMORY_BYTES:
@@ -133,34 +133,34 @@ class ModelProfile:
             for name in ("fixed_seconds", "sample_seconds"):
                 if getattr(figures, name) > 0 and getattr(self, name) == 0:
                     raise ConfigurationError(
-                        f"profile.gpus.{REFERENCE_GPU}.{name} is 0 and {kind}'s is not, so that no factor"
-                        f" lies between them; expected a {name} above 0 (however small) for {REFERENCE_GPU}"
+                        f"profile.gpus.{REFERENCE_GPU}.{name} is 0 and {kind}'s is not, so that their ratio"
+                        f" is infinite; expected a {name} above 0 for {REFERENCE_GPU}, however small"
                     )
 
     @property
     def fixed_seconds(self) -> float:
-        """On the reference GPU."""
+        """Seconds of an iteration on the reference GPU that do not depend on the batch."""
         return self.gpus[REFERENCE_GPU].fixed_seconds
 
     @property
     def sample_seconds(self) -> float:
-        """On the reference GPU."""
+        """Seconds per sample on the reference GPU."""
         return self.gpus[REFERENCE_GPU].sample_seconds
 
     @property
     def compute_seconds(self) -> float:
-        """Forward and backward seconds of one base iteration on the reference GPU."""
+        """Forward and backward seconds of an iteration at the base batch on the reference GPU."""
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
     def require_value(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
-        """Return the figure `name`.
+        """Return the value of a field.
 
         Args:
-            name: of a field.
-            otherwise: what to do without it, for the error.
+            name: of the field.
+            otherwise: what the user can do without the value, for the error.
 
         Raises:
-            ConfigurationError: the profile does not have it.
+            ConfigurationError: the profile has no value.
         """
         value = getattr(self, name)
         if value is None:
@@ -171,10 +171,10 @@ class ModelProfile:
         return value
 
     def on_gpu(self, gpu_type: str) -> GpuProfile:
-        """Return the figures for a GPU type.
+        """Return the speed on a GPU type.
 
         Raises:
-            ConfigurationError: the profile has none.
+            ConfigurationError: the profile has no values for it.
         """
         if gpu_type not in self.gpus:
             raise ConfigurationError(
@@ -184,10 +184,10 @@ class ModelProfile:
         return self.gpus[gpu_type]
 
     def relative_seconds(self, gpu_type: str) -> tuple[float, float]:
-        """Return the factors of fixed seconds and of seconds per sample to those of the reference GPU.
+        """Return `fixed_seconds` and `sample_seconds` on a GPU type over those on the reference GPU.
 
         Raises:
-            ConfigurationError: the profile has no figures for the GPU type.
+            ConfigurationError: the profile has no values for the GPU type.
         """
         there, here = self.on_gpu(gpu_type), self.gpus[REFERENCE_GPU]
         return (
@@ -196,14 +196,15 @@ class ModelProfile:
         )
 
 
-#: ten times faster than the loader in Python, where libyaml is at hand
+#: the loader of libyaml, if there is one, is ten times as fast
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+#: fields that are not numbers
 _TEXTS = ("name", "task", "sources", "source", "gpus")
 
 
 def _number(value: Any) -> Any:
-    """Convert text that is a number (yaml reads 1e9 as text) to a number; keep anything else."""
+    """Return a number for text that is one (yaml reads 1e9 as text), and anything else unchanged."""
     if isinstance(value, list):
         return tuple(_number(one) for one in value)
     if isinstance(value, dict):
@@ -215,12 +216,12 @@ def _number(value: Any) -> Any:
 
 
 def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
-    """Create a dataclass from a yaml.
+    """Create a dataclass from the content of a yaml.
 
     Args:
         kind: the dataclass.
-        raw: what the yaml holds for it.
-        where: what errors begin with.
+        raw: content of the yaml.
+        where: beginning of errors.
         given: fields that are not in the yaml.
 
     Raises:
@@ -243,15 +244,15 @@ def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
 
 
 def read_profile(file: Path) -> ModelProfile:
-    """Read one profile.
+    """Read a profile from a yaml.
 
     Raises:
-        ConfigurationError: an unknown or missing field, or a value that is no number; names the file.
+        ConfigurationError: an unknown or missing field, or a value that is no number. It names the file.
     """
     try:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file} is no readable yaml: {shown(error)}") from error
+        raise ConfigurationError(f"{file} cannot be read as yaml: {shown(error)}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         raw["gpus"] = {
             gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")
@@ -263,20 +264,20 @@ def read_profile(file: Path) -> ModelProfile:
 
 @functools.cache
 def catalogue() -> tuple[ModelProfile, ...]:
-    """Return every profile of `conf/profiles` and of RINGYARD_CONF by file name; read once per process."""
+    """Return all profiles of `conf/profiles` and RINGYARD_CONF by file name, read once per process."""
     return tuple(read_profile(file) for file in config_files("profiles").values())
 
 
 @functools.cache
 def profile_values(name: str, absent: float = np.nan) -> NDArray[np.float64]:
-    """Return one figure of all profiles.
+    """Return the values of a field in all profiles.
 
     Args:
-        name: of a field or property of `ModelProfile`.
-        absent: where a profile has no figure.
+        name: field or property of `ModelProfile`.
+        absent: value for profiles that have none.
 
     Returns:
-        [models + 1] by position in the catalogue; the last, for jobs without a model, is NaN.
+        [models + 1] values in the order of the catalogue, and NaN for jobs without a model.
     """
     values = [getattr(model, name) for model in catalogue()]
     return np.array([absent if value is None else value for value in values] + [np.nan])
@@ -288,20 +289,12 @@ def _model_ids() -> dict[str, int]:
 
 
 def model_id(name: str) -> int:
-    """Return the position of the profile called `name` in the catalogue.
-
-    Raises:
-        ConfigurationError: no such model.
-    """
+    """Return the position of a profile in the catalogue. An unknown name is a ConfigurationError."""
     if name not in _model_ids():
         raise ConfigurationError(f"unknown model {name!r}; expected one of {', '.join(_model_ids())}")
     return _model_ids()[name]
 
 
 def profile(name: str) -> ModelProfile:
-    """Return the profile called `name`.
-
-    Raises:
-        ConfigurationError: no such model.
-    """
+    """Return the profile of a model. An unknown name is a ConfigurationError."""
     return catalogue()[model_id(name)]

@@ -1,8 +1,8 @@
-"""The counted resources of a server: what workers hold beside their GPUs and give back when they stop.
+"""Counted resources of a server, such as cores and RAM, which workers hold beside their GPUs.
 
-State, feasibility, job tables, what schedulers may see and the tests' oracle loop over `RESOURCES`. GPUs are
-not among them, since each is held by name. Nor are GPU memory, memory bandwidth and storage: each of these is
-shared in a way of its own.
+State, feasibility, job tables, observability and the tests' oracle loop over `RESOURCES`. GPUs are not among
+them, because allocations name each GPU. GPU memory, memory bandwidth and storage are not, because they are
+shared in other ways.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ class Resource:
     """One counted resource. Its amounts are whole numbers of at most 64 bits.
 
     Attributes:
-        name: as error messages say it.
-        unit: of amounts, before the name: "bytes of ", or "".
-        capacity: field of `Cluster` with what each server has; () there: not counted, no limit.
-        per_worker: column of `JobTable` with what each worker asks for (a CPU-only job: in all), and the
-            field of `Job` and of allocations with what each holds; 0: nothing of it.
-        asked: field of `Job` with what each worker asks for.
-        total: field of `Server` with what it has.
-        free: field of `Server` with what no job holds.
-        unlimited: what a server has where the cluster does not count it.
-        per_server_task: column with what each parameter server asks for; "": parameter servers hold none.
+        name: in error messages.
+        unit: text before the name in error messages, such as "bytes of ".
+        capacity: field of `Cluster` with the amount of each server. An empty tuple there means no limit.
+        per_worker: column of `JobTable` with the amount that each worker asks for (a CPU-only job: in all),
+            and field of `Job` and `Allocation` with the amount that each worker holds.
+        asked: field of `Job` with the amount that each worker asks for.
+        total: field of `Server` with its amount.
+        free: field of `Server` with the amount that no job holds.
+        unlimited: amount of a server if the cluster does not count the resource.
+        per_server_task: column with the amount that each parameter server asks for. "": they hold none.
         can_change: whether an allocation may name another amount than the job asks for. Such a resource also
             needs a field of `Allocation` and of `Shape`.
     """
@@ -39,7 +39,7 @@ class Resource:
     can_change: bool = False
 
 
-#: in this order everywhere
+#: all counted resources. Arrays of the state have them in this order
 RESOURCES: tuple[Resource, ...] = (
     Resource(
         name="cores",
@@ -66,5 +66,5 @@ RESOURCES: tuple[Resource, ...] = (
     ),
 )
 NUM_RESOURCES = len(RESOURCES)
-#: positions of the resources that the engine treats in ways of their own
+#: positions in `RESOURCES`
 CORES, RAM = 0, 1

@@ -116,7 +116,7 @@ def test_pointers_that_learnt_from_flat_blocks_choose_the_same():
 
 def test_pointer_needs_blocks():
     env = RingyardVecEnv(setting(flat=True), 2)
-    with pytest.raises(ConfigurationError, match="flat rows"):
+    with pytest.raises(ConfigurationError, match="with flat=true"):
         MaskablePPO(PointerPolicy, env, device="cpu")
 
 

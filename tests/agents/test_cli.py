@@ -311,7 +311,7 @@ def test_train_resume_compare(tmp_path, here):
     same.append("trust=[toy_learner.ToyLearner]")
     out, _ = here(*same, "name=c1")
     assert re.search(r"mine .*sizes, attained service", out)
-    assert "adjusted for 4 rows" in out
+    assert "adjusted for 4 comparisons" in out
     assert "warning: 3 workloads" in out
     assert re.search(
         r"vs (fifo_backfill|sjf@pack): mean JCT", out
@@ -348,9 +348,9 @@ def test_agents_are_named(tmp_path):
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,mine:nowhere]", code=2)
     assert "no checkpoint nowhere" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,a:x,a:y]", code=2)
-    assert "different names" in error
+    assert "different labels" in error
     _, error = ringyard(tmp_path, "compare", "schedulers=[fifo_backfill,sjf:x]", code=2)
-    assert "a name of its own" in error
+    assert "the name of another" in error
     for label in ("../../../out", str(tmp_path / "out"), "..", "a" * 300):
         _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo_backfill,'{label}:x']", code=2)
         assert "without /, such as mine" in error

@@ -154,8 +154,8 @@ def test_a_run_that_goes_on_stays_in_its_folder(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"arguments": 1}', '{"arguments": [], "resumed": 1}', "\0"])
 def test_a_damaged_record_is_named_before_anything_is_replaced(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged; remove it"):
-        RunFolder(tmp_path, "train").record(OmegaConf.create({}), {}, goes_on=True)
+    with pytest.raises(CheckpointError, match=r"run\.json.* is damaged"):
+        RunFolder(tmp_path, "train").record(OmegaConf.create({}), {}, resumed=True)
     assert os.listdir(tmp_path) == ["run.json"]
 
 

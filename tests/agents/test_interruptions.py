@@ -119,7 +119,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
     _, error = running.communicate(timeout=60)
     assert complaint(running.returncode, error, number) is None
     if number == signal.SIGTERM:
-        assert error.splitlines()[-1].endswith("the same command with name=mine goes on")
+        assert error.splitlines()[-1].endswith("the same command with name=mine continues")
     wait_for(lambda: not alive(f"test{number}"))  # no worker lives on
     done = lines(kept_file)
     assert 3 <= done < 24
@@ -127,7 +127,7 @@ def test_an_interrupted_comparison_goes_on(tmp_path, whole, number):
         stream.write(b'{"key": "half a line')
     again = start(WORDS, tmp_path, "")
     out, _ = again.communicate(timeout=120)
-    assert f"{done} of 24 runs are from before" in out
+    assert f"{done} of 24 runs were stored by an earlier command" in out
     assert differences(whole, tmp_path / "runs") == []
 
 
@@ -266,7 +266,7 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
     ]
     monkeypatch.setattr(result_cache, "cache_result", cache_result)
     assert cli.main(SMALL) == 0
-    assert "2 of 4 runs are from before" in capsys.readouterr().out
+    assert "2 of 4 runs were stored by an earlier command" in capsys.readouterr().out
     anew = []
 
     def counted(file, key, result):

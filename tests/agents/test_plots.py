@@ -165,8 +165,8 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
     (tmp_path / "runs/c/runs.csv").write_text(half)
     assert main(["plot", "runs"]) == 2
     said = capsys.readouterr()
-    assert "runs/t1/training.json is not what a run leaves" in said.err
-    assert "runs/c/runs.csv is not what a run leaves: its last line is not whole" in said.err
+    assert "runs/t1/training.json is not a complete file of a run" in said.err
+    assert "runs/c/runs.csv is not a complete file of a run: its last line is incomplete" in said.err
     assert said.out.count("plot: ") == len(names) - 2  # of the other world there is nothing
 
 
@@ -186,7 +186,7 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
 def test_a_training_run_that_is_not_whole_is_said_in_one_line(tmp_path, file, text):
     training(tmp_path / "t", 1, "evolution", 0.1)
     (tmp_path / "t" / file).write_text(text)
-    with pytest.raises(ConfigurationError, match=f"t/{file} is not what a run leaves"):
+    with pytest.raises(ConfigurationError, match=f"t/{file} is not a complete file of a run"):
         find_runs([str(tmp_path)])
 
 
@@ -196,7 +196,7 @@ def test_a_training_run_that_is_not_whole_is_said_in_one_line(tmp_path, file, te
 def test_a_comparison_without_numbers_is_said_in_one_line(tmp_path, runs):
     (tmp_path / "runs.csv").write_text(f"scheduler,workload,mean_jct,bound_mean_jct,blocking_rate\n{runs}")
     (tmp_path / "jobs.csv").write_text("scheduler,workload,jct,outcome,job_id\n")
-    with pytest.raises(ConfigurationError, match="is not what a run leaves"):
+    with pytest.raises(ConfigurationError, match="is not a complete file of a run"):
         find_runs([str(tmp_path)])
 
 

@@ -288,7 +288,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
         return capsys.readouterr().out
 
     monkeypatch.chdir(tmp_path)
-    assert "runs are from before" not in command(*TUNE)
+    assert "runs were stored by an earlier command" not in command(*TUNE)
     best = read_tuned(str(tmp_path / "runs/tuned/tuned.yaml"))
     assert list(best) == [
         "fifo_backfill",
@@ -306,7 +306,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     assert [row["tried"] for row in rows if row["best"] == "True"] == [
         one.entry.scheduler for one in best.values()
     ]
-    assert "runs are from before" in command(*TUNE)
+    assert "runs were stored by an earlier command" in command(*TUNE)
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
         *(

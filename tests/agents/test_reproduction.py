@@ -221,7 +221,7 @@ def test_a_placement_that_would_not_be_used_is_refused():
             == "ringyard.placement.spread"
         )
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
-            with pytest.raises(ConfigurationError, match="brings its own placement"):
+            with pytest.raises(ConfigurationError, match="has its own placement"):
                 scheduler_config(SchedulerEntry.read(entry))
 
 

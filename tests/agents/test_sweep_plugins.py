@@ -85,8 +85,8 @@ def test_a_job_behind_the_others_stops(tmp_path):
     sweeper = OmegaConf.create({"study_name": "s", "storage": storage})
     for value, stops in ((2.0, True), (0.5, False)):
         pruning = Pruning("median", sweeper, study.ask().number)
-        assert pruning.behind(0, value) == stops
-        assert not pruning.behind(0, 100.0)  # told once
+        assert pruning.should_stop(0, value) == stops
+        assert not pruning.should_stop(0, 100.0)  # told once
     with pytest.raises(ConfigurationError, match="no trial 99"):
         Pruning("median", sweeper, 99)
 

@@ -85,10 +85,10 @@ def test_what_best_prints_works_when_it_is_pasted(tmp_path, capsys, name):
     record(0, "seed=1", objective=1.0).write(folder)
     (folder / "agent.safetensors").touch()
     assert main(["best", str(folder.parent)]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare it: "))
-    (word,) = shlex.split(line.removeprefix("compare it: ringyard compare "))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare with: "))
+    (word,) = shlex.split(line.removeprefix("compare with: ringyard compare "))
     assert OverridesParser.create().parse_override(word).value() == ["fifo_backfill", "sjf", f"best:{folder}"]
-    (word,) = shlex.split(RunFolder(Path("runs", name), "train").again)
+    (word,) = shlex.split(RunFolder(Path("runs", name), "train").name_override)
     assert OverridesParser.create().parse_override(word).value() == name
 
 
@@ -144,7 +144,11 @@ def test_the_best_is_of_the_setting_that_is_best_over_seeds():
 def test_a_job_that_travels_knows_that_it_is_elsewhere():
     arrived = pickle.loads(pickle.dumps(HydraJob("simulate", "module:function")))
     assert isinstance(arrived, HydraJob)
-    assert (arrived.command, arrived.recipe, arrived.elsewhere) == ("simulate", "module:function", True)
+    assert (arrived.command, arrived.function_path, arrived.in_worker) == (
+        "simulate",
+        "module:function",
+        True,
+    )
 
 
 def simulate(*words):
@@ -202,10 +206,10 @@ def test_a_plugin_that_is_not_there_names_its_extra():
 def test_names_that_sweeps_cannot_have(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert simulate("name=a,b") == 2
-    assert "name is swept" in capfd.readouterr().err
+    assert "name has several values" in capfd.readouterr().err
     assert main(["simulate", *TINY, "name=one"]) == 0
     assert simulate("name=one", "seed=1,2") == 2
-    assert "runs/one has a run that is no sweep" in capfd.readouterr().err
+    assert "runs/one has a single run" in capfd.readouterr().err
     assert main(["best", "nowhere"]) == 2
     assert "no jobs of a sweep" in capfd.readouterr().err
 
@@ -240,7 +244,7 @@ def test_another_run_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, 
     assert not (tmp_path / "runs/c/losses.png").exists()
     capfd.readouterr()
     assert main(["compare", *few, "seeds=3"]) == 2
-    assert "runs/c has a run with seeds=2, now it is 3" in capfd.readouterr().err
+    assert "runs/c has a run with seeds=2, and now it is 3" in capfd.readouterr().err
     assert (tmp_path / "runs/c/table.csv").read_bytes() == before
     assert main(["compare", *few, "seeds=3", "overwrite=true"]) == 0
     assert (tmp_path / "runs/c/table.csv").read_bytes() != before

@@ -76,11 +76,11 @@ def test_who_blocks_jobs_is_not_compared_by_the_others_times(one):
         "sjf",
     )
     rows = {row["scheduler"]: row for row in table_rows(schedulers_frame(runs, ranking), ranking)}
-    assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "/ bound")] == [""] * 4
-    assert "" not in (rows["fifo_backfill"]["/ bound"], rows["fifo_backfill"]["p (Holm)"])
+    assert [rows["picky"][name] for name in ("best", "vs sjf", "p (Holm)", "gap to bound")] == [""] * 4
+    assert "" not in (rows["fifo_backfill"]["gap to bound"], rows["fifo_backfill"]["p (Holm)"])
     (note,) = blocking_notes(ranking)
-    assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is of the others")
-    assert "adjusted for 1 row;" in "".join(interval_notes(ranking, 2))
+    assert note.startswith("picky blocks 25.0% of the jobs: its mean JCT is that of the others")
+    assert "adjusted for 1 comparison;" in "".join(interval_notes(ranking, 2))
     assert rank(runs, "left out").reference == "sjf"
     asked = rank(runs, "picky")
     assert asked.compared == []  # nobody else has served the same jobs
@@ -130,7 +130,7 @@ def test_where_all_block_jobs_what_they_block_decides(one):
     assert rows[2]["mean JCT [95% CI] (s)"] == "-"
     assert not any("nan" in text for row in rows for text in row.values())
     assert "good (start): 10.5% blocked" in best_note(rows)
-    assert "every row blocks jobs" in blocking_notes(ranking)[0]
+    assert "every scheduler blocks jobs" in blocking_notes(ranking)[0]
 
 
 def test_ties_go_to_who_was_named_first_and_not_to_random(one):
@@ -158,7 +158,8 @@ def test_equal_workloads_make_no_intervals(one, workloads, said):
 def test_a_window_is_said():
     assert window_notes((0.0, 1.0)) == []
     assert (
-        "makespan, GPU use, kernels, stops and fragmented are of the whole run" in window_notes((0.2, 0.8))[0]
+        "makespan, GPUs held, GPUs busy, preemptions and fragmented are of the whole run"
+        in window_notes((0.2, 0.8))[0]
     )
 
 

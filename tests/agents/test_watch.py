@@ -120,7 +120,7 @@ def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch,
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()
     assert main(["watch", *few, "name=w", "seed=1"]) == 2
-    assert "runs/w has a run with seed=0, now it is 1" in capfd.readouterr().err
+    assert "runs/w has a run with seed=0, and now it is 1" in capfd.readouterr().err
     assert main(["simulate", *few[:2], "name=w", "overwrite=true"]) == 2
     assert "runs/w has a run of `ringyard watch`" in capfd.readouterr().err
     assert (tmp_path / "runs/w/watch.html").read_bytes() == page
@@ -132,7 +132,7 @@ def test_simulate_draws_files(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     words = ["output.gantt=new/g.png", "output.video=v.gif", "output.frames=2"]
     assert main(["simulate", *SMALL, *words, "name=x"]) == 0
-    assert "drawn: v.gif" in capfd.readouterr().out
+    assert "schedule: v.gif" in capfd.readouterr().out
     assert (tmp_path / "new" / "g.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "v.gif").read_bytes().startswith(b"GIF89a")
 

@@ -26,7 +26,7 @@ COMPARE = [
 ]  # fmt: skip
 
 #: columns that hold wall time, and files that hold times or how the command was called
-CLOCKS = {"wall_seconds", "milliseconds_per_decision", "run (s)", "per decision (ms)", "time/fps"}
+CLOCKS = {"wall_seconds", "milliseconds_per_decision", "wall time (s)", "per decision (ms)", "time/fps"}
 NOT_COMPARED = {"run.json", "measured.jsonl", "table.md"}
 MOST_SECONDS = 300
 

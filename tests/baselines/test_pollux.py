@@ -35,7 +35,7 @@ def fitness(sizes, choices):
     """Power mean of what the sizes are worth, summed job by job."""
     total = 0.0
     for j, size in enumerate(sizes):
-        total += float(choices.worth[j, size])
+        total += float(choices.utility[j, size])
     mean = total / len(sizes)
     return mean if choices.power == 1.0 else mean ** (1.0 / choices.power)
 
@@ -48,7 +48,7 @@ def bred(people, scores, choices, draws):
     for j in range(len(people[0])):
         child.append(people[mother if draws() < 0.5 else father][j])
         if draws() * len(people[0]) < 1.0:
-            child[-1] = int(draws() * (choices.most + 1))
+            child[-1] = int(draws() * (choices.max_gpus + 1))
     return repaired(child, choices, draws)
 
 
@@ -83,7 +83,7 @@ def choices_of(rng, count, most, power):
 def test_the_search_is_the_plain_one_draw_by_draw(count, power):
     rng = np.random.default_rng(count)
     choices = choices_of(rng, count, int(rng.integers(1, 40)), power)
-    parents = rng.integers(0, choices.most + 1, (int(rng.integers(2, 9)), count))
+    parents = rng.integers(0, choices.max_gpus + 1, (int(rng.integers(2, 9)), count))
     parents[1:] = np.where(rng.random(parents[1:].shape) < 0.1, parents[1:], parents[0])  # mostly alike
     state, draws = rng.integers(1, 2**63, 1).astype(np.uint64), Draws(0)
     draws.state = int(state[0])

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import leaf, names
 from ringyard import Cluster, JobTable, Simulator, ideal
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.errors import PluginError
 from ringyard.placement import pack
 from ringyard.restart import constant
@@ -66,13 +66,13 @@ def test_hidden_durations_decide_nothing():
     assert watched > 1
 
 
-@fills(JobKey)
+@implements(JobKey)
 def predicted_left(job: Job, now: float, parameters: FloatVector) -> float:
     """Predicted iterations left, wherever an unpredictable job goes."""
     return predicted_iterations(job, now)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def predicted_first(job: Job, now: float, parameters: FloatVector) -> float:
     """Predicted iterations left; unpredictable jobs come last."""
     if job.predictable == 0:

@@ -128,8 +128,8 @@ def test_total_utility_sums_what_work_is_worth():
     )  # half of one, none of the other
     more, fewer = drawn_utilities(9), drawn_utilities(4)
     assert all((a[:4] == b).all() for a, b in zip(more, fewer, strict=True))
-    assert (more.middles >= 0.6).all()
-    assert (more.middles <= 60).all()
+    assert (more.midpoints >= 0.6).all()
+    assert (more.midpoints <= 60).all()
 
 
 def test_step_time_is_recovered_from_its_terms():

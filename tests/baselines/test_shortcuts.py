@@ -51,12 +51,12 @@ def test_gavel_knows_the_shares_of_one_type(monkeypatch):
         assert np.array_equal(shares, max_min_shares(*given))
 
 
-def test_gavel_passes_over_nobody_whom_it_could_start(monkeypatch):
+def test_gavel_skips_no_job_that_it_could_start(monkeypatch):
     def make(rule):
         return Gavel(rule, 20.0)
 
     swift = played(make, 12)
     monkeypatch.setattr(gavel, "_one_type_shares", lambda *_: None)
     monkeypatch.setattr(Gavel, "_is_pack", lambda *_: False)
-    monkeypatch.setattr(Gavel, "_room", lambda *_: [10**6] * 9)
+    monkeypatch.setattr(Gavel, "_free_by_type", lambda *_: [10**6] * 9)
     assert swift == played(make, 12)

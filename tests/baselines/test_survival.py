@@ -156,7 +156,7 @@ def test_seconds_left_are_the_inverse_of_the_gittins_index(rng):
 
 @kernel
 def _left(memory: FloatMatrix, j: int, age: float) -> float:
-    return survival._left(memory, j, age)
+    return survival._seconds_left(memory, j, age)
 
 
 def test_a_known_end_leaves_the_time_until_then():
@@ -192,9 +192,9 @@ def test_nothing_of_the_future_is_known(rng):
     assert np.array_equal(
         latest_features(scheduler.estimate_memory).features, latest_features(again.estimate_memory).features
     )
-    knows = SurvivalEstimate(drawn_network(1)).observability
-    assert knows == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
-    check_reads(survival._by_hazard, knows, "the estimate")
+    observability = SurvivalEstimate(drawn_network(1)).observability
+    assert observability == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
+    check_reads(survival._estimate, observability, "the estimate")
 
 
 def test_the_past_counts_as_if_it_had_just_ended(rng):

@@ -18,7 +18,7 @@ from ringyard.allocator import (
 from ringyard.allocator.core_allocation import divide_cores
 from ringyard.allocator.target_sizes import set_target_gpus, set_weights
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
-from ringyard.compiled import FloatMatrix, FloatVector, fills
+from ringyard.compiled import FloatMatrix, FloatVector, implements
 from ringyard.errors import ObservabilityError, PluginError
 from ringyard.jobs import JobTable
 from ringyard.observability import Observability
@@ -159,7 +159,7 @@ def test_who_has_less_left_than_a_move_takes_does_not_make_room(price, moved):
     assert sim.state.jobs["num_preemptions"][0, :-1].sum() == moved
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _nonsense(state: State, b: int, config: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     out[:] = np.nan
 
@@ -168,7 +168,7 @@ def test_an_estimate_that_is_no_time_is_named():
     estimate = Estimate(_nonsense, "nonsense", Observability.NOTHING)
     sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1], [10]))
     scheduler = ready(sim, AllocatingScheduler(Allocator(estimate=estimate)))
-    with pytest.raises(PluginError, match=r"_nonsense.*job 0 has nan s left.*expected a finite number"):
+    with pytest.raises(PluginError, match=r"_nonsense.*job 0 nan seconds left.*expected a finite number"):
         scheduler.decide(sim.view(scheduler.observability))
 
 

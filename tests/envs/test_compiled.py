@@ -26,12 +26,12 @@ from ringyard.compiled import (
     cache,
     entry_point,
     f8,
-    fills,
     i4,
+    implements,
+    interface,
     kernel,
     linked_kernel,
-    slot,
-    whole,
+    to_int,
 )
 from ringyard.compiled.functions import Kernel
 from ringyard.compiled.numba_internals import PRIVATE
@@ -47,17 +47,17 @@ class Pair(NamedTuple):
     share: float
 
 
-@slot
+@interface
 class Scale(Protocol):
     def __call__(self, x: float, parameters: FloatVector) -> float: ...
 
 
-@fills(Scale)
+@implements(Scale)
 def times(x: float, parameters: FloatVector) -> float:
     return x * parameters[0]
 
 
-@fills(Scale)
+@implements(Scale)
 def plus(x: float, parameters: FloatVector) -> float:
     return x + parameters[0]
 
@@ -92,7 +92,7 @@ def add(world: World, i: int, pair: Pair) -> float:
 def add_all(world: World) -> float:
     total = 0.0
     for i in range(world.cells.shape[1]):
-        total += add(world, i, Pair(whole(world.cells[0, i].count), world.share))
+        total += add(world, i, Pair(to_int(world.cells[0, i].count), world.share))
     return total
 
 
@@ -164,7 +164,7 @@ def test_bundles_survive_copies_and_pickles():
 
 
 def test_what_cannot_be_packed_is_an_error_in_python():
-    with pytest.raises(TypeError, match="fills a slot"):
+    with pytest.raises(TypeError, match="implements an interface"):
         apply_all(world(scale=lambda x, parameters: x), 1.0)
     wrong = World(Cell.zeros(1, 6)[:, ::2], True, True, True, 0, (), 0.0)
     with pytest.raises(TypeError, match="contiguous"):
@@ -174,7 +174,7 @@ def test_what_cannot_be_packed_is_an_error_in_python():
 def test_an_annotation_that_kernels_do_not_know_is_named():
     with pytest.raises(TypeError, match=r"kernels know no .*dict"):
 
-        @slot
+        @interface
         class Odd(Protocol):
             def __call__(self, x: dict[str, int]) -> float: ...
 
@@ -412,9 +412,9 @@ def test_threads_that_ask_at_once_get_one_machine_code():
 
 def test_a_long_compilation_is_said_before_and_after(capsys):
     names = [f"room.kernel_{i}" for i in range(30)]
-    with cache.announced("play", names), cache.announced("inside", names):
-        cache.compiled_one(names[0])
-    with cache.announced("short", names[:3]):
+    with cache.report_compilation("play", names), cache.report_compilation("inside", names):
+        cache.report_kernel(names[0])
+    with cache.report_compilation("short", names[:3]):
         pass
     before, after = capsys.readouterr().err.splitlines()  # no terminal: no line for each kernel
     assert before == "ringyard: compiling play and 30 kernels that it calls, once for this machine ..."
@@ -422,7 +422,10 @@ def test_a_long_compilation_is_said_before_and_after(capsys):
 
 
 def test_a_compilation_that_is_interrupted_is_not_said_to_be_done(capsys):
-    with pytest.raises(KeyboardInterrupt), cache.announced("play", [f"kernel_{i}" for i in range(30)]):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        cache.report_compilation("play", [f"kernel_{i}" for i in range(30)]),
+    ):
         raise KeyboardInterrupt
     assert capsys.readouterr().err.splitlines()[-1] == "ringyard: compilation stopped after 0 s"
 
@@ -430,7 +433,7 @@ def test_a_compilation_that_is_interrupted_is_not_said_to_be_done(capsys):
 def test_a_terminal_follows_what_is_compiled(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     names = [f"room.kernel_{i}" for i in range(30)]
-    with cache.announced("play", names):
-        cache.compiled_one(names[4])
-        cache.compiled_one("another")
+    with cache.report_compilation("play", names):
+        cache.report_kernel(names[4])
+        cache.report_kernel("another")
     assert "\r\x1b[K  1 of 30: room.kernel_4\r" in capsys.readouterr().err

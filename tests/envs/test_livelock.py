@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, ClusterEnv, EnvConfig, JobTable, Simulator, ideal
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.errors import SchedulerError
 from ringyard.failures import Failures
 from ringyard.mdp.vector import ClusterVectorEnv
@@ -29,12 +29,12 @@ def two_jobs(begin=0.0):
     return JobTable.from_columns([begin, begin], [1, 1], [10.0, 10.0])
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _first_come(job: Job, now: float, parameters: FloatVector) -> float:
     return job.submit_seconds
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _at_once(job: Job, now: float, parameters: FloatVector) -> float:
     return np.nextafter(now, np.inf)
 
@@ -47,7 +47,7 @@ def impatient():
     )
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _who_waits(job: Job, now: float, parameters: FloatVector) -> float:
     return 1.0 if job.status == JobStatus.RUNNING else 0.0
 

@@ -90,7 +90,7 @@ def test_the_memory_of_environments_is_known_before_it_is_taken(setting, monkeyp
     holders = (batch.state, batch.episode, batch._out, batch.workload_cache.rows)
     arrays = [one for holder in holders for one in vars(holder).values() if isinstance(one, np.ndarray)]
     taken = sum(array.nbytes for array in arrays)
-    told = r"is \d+, at [\d,]+ bytes for each .* expected at most .* GB, which this machine has; take fewer"
+    told = r"is \d+ with [\d,]+ bytes for each, .* expected at most .* GB, the memory of this machine"
     for make in (lambda: ClusterBatch(small, 60), lambda: RingyardVecEnv(small, 60)):
         monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.01 * taken)
         make()
@@ -164,7 +164,7 @@ def test_nothing_happens_after_close(setting):
         for _ in range(2):
             env.close()
         for call in (env.reset, lambda env=env, action=action: env.step(action)):
-            with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="make a new one") as caught:
+            with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="create a new one") as caught:
                 call()
             assert isinstance(caught.value, EpisodeError)
 

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal, ring_contention
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel
 from ringyard.errors import ObservabilityError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.batch import ClusterBatch
@@ -197,22 +197,22 @@ def _of_the_future(job: Job) -> float:
     return job.cancel_seconds
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _peeks(job: Job, now: float, parameters: FloatVector) -> float:
     return _of_the_future(job)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _peeks_by_text(job: Job, now: float, parameters: FloatVector) -> float:
     return job["cancel_seconds"]
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _peeks_elsewhere(job: Job, now: float, parameters: FloatVector) -> float:
     return progress.remaining_iterations(job, now)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _peeks_inside(job: Job, now: float, parameters: FloatVector) -> float:
     return (lambda one: one.cancel_seconds)(job)
 
@@ -220,19 +220,19 @@ def _peeks_inside(job: Job, now: float, parameters: FloatVector) -> float:
 _PEEKS = (_of_the_future,)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _peeks_through_a_table(job: Job, now: float, parameters: FloatVector) -> float:
     return _PEEKS[0](job)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_truth(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
     return int(state.jobs[b, j].remaining_iterations)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _asks(job: Job, now: float, parameters: FloatVector) -> float:
     return attained_service(job, now) + remaining_iterations(job, now)
 
@@ -256,7 +256,7 @@ def _size_of_server(server: Server) -> int:
     return server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_servers(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -267,7 +267,7 @@ def _find_by_servers(
     return largest - state.clusters[b].num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_size(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -275,7 +275,7 @@ def _find_by_size(
     return state.servers[b, 0].num_gpus - job.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_one_name_for_both(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -284,7 +284,7 @@ def _find_by_one_name_for_both(
     return server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_a_function_inside(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -292,7 +292,7 @@ def _find_by_a_function_inside(
     return (lambda server: server.num_gpus)(state.jobs[b, j]) + server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_a_wrong_annotation(
     state: Server, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -304,7 +304,7 @@ def _size_of_anything(server: Server, anything: Any) -> int:
     return server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _find_by_a_helper(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:

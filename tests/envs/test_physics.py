@@ -24,7 +24,6 @@ from ringyard.performance.host_resources import (
     useful_cores,
 )
 from ringyard.performance.parameter_server import (
-    calibration_design,
     coefficient_row,
     server_efficiency,
     step_seconds,
@@ -144,8 +143,6 @@ def test_parameter_server_step():
     assert step_seconds(0.5, 1, 10**9, 1, 1.0, (0.1, 0.0, 0.0, 0.0)) == pytest.approx(0.5)  # many servers
     assert server_efficiency(0.0, -2.0, 1.0, 3.0) == 1.0
     assert server_efficiency(1e3, -2.0, 1.0, 3.0) == pytest.approx(3.0)
-    design = calibration_design(64.0, np.array([[2.0, 1.0, 2.0]]))
-    assert design.tolist() == [[32.0, 1.0, 2.0, 2.0, 1.0, 2.0]]
 
 
 def test_parameter_server_times_are_never_negative():

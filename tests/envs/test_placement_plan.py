@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.compiled import fills
+from ringyard.compiled import implements
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.mdp.env_config import ten_gigabit_rings
 from ringyard.placement import pack
@@ -96,7 +96,7 @@ def test_plans_keep_the_records_only_of_jobs_that_nothing_has_happened_to(seed):
     assert len(seen) == 1
 
 
-@fills(AdmitStart)
+@implements(AdmitStart)
 def _below(state, b, j, places, count, of_jobs, parameters):
     first = places[0]
     for k in range(count):

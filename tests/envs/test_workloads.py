@@ -136,7 +136,7 @@ def test_the_past_of_a_window_is_what_had_ended(rng):
     assert len(Replay(table(), ModelMix(), part=(0.9, 1.0)).sample(Cluster((16,)), rng)) == 10
     with pytest.raises(ConfigurationError, match=r"workload.part is \[0.5, 0.5\], which is none of 100 jobs"):
         Replay(table(), ModelMix(), part=(0.5, 0.5))
-    with pytest.raises(WorkloadError, match=r"job 1 of the past has run_seconds 0.0; expected .* above 0"):
+    with pytest.raises(WorkloadError, match=r"row 1 of JobTable.past has run_seconds 0.0; expected .* > 0"):
         HistoricalJobs(np.array([1, 1]), np.array([2.0, 0.0]), names, names)
     with pytest.raises(WorkloadError, match="columns of"):
         HistoricalJobs(np.array([1]), np.array([2.0]), names, names)
@@ -250,7 +250,7 @@ def test_bad_arrivals(bad):
 
 
 def test_sizes_that_do_not_fit(rng):
-    with pytest.raises(ConfigurationError, match="no size"):
+    with pytest.raises(ConfigurationError, match="expected a size of at most 4"):
         Sizes({8: 1.0}).draw(3, 4, rng)
 
 

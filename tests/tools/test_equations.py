@@ -9,7 +9,12 @@ from ringyard.restart import per_model
 from ringyard_agents.measurements import situations
 from tools import validate
 from tools.equations.comparisons import COMPARISONS
-from tools.equations.parameter_server_errors import restart_growths, restart_rule, restart_table
+from tools.equations.parameter_server_errors import (
+    calibration_design,
+    restart_growths,
+    restart_rule,
+    restart_table,
+)
 from tools.equations.result import halves
 from tools.measured_sets.aiturbo import RESTARTS
 from tools.measured_sets.sets import rows_of
@@ -38,6 +43,11 @@ def test_held_out_errors(name):
     constants = sum(part.constants for part in comparison.parts)
     assert constants <= fitted  # nothing is a table in disguise
     assert np.isfinite(comparison.errors).all()
+
+
+def test_columns_of_a_calibration_run():
+    design = calibration_design(64.0, np.array([[2.0, 1.0, 2.0]]))
+    assert design.tolist() == [[32.0, 1.0, 2.0, 2.0, 1.0, 2.0]]
 
 
 def test_sharing_beats_the_mean_speed_by_far():

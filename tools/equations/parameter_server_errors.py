@@ -7,13 +7,24 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from ringyard.performance.parameter_server import calibration_design, step_seconds
+from ringyard.performance.parameter_server import step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
 from ringyard_agents.calibration.fits import fit_restart_growth
 from ringyard_agents.validation.shipped_errors import plot_predictions
 from tools.equations.result import Comparison, Part, relative
 from tools.measured_sets.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
+
+
+def calibration_design(batch: float, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[points, 6] columns m, 1, w/p, w, p, g of calibration runs (`step_seconds`).
+
+    Args:
+        batch: global batch M = m w, samples.
+        points: [points, 3] workers, parameter servers, GPUs.
+    """
+    w, p, g = points.T
+    return np.stack([batch / w, np.ones(len(points)), w / p, w, p, g], axis=1)
 
 
 def refit(name: str, points: np.ndarray[Any, Any] = POINTS, rows: Any = slice(None)) -> Any:

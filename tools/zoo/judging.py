@@ -30,7 +30,7 @@ from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World
 
 #: columns of a comparison that a page shows
-_SHOWN = ("slowdown", "worst rho", "p99 (s)", "/ bound", "per decision (ms)")
+_SHOWN = ("slowdown", "worst rho", "p99 (s)", "gap to bound", "per decision (ms)")
 
 #: workloads of an agent's own world whose figures a test holds it to
 _CHECKED = 4
@@ -217,7 +217,7 @@ def _rows(runs: pd.DataFrame, agents: Sequence[str], best: str, rule: str) -> li
 
 def _bound_row(bound: float, rule: str) -> dict[str, str]:
     empty = dict.fromkeys(("vs best published", f"vs {rule}", *_SHOWN), "")
-    return {"scheduler": _BOUND, "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "/ bound": "1.00"}
+    return {"scheduler": _BOUND, "mean JCT [95% CI] (s)": f"{bound:,.0f}", **empty, "gap to bound": "1.00"}
 
 
 def read_records() -> dict[str, Record]:

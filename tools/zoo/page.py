@@ -82,8 +82,8 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
         "against it": _changed(world["against_best"]),
         "each training seed against it (%)": ", ".join(seeds),
         "against its rule": _changed(world["against_rule"]),
-        "best published / bound": f"{world['best_mean'] / world['bound']:.2f}",
-        "agent / bound": f"{world['mean'] / world['bound']:.2f}",
+        "best published: gap to bound": f"{world['best_mean'] / world['bound']:.2f}",
+        "agent: gap to bound": f"{world['mean'] / world['bound']:.2f}",
     }
 
 
@@ -145,7 +145,7 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
         "the agent's (s)": f"{world['mean']:,.0f}",
         "against it": _changed(world["against_best"]),
         "against its rule": _changed(world["against_rule"]),
-        "agent / bound": f"{world['mean'] / world['bound']:.2f}",
+        "agent: gap to bound": f"{world['mean'] / world['bound']:.2f}",
         **{name: _beside(world, name) for name in _STARVED},
     }
 

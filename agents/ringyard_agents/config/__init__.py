@@ -1,1 +1,1 @@
-"""Configs of the commands: composed, checked, and read from files of others without running anything."""
+"""Configs of the commands: composition from yamls, types of settings, error messages, and safe loading."""

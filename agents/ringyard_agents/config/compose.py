@@ -1,4 +1,4 @@
-"""From Hydra configs to objects."""
+"""Schedulers as users name them, and their Hydra configs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,24 +11,23 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.renamed import explain_renamed
 from ringyard_agents.config.safe_load import Trust, find_interpolation
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
-#: config groups that make up a simulated world
+#: config groups of a simulated environment; "environment" in this package is {group: plain config}
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
 
 
 @dataclass(frozen=True)
 class SchedulerEntry:
-    """One of the schedulers that a command runs.
+    """A scheduler as a user names it.
 
     Attributes:
-        label: what tables call it.
-        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of a
-            trained agent.
-        options: replace those of the scheduler's yaml.
-        setting: where it stands, as its user knows it.
+        label: name in tables.
+        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of an
+            agent.
+        options: options that replace those of the scheduler's yaml.
+        setting: setting that lists it, for errors.
     """
 
     label: str
@@ -41,21 +40,25 @@ class SchedulerEntry:
         """Read an entry of a list of schedulers.
 
         Args:
-            given: the text of a scheduler, or {label: {scheduler: text, options: {name: value}}}.
-            setting: name of the list for errors.
+            given: name, or {label: {scheduler: name, options: {name: value}}}.
+            setting: setting that lists it, for errors.
 
         Raises:
-            ConfigurationError: it is neither.
+            ConfigurationError: the entry is neither.
         """
         if isinstance(given, str):
             return cls(
                 given if given.startswith(ZOO_PREFIX) else given.partition(":")[0], given, setting=setting
             )
         if isinstance(given, Mapping) and len(given) == 1:
-            [(label, said)] = given.items()
-            known = isinstance(said, Mapping) and {"scheduler"} <= set(said) <= {"scheduler", "options"}
-            if known and isinstance(said["scheduler"], str) and isinstance(said.get("options", {}), Mapping):
-                return cls(str(label), said["scheduler"], dict(said.get("options", {})), setting)
+            [(label, value)] = given.items()
+            valid = isinstance(value, Mapping) and {"scheduler"} <= set(value) <= {"scheduler", "options"}
+            if (
+                valid
+                and isinstance(value["scheduler"], str)
+                and isinstance(value.get("options", {}), Mapping)
+            ):
+                return cls(str(label), value["scheduler"], dict(value.get("options", {})), setting)
         raise ConfigurationError(
             f"{setting} has {shown(given)}; expected a name such as fifo@consolidate, or"
             " {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}"
@@ -63,87 +66,87 @@ class SchedulerEntry:
 
     @property
     def name(self) -> str:
-        """Of the leaf of conf/scheduler."""
+        """Name in conf/scheduler."""
         return self.scheduler.partition("@")[0]
 
     @property
     def is_agent(self) -> bool:
-        """Whether it was trained."""
+        """Whether the scheduler is a trained agent."""
         return ":" in self.scheduler
 
     @property
     def checkpoint(self) -> str:
-        """Of a trained agent: a file, a run folder or `zoo:NAME`."""
+        """File, run folder or `zoo:NAME` of a trained agent."""
         return self.scheduler if self.scheduler.startswith(ZOO_PREFIX) else self.scheduler.partition(":")[2]
 
 
 def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:
-    """The resolved config of a scheduler; Hydra must be initialised.
+    """Compose the resolved config of a scheduler. Hydra must be initialised.
 
     Args:
-        entry: the scheduler and its options.
-        trust: the user's classes that an agent may name.
+        entry: scheduler with its options.
+        trust: further classes that an agent may load.
 
     Raises:
-        ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler with its own.
+        ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler that has its own.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        own = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint}
-        return _with_options(entry, config, own)
+        fixed = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint}
+        return _with_options(entry, config, fixed)
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         found = f"{entry.setting} has {entry.scheduler!r}"
         raise ConfigurationError(
-            explain_renamed("schedulers", name, f"{found}, which")
-            or f"{found}; expected {', '.join(scheduler_names())}, one of them @placement, or a trained"
-            " agent: name:run_folder, for instance mine:runs/quickstart, or zoo:NAME"
+            f"{entry.setting} has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
+            " with @placement, or an agent: label:run_folder, such as mine:runs/quickstart, or zoo:NAME"
         )
     if placement:
         require_placement(entry.scheduler, placement)
     config = hydra.compose("entry", [f"scheduler={name}"] + ([f"placement={placement}"] if placement else []))
     OmegaConf.resolve(config)
     if placement and config.scheduler.get("placement") != config.placement:
-        raise ConfigurationError(f"{entry.scheduler}: {name} brings its own placement; write {name}")
+        raise ConfigurationError(f"{entry.scheduler}: {name} has its own placement; expected {name}")
     return _with_options(entry, config.scheduler)
 
 
 def _names_classes(options: Any) -> bool:
-    """Whether options, or what is inside them, say which class or function is called."""
+    """Return whether options, or nested ones, name a class or function to call."""
     if isinstance(options, Mapping):
         return any(str(key).startswith("_") or _names_classes(value) for key, value in options.items())
     return isinstance(options, list | tuple) and any(_names_classes(value) for value in options)
 
 
 def _with_options(
-    entry: SchedulerEntry, config: DictConfig, given: Mapping[str, Any] | None = None
+    entry: SchedulerEntry, config: DictConfig, fixed: Mapping[str, Any] | None = None
 ) -> DictConfig:
-    """The config of a scheduler with its own options, which cannot change `given` or name what is called."""
-    fixed = {"placement": None, **(given or {})}
-    for name, value in (given or {}).items():
+    """Merge an entry's options into a config. They can neither change `fixed` nor name a class to call."""
+    reserved = {"placement": None, **(fixed or {})}
+    for name, value in (fixed or {}).items():
         config[name] = value
     try:
-        if fixed.keys() & entry.options or _names_classes(entry.options) or find_interpolation(entry.options):
-            raise ValueError("an option that is not the entry's to say")
+        if (
+            reserved.keys() & entry.options
+            or _names_classes(entry.options)
+            or find_interpolation(entry.options)
+        ):
+            raise ValueError("an option that entries cannot set")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged
     except (OmegaConfBaseException, ValueError) as error:
-        known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", *fixed)))
-        options = (f"{entry.name}.{option}" for option in entry.options)
-        renamed = next(filter(None, (explain_renamed("scheduler_options", one) for one in options)), None)
-        expected = (
-            f"options is {shown(dict(entry.options))}; expected some of {known or 'none'}, each a number, a"
-            " text or a list; rules go behind the name, as in fifo@pack"
-        )
-        raise ConfigurationError(f"{entry.label}: {renamed or expected}") from error
+        known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", *reserved)))
+        raise ConfigurationError(
+            f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'},"
+            " each a number, a text or a list; a placement rule is part of the name: fifo@pack"
+        ) from error
 
 
 def require_placement(where: str, rule: str) -> None:
-    """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has the rule.
+    """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has a placement rule.
 
     Args:
-        where: the rule stands, as its user knows it.
-        rule: its name.
+        where: setting that names the rule, for the error.
+        rule: name of the rule.
     """
     rules = config_files("placement")
     if rule not in rules:
@@ -153,17 +156,17 @@ def require_placement(where: str, rule: str) -> None:
 
 
 def accepts_placement(name: str) -> bool:
-    """Whether a scheduler places by a rule of the user's choice; Hydra must be initialised."""
+    """Return whether users can choose the placement rule of a scheduler. Hydra must be initialised."""
     config = hydra.compose("entry", [f"scheduler={name}", "placement=random"])
     OmegaConf.resolve(config)
     return bool(config.scheduler.get("placement") == config.placement)
 
 
 def scheduler_names() -> list[str]:
-    """The leaves of conf/scheduler and of RINGYARD_CONF, without what is learned."""
+    """Return the names in conf/scheduler and in folders of RINGYARD_CONF, without agents."""
     return list(config_files("scheduler"))
 
 
 def to_plain(config: Any) -> Any:
-    """Resolved containers, to be pickled or saved."""
+    """Convert a config into resolved plain containers, which can be pickled or saved."""
     return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

@@ -1,4 +1,4 @@
-"""What Hydra and OmegaConf find wrong with words of a command line, in words that say what to write."""
+"""Messages for errors of Hydra and OmegaConf in command lines, which say what to type instead."""
 
 import re
 
@@ -6,99 +6,73 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue
 
-from ringyard.renamed import explain_renamed, renamed_names
 from ringyard_agents.config.target_validation import suggest
 
 _LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
 
-#: what Hydra says, and what to say instead: {1} is its first group, {key} the setting in full
+#: {pattern of Hydra's message: message}, where {1} is the first group and {key} the full setting
 _EXPLANATIONS = {
     r"Could not find 'hydra/(sweeper/optuna|launcher/joblib|launcher/submitit_(?:local|slurm))'": (
-        '{1} is of a plugin that is not installed: pip install "ringyard[sweeps]"'
+        '{1} needs a plugin that is not installed: pip install "ringyard[sweeps]"'
     ),
     r"Could not find 'hydra/(launcher/ray(?:_aws)?)'": (
-        '{1} is of a plugin that is not installed: pip install "ringyard[ray]"'
+        '{1} needs a plugin that is not installed: pip install "ringyard[ray]"'
     ),
     r"Could not find 'scheduler/([^']*:[^']*)'": (
-        "scheduler is {1}; agents run in `ringyard compare schedulers=[{1}]`, alone with"
+        "scheduler is {1}; expected `ringyard compare schedulers=[{1}]` for an agent, or"
         " scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder)"
     ),
     r"Error merging override schedulers=(.*)": (
         f"schedulers is {{1}}; expected a list such as [fifo@consolidate, {_LABELLED_SCHEDULER}, ...]"
     ),
     r"Could not override 'options'\.": (
-        "options has {key}, which conf/tune.yaml has not; expected"
-        " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to leave one out"
+        "options has {key}, which conf/tune.yaml lacks; expected"
+        " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to remove one"
     ),
     "override 'checkpoint'": (
-        "there is no checkpoint; name agents among the schedulers: schedulers=[fifo,mine:runs/mine]"
+        "there is no setting checkpoint; name agents in schedulers=[fifo,mine:runs/mine]"
     ),
     r"(Could not override .*@performance\..*)": (
         "{1} This performance model has no network or interconnect to choose;"
         " choose one that has them, too: performance=ring_10gbe (or composite, sharing, aws_g4dn, ...)"
     ),
     "Config group override must be a string": (
-        "a group was given no name of a choice, but a number or null; --help GROUP lists its choices"
+        "a group has a number or null as its choice; expected a name that --help GROUP lists"
     ),
 }
 
 
 def explain_error(error: Exception) -> str:
-    """An error of Hydra or OmegaConf as one line that says what to write, or in Hydra's own words."""
+    """Explain an error of Hydra or OmegaConf in one line, with what to type if that is known."""
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value; give {error.full_key}=..."
     if isinstance(error, OverrideParseException) and error.override.lstrip("+").startswith("environments="):
         form = "\"environments=[contention, {large: ['experiment=elastic', 'cluster.num_servers=64']}]\""
         return f"{error.override} cannot be read; expected words in quotes, such as {form}"
     if isinstance(error, OverrideParseException) and "=" not in error.override:
-        return f"{error.override!r} is no SETTING=VALUE; expected words such as seed=1; see --help"
-    said, key = str(error).partition("Config search path:")[0], getattr(error.__cause__, "full_key", "")
-    if renamed := _explain_renamed(said, error.__cause__, key):
-        return renamed
+        return f"{error.override!r} is not SETTING=VALUE; expected words such as seed=1, see --help"
+    message, key = str(error).partition("Config search path:")[0], getattr(error.__cause__, "full_key", "")
     for pattern, text in _EXPLANATIONS.items():
-        if found := re.search(pattern, said):
+        if found := re.search(pattern, message):
             return text.format(*found.group(0, *range(1, len(found.groups()) + 1)), key=key.partition(".")[2])
-    if found := re.search(r"Could not find '(.+)/(.+)'\s+Available options in '.+':([^']*)", said):
+    if found := re.search(r"Could not find '(.+)/(.+)'\s+Available options in '.+':([^']*)", message):
         group, choice, options = found.groups()
         return f"{group} is {choice!r}; expected {suggest(choice, options.split())}; see --help {group}"
-    if found := re.match("Could not override '([^']+)'", said):
-        return _explain_unknown_setting(found[1], error.__cause__, key) or _join_lines(said)
-    return _join_lines(said)
+    if found := re.match("Could not override '([^']+)'", message):
+        return _explain_unknown_setting(found[1], error.__cause__, key) or _join_lines(message)
+    return _join_lines(message)
 
 
-def _explain_renamed(said: str, cause: BaseException | None, key: str) -> str | None:
-    """What an earlier version's setting, choice or scheduler is called today; None for other errors."""
-    if found := re.search(r"Could not find '(?:.+/)?([^/']+)/([^/']+)'", said):
-        group, choice = found.groups()
-        written = f"{group}={choice}"
-        return explain_renamed("choices", written) or (
-            explain_renamed("schedulers", choice, written) if group == "scheduler" else None
-        )
-    found = re.search("Could not override '([^']+)'", said)
-    if found is None:
-        return None
-    around = getattr(cause, "parent_node", None)
-    today = {str(name) for name in around} if isinstance(around, DictConfig) else set()
-    place, _, last = key.rpartition(".")
-    if place == "scheduler":
-        names = (name for name, new in renamed_names("scheduler_options").items() if new in today)
-        name = next((name for name in names if name.endswith(f".{last}")), "")
-        return explain_renamed("scheduler_options", name, key)
-    if place.startswith("options."):
-        return explain_renamed("scheduler_options", key.removeprefix("options."), key)
-    return explain_renamed("settings", key) or explain_renamed("settings", found[1])
-
-
-def _join_lines(said: str) -> str:
-    lines = (line.strip() for line in said.splitlines() if line.strip())
+def _join_lines(message: str) -> str:
+    lines = (line.strip() for line in message.splitlines() if line.strip())
     return " ".join(line if line[-1] in ".:;,?!" else f"{line}." for line in lines).rstrip(".")
 
 
 def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -> str | None:
     group = name.partition(".")[0]
-    if group in ("scheduler", "placement") and key in ("", group):  # no option of one that there is
+    if group in ("scheduler", "placement") and key in ("", group):  # not an option of a single scheduler
         return (
-            f"this command has no {group}=, but several schedulers; name them, with rules and options:"
+            f"this command has no {group}=, since it runs several schedulers; expected"
             ' "schedulers=[fifo, srtf@pack, {mine: {scheduler: sjf, options: {reserve_unplaced: true}}}]"'
         )
     around = getattr(cause, "parent_node", None)

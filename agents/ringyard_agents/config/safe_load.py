@@ -1,7 +1,7 @@
-"""The classes that configs in run folders and agents' files may name.
+"""Check of the classes that configs in run folders and agent files may load.
 
-Hydra's `_target_` would import and call anything. A config from a file may name what Ringyard's own `conf/`
-names, in the same way, and what the user trusts on the command line.
+Hydra imports and calls any `_target_`. A config from a file may name only classes and functions that
+Ringyard's own `conf/` uses in the same way, and those that the user trusts on the command line.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,25 +13,25 @@ import yaml
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 
-#: True: everything; else the full names of classes and functions of yours, besides Ringyard's own
+#: full names of trusted classes and functions, or True for all
 Trust = bool | str | Sequence[str]
 
 _GET_CLASS = "hydra.utils.get_class"
 
-#: what networks of Stable-Baselines3 are often given, by `get_class`
+#: usual arguments of Stable-Baselines3 networks, named by `get_class`
 _LAYERS_AND_OPTIMISERS = frozenset(
     [f"torch.nn.{name}" for name in ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")]
     + [f"torch.optim.{name}" for name in ("Adam", "AdamW", "RMSprop", "SGD")]
 )
 
 
-#: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key of what is not called
-#: here: the arguments of a call are checked, those of a later call are not known)
+#: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key). The key is "" for a
+#: call, whose arguments are checked. Those of a later call are unknown.
 _TargetUse = tuple[str, str, str]
 
 
 def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, node) of a config and all that is inside; what is in a list has the list's key."""
+    """Yield (key, node) of a config and all nodes inside. Items of a list have the list's key."""
     yield key, config
     if isinstance(config, Mapping):
         for name, one in config.items():
@@ -50,14 +50,14 @@ def _use(key: str, node: dict[str, Any]) -> _TargetUse:
 
 @cache
 def _uses_in_conf(groups: tuple[str, ...]) -> frozenset[_TargetUse]:
-    """What the leaves of some groups of conf/ do."""
+    """Collect the uses of classes and functions in some groups of conf/."""
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
     nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
     return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
 
 
 def training_groups() -> list[str]:
-    """The groups of conf/ that the config of a training run may take classes from."""
+    """Return the groups of conf/ from which the config of a training run may take classes."""
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 
@@ -71,30 +71,30 @@ def find_interpolation(content: Any) -> str | None:
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
-    """Look at all that a config from a file would import or call, before anything does.
+    """Check all classes that a config from a file names, before they are imported.
 
     Args:
         config: plain containers.
-        groups: of conf/, whose classes and functions it may name.
-        trust: what else it may name.
-        where: the file, for the error.
+        groups: groups of conf/ from which it may take classes.
+        trust: further classes that it may name.
+        where: file, for the error.
 
     Raises:
-        CheckpointError: it names something else, or does something else with it than conf/ does.
+        CheckpointError: the config names another class, or uses it in another way than conf/ does.
     """
     if trust is True:
         return
-    theirs = frozenset([trust] if isinstance(trust, str) else trust or ())
+    trusted = frozenset([trust] if isinstance(trust, str) else trust or ())
     if text := find_interpolation(config):
         raise CheckpointError(f"{where} has {text!r}; expected plain values, without interpolations")
     for key, node in _nodes(config):
         if not isinstance(node, dict) or "_target_" not in node:
             continue
-        use = name, how, _ = _use(key, node)
-        plain = how == "look up" and name in _LAYERS_AND_OPTIMISERS
-        known = plain or use in _uses_in_conf(tuple(groups)) or name in theirs
+        use = name, action, _ = _use(key, node)
+        is_layer = action == "look up" and name in _LAYERS_AND_OPTIMISERS
+        known = is_layer or use in _uses_in_conf(tuple(groups)) or name in trusted
         if not known or "_args_" in node:
             raise CheckpointError(
-                f"{where} would {how} {name} as Ringyard's own configs do nowhere; if you know and"
-                f" trust it, say so: trust=[{name}]"
+                f"{where} would {action} {name}, which no config of Ringyard does; if you trust it, add"
+                f" trust=[{name}]"
             )

@@ -1,4 +1,4 @@
-"""Types of the settings of each command; groups are checked against the functions that they call."""
+"""Types of the settings of each command. Groups are checked against the functions that they call."""
 
 import re
 import warnings
@@ -13,13 +13,13 @@ from ringyard.renamed import explain_renamed
 from ringyard.sim.metrics import Window
 from ringyard_agents.config.target_validation import check_targets
 
-#: what every generator takes
+#: range of the seeds of random generators
 Seed = Annotated[int, "[0, 4294967295]"]
-#: may be written as 1e6
+#: a number that may be written as 1e6
 Decisions = Annotated[float, "[1, 1e15]"]
-#: of a metric; prices stay numbers
+#: bound of a metric, in a range that keeps penalties finite
 MetricBound = Annotated[float, "[1e-6, 1e12]"]
-#: fields of Metrics of which less is better
+#: fields of Metrics that are minimised
 MinimizedMetric = Literal[
     "mean_jct",
     "median_jct",
@@ -35,10 +35,10 @@ MinimizedMetric = Literal[
 TrustSetting = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
-#: groups that say what an agent sees, does and is told
+#: groups of what an agent observes, does and is rewarded for
 _AGENT_GROUPS = ("action", "observation", "reward")
 
-#: as in conf/run.yaml and conf/env_config.yaml; `name` is checked with the run's folder
+#: settings of conf/run.yaml and conf/env_config.yaml, without `name`, which is checked with the run's folder
 _COMMON_SETTINGS = {
     "seed": Seed,
     "overwrite": bool,
@@ -49,7 +49,7 @@ _COMMON_SETTINGS = {
     **dict.fromkeys(_AGENT_GROUPS, Group),
 }
 
-#: {command: {setting: annotation}}, as in conf/<command>.yaml
+#: {command: {setting of conf/<command>.yaml: annotation}}
 SETTINGS: dict[str, dict[str, Any]] = {
     "simulate": _COMMON_SETTINGS
     | {
@@ -141,8 +141,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def check_settings(command: str, config: DictConfig) -> None:
     """Check a composed config against `SETTINGS`.
 
+    Args:
+        command: command of the config.
+        config: composed config.
+
     Raises:
-        ConfigurationError: names the first setting that is missing or of the wrong kind.
+        ConfigurationError: a setting is missing or has a wrong value.
     """
     for path in _paths(config):
         if renamed := explain_renamed("settings", path):
@@ -168,11 +172,15 @@ def _paths(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def check_groups(command: str, config: DictConfig) -> None:
-    """Check the arguments in all groups of a composed config before anything is called.
+    """Check the arguments in all groups of a config before anything is called.
+
+    Args:
+        command: command of the config.
+        config: composed config.
 
     Raises:
-        ConfigurationError: an unknown or missing argument; `scheduler` or `placement` for a command that runs
-            several schedulers.
+        ConfigurationError: an unknown or missing argument, or `scheduler` or `placement` in a command that
+            runs several schedulers.
     """
     for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
         check_targets(str(name), group)
@@ -181,24 +189,28 @@ def check_groups(command: str, config: DictConfig) -> None:
     for group, form in _PER_SCHEDULER_FORMS.items():
         if group in config:
             raise ConfigurationError(
-                f"{group} is no setting of `ringyard {command}`, which runs several schedulers; give each its"
-                f" own: {form}"
+                f"`ringyard {command}` has no {group}, since it runs several schedulers; expected {form}"
             )
 
 
 def warn_unused_settings(command: str, words: Sequence[str]) -> None:
-    """Warn of overrides of action, observation and reward for a command that trains no agent."""
+    """Warn of overrides of action, observation and reward in a command that trains no agent.
+
+    Args:
+        command: command of the overrides.
+        words: overrides.
+    """
     unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _AGENT_GROUPS]
     if command != "train" and unused:
         warnings.warn(
-            f"{' '.join(unused)} changes nothing here: schedulers decide in their own way, agents as"
-            " they were trained; give it to `ringyard train`",
+            f"{' '.join(unused)} has no effect on `ringyard {command}`: schedulers do not use it, and agents"
+            " use what they were trained with; give it to `ringyard train`",
             ConfigurationWarning,
             stacklevel=2,
         )
 
 
-#: {what only one scheduler can have: how entries of `schedulers` say it}
+#: {group of one scheduler: how `schedulers` sets it for several}
 _PER_SCHEDULER_FORMS = {
     "scheduler": '"schedulers=[fifo, {mine: {scheduler: sjf@pack, options: {reserve_unplaced: true}}}]"',
     "placement": "schedulers=[fifo@pack, sjf@pack]",

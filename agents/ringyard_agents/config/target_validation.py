@@ -1,4 +1,4 @@
-"""What a config calls: every `_target_`, held to the arguments that its function or class takes."""
+"""Check of configs: every `_target_` exists, and its function or class takes the given arguments."""
 
 import difflib
 import importlib
@@ -15,15 +15,14 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def check_targets(where: str, config: Any) -> None:
-    """Check the names of all arguments in a config, and of Ringyard's own functions the values as well.
+    """Check the names of all arguments in a config, and the values of arguments of Ringyard's own functions.
 
     Args:
-        where: name of the config for messages: agent, workload.models ...
-        config: plain data of a group, interpolations as they are.
+        where: dotted name of the config for errors, such as agent or workload.models.
+        config: plain config of a group, with interpolations.
 
     Raises:
-        ConfigurationError: names the first function that does not exist, or the first argument that it does
-            not take or that is missing.
+        ConfigurationError: a function does not exist, or an argument is unknown, missing or invalid.
     """
     if isinstance(config, list):
         for position, one in enumerate(config):
@@ -39,7 +38,7 @@ def _check_target(where: str, target: str, config: Mapping[Any, Any]) -> None:
     called = _resolve_target(where, target)
     try:
         known = inspect.signature(called).parameters.values()
-    except (TypeError, ValueError):  # it is written in C and says itself what is wrong
+    except (TypeError, ValueError):  # a C function without a signature checks its arguments itself
         return
     given = {str(name): value for name, value in config.items() if not str(name).startswith("_")}
     if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known):
@@ -60,7 +59,7 @@ def _check_target(where: str, target: str, config: Mapping[Any, Any]) -> None:
 
 
 def _check_values(where: str, called: Any, given: Mapping[str, Any]) -> None:
-    """Hold what is written out to annotations; what is called, or stands elsewhere, is not known yet."""
+    """Check literal values against the annotations. Results of calls and interpolations are unknown."""
     function = called.__init__ if inspect.isclass(called) else called
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -80,7 +79,7 @@ def _is_literal(value: Any) -> bool:
 
 
 def _resolve_target(where: str, target: str) -> Any:
-    """The function or class that Hydra calls: of a function and a module of one name, the function."""
+    """Import the function or class that Hydra would call. A function precedes a module of its name."""
     try:
         path, *rest = target.split(".")
         called = importlib.import_module(path)
@@ -92,10 +91,10 @@ def _resolve_target(where: str, target: str) -> Any:
     except (ValueError, AttributeError, ModuleNotFoundError) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and not f"{target}.".startswith(f"{missing}."):
-            raise  # a library that it needs, which is said in other words
+            raise  # a library that the module imports is missing, which is another error
         raise ConfigurationError(
             f"{where}._target_ is {shown(target)}, which cannot be found; expected package.module.name of a"
-            " function or class, where Python finds packages (PYTHONPATH)"
+            " function or class that Python can import (PYTHONPATH)"
         ) from error
     if not callable(called):
         raise ConfigurationError(f"{where}._target_ is {shown(target)}; expected a function or class")
@@ -103,7 +102,12 @@ def _resolve_target(where: str, target: str) -> Any:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Names to try instead, the one that is most like it first."""
+    """List names to use instead, the most similar one first.
+
+    Args:
+        name: unknown name.
+        known: valid names.
+    """
     names = list(known)
     alike = difflib.get_close_matches(name, names, n=1)
     rest = ", ".join(one for one in names if one not in alike)

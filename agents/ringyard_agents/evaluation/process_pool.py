@@ -1,4 +1,4 @@
-"""Run a function on many tasks in worker processes; a killed worker costs one task."""
+"""Run a function on many tasks in worker processes. A killed worker fails only its task."""
 
 import contextlib
 import ctypes
@@ -32,13 +32,13 @@ def run_in_processes(
 ) -> Generator[tuple[TASK, RESULT | Exception], None, None]:
     """Yield (task, result or exception) of every task, in the order in which they end.
 
-    A killed process gives its task a SchedulerError, and another process takes its place. Close the
-    generator to end the processes. They also end when this process does.
+    A killed process gives its task a SchedulerError and is replaced. The processes end when the generator is
+    closed or this process ends.
 
     Args:
-        function: of a module; what it takes and returns can be pickled.
-        tasks: started in this order.
-        workers: number of processes; None: one per core; with one, tasks run in this process.
+        function: module-level function whose argument and result can be pickled.
+        tasks: arguments of the function, started in this order.
+        workers: number of processes. None: one per core. With one, tasks run in this process.
     """
     count = min(workers if workers is not None else usable_cores(), len(tasks))
     if count <= 1:
@@ -54,11 +54,11 @@ def run_in_processes(
             try:
                 running[pool.schedule(_attempt, [function, task])] = task
             except RuntimeError as error:
-                raise SchedulerError("worker processes cannot start; workers=1 needs none") from error
+                raise SchedulerError("worker processes cannot start; workers=1 runs without them") from error
 
     try:
         with _signals_blocked():
-            start(count + 1)  # one is ready as soon as a process is free
+            start(count + 1)  # the next task is ready when a process becomes free
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 start(1)
@@ -73,16 +73,16 @@ def _outcome(future: Future[Any]) -> Any:
         return future.result()
     except ProcessExpired as error:
         code = error.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return SchedulerError(f"its process {how}; if memory was short, fewer workers need less")
+        reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        return SchedulerError(f"its process {reason}; if memory ran out, use fewer workers")
     except Exception as error:
         return error
 
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in threads and processes that are started inside (see `_prepare_worker`)."""
-    resource_tracker.ensure_running()  # its start would unblock them
+    """Block SIGINT and SIGTERM in threads and processes that the block starts (see `_prepare_worker`)."""
+    resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
@@ -94,11 +94,11 @@ def _prepare_worker() -> None:
     """Ignore Ctrl-C, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    warnings.simplefilter("ignore", WorkloadWarning)  # the parent has given it
+    warnings.simplefilter("ignore", WorkloadWarning)  # the parent has shown it
     parent = multiprocessing.parent_process()
     if sys.platform == "linux" and parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent.pid:  # it has ended already
+        if os.getppid() != parent.pid:  # the parent has ended already
             os._exit(1)
 
 

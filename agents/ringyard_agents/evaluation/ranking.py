@@ -1,4 +1,4 @@
-"""Order of the schedulers of a comparison, which of them can be compared, and which are the best."""
+"""Ranking of the schedulers of a comparison, and the frame with one row per scheduler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,20 +13,21 @@ from ringyard_agents.evaluation.statistics import Interval, holm, mean_interval,
 
 @dataclass(frozen=True)
 class Ranking:
-    """The rows of a table, in order.
+    """Order of the rows of a table, and which of them can be compared.
 
-    Schedulers that block fewer jobs come first; among equal shares of blocked jobs the mean JCT decides.
-    Equal schedulers keep the order in which they were given, with `random` last.
+    Schedulers that block fewer jobs come first, then those with a lower mean JCT. Ties keep the order in
+    which the schedulers were given, with `random` last.
 
     Attributes:
         order: labels, the best first.
         groups: {label: `Capabilities.group`}.
-        metric: what rows are compared by: "mean_jct", of the rows that serve all jobs, or "blocking_rate"
-            where every row blocks some.
-        blocked: {label: share of the jobs that it blocks, mean over workloads}.
-        stars: the best published row of each group; no agents, and none that blocks jobs where others do not.
-        reference: the scheduler that the others are compared with.
-        varied: some row's metric differs between workloads; else there is nothing to make intervals of.
+        metric: metric of the comparison: "mean_jct" over the rows that block no jobs, or "blocking_rate" if
+            every row blocks some.
+        blocked: {label: mean share of blocked jobs}.
+        stars: best published row of each group. Agents have no star, nor do rows that block jobs where others
+            block none.
+        reference: label of the row that the others are compared with.
+        varied: whether the metric of some row differs between workloads. If not, there are no intervals.
     """
 
     order: Sequence[str]
@@ -39,27 +40,37 @@ class Ranking:
 
     @property
     def rows(self) -> list[str]:
-        """Labels, group by group."""
+        """Labels, sorted by group and then the best first."""
         return sorted(self.order, key=lambda label: self.groups[label])
 
     @property
     def compared(self) -> list[str]:
-        """Labels that can be compared with the reference: by mean JCT only if both serve all jobs."""
-        able = [label for label in self.rows if self.metric == "blocking_rate" or not self.blocked[label]]
-        return [label for label in able if label != self.reference] if self.reference in able else []
+        """Labels that can be compared with the reference; mean JCTs only if no jobs are blocked."""
+        comparable = [
+            label for label in self.rows if self.metric == "blocking_rate" or not self.blocked[label]
+        ]
+        return (
+            [label for label in comparable if label != self.reference] if self.reference in comparable else []
+        )
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
-    """[workloads] of the column of a metric of one scheduler, from the runs of `Results`."""
+    """Return a metric of one scheduler on each workload, [workloads].
+
+    Args:
+        runs: `Results.runs`.
+        label: label of the scheduler.
+        metric: column.
+    """
     return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 
 def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
-    """Order the rows.
+    """Rank the schedulers of a comparison.
 
     Args:
-        runs: of `Results`, every scheduler on every workload.
-        reference: label; None, or one without results (left out, failed): the star of the first group, or
+        runs: `Results.runs`, with every scheduler on every workload.
+        reference: label of the reference. None, or a label without results: the star of the first group, or
             the first row if there is no star.
     """
     first_runs = runs.drop_duplicates("scheduler").set_index("scheduler")
@@ -67,11 +78,11 @@ def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
     blocked = {label: float(values_of(runs, label, "blocking_rate").mean()) for label in labels}
     jct = {label: float(values_of(runs, label, "mean_jct").mean()) for label in labels}
 
-    def place(label: str) -> tuple[float, float, bool]:
+    def sort_key(label: str) -> tuple[float, float, bool]:
         return _rounded(blocked[label]), _rounded(jct[label]), label.partition("@")[0] == "random"
 
-    order = sorted(labels, key=place)
-    groups = dict(zip(labels, first_runs["group"].tolist(), strict=True))
+    order = sorted(labels, key=sort_key)
+    groups = dict(zip(labels, first_runs["capability_group"].tolist(), strict=True))
     all_block = min(blocked.values()) > 0
     stars: dict[int, str] = {}
     for label in sorted(order, key=lambda one: groups[one]):
@@ -80,31 +91,38 @@ def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
     metric = "blocking_rate" if all_block else "mean_jct"
     first = next(iter(stars.values()), order[0])
     varied = any(len(set(values_of(runs, label, metric).tolist())) > 1 for label in labels)
-    own = first if reference is None or reference not in labels else reference
-    return Ranking(order, groups, metric, blocked, list(stars.values()), own, varied)
+    if reference is None or reference not in labels:
+        reference = first
+    return Ranking(order, groups, metric, blocked, list(stars.values()), reference, varied)
 
 
 def _rounded(value: float) -> float:
-    """A number to sort by: equal schedules differ in the last digits only, and NaN is worst."""
+    """Round a sort key, since equal schedules can differ in the last digits. NaN sorts last."""
     return float("inf") if np.isnan(value) else float(f"{value:.9g}")
 
 
 def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
-    """One row per scheduler, group by group, the best first: means over workloads, with intervals.
-
-    Each metric M has `M` (mean), `M_low` and `M_high` (95 % interval); `workloads` is how many there are.
-    `ratio` is the mean of `compared_by` over that of `reference`, workloads in pairs, `p_holm` its adjusted
-    p-value, `over_bound` the mean JCT over the lower bound's; NaN where rows cannot be compared, and
-    intervals are NaN where nothing varies.
+    """Average the runs of each scheduler over workloads.
 
     Args:
-        runs: of `Results`.
-        ranking: of the schedulers.
+        runs: `Results.runs`.
+        ranking: ranking of the schedulers.
+
+    Returns:
+        One row per scheduler, in the order of `Ranking.rows`. NaN stands where rows cannot be compared or
+        nothing varies.
+
+        * `scheduler`, `best` (has a star), `capabilities`, `observability`, `workloads` (their number)
+        * each metric M of `ringyard.sim.metrics.Metrics`: mean `M`, 95 % interval `M_low` to `M_high`
+        * `ratio`, `ratio_low`, `ratio_high`: mean of the metric `compared_by` / that of `reference`, over
+          pairs of the same workload; `p_holm`: p-value of equal means, adjusted for the number of rows
+        * `bound_mean_jct`: lower bound on the mean JCT, seconds; `gap_to_bound`: mean JCT / that bound
+        * `wall_seconds` of a run, `milliseconds_per_decision`
     """
     compared, metric, varied = ranking.compared, ranking.metric, ranking.varied
     against = values_of(runs, ranking.reference, metric)
-    alone = [p_value(values_of(runs, label, metric), against) for label in compared if varied]
-    adjusted = dict(zip(compared, holm(np.array(alone)).tolist(), strict=False))
+    p_values = [p_value(values_of(runs, label, metric), against) for label in compared if varied]
+    adjusted = dict(zip(compared, holm(np.array(p_values)).tolist(), strict=False))
 
     def columns(name: str, found: Interval) -> dict[str, float]:
         low, high = (found.low, found.high) if varied else (np.nan, np.nan)
@@ -132,7 +150,7 @@ def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
                 **columns("ratio", ratio),
                 "p_holm": adjusted.get(label, np.nan),
                 "bound_mean_jct": bound,
-                "over_bound": np.nan if ranking.blocked[label] else means["mean_jct"] / bound,
+                "gap_to_bound": np.nan if ranking.blocked[label] else means["mean_jct"] / bound,
                 **means,
                 "wall_seconds": float(wall.mean()),
                 "milliseconds_per_decision": 1e3 * float(wall.sum()) / int(own["decisions"].sum()),

@@ -1,4 +1,4 @@
-"""Results on disk, appended as runs end, so that an interrupted series of runs goes on."""
+"""Cache of results on disk, so that an interrupted or repeated command does not repeat finished runs."""
 
 import base64
 import functools
@@ -31,35 +31,38 @@ _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
 class CachedRuns:
-    """Runs tasks whose results are not cached yet, in one round or several.
+    """Runs tasks and caches their results. Results that are in the cache are not computed again.
 
     Args:
-        file: has the results of an earlier, equal series, and gets those of this one as they come.
-        workers: processes; None: one per core.
-        console: shows progress.
+        file: file of the cache.
+        workers: number of processes. None: one per core.
+        console: console for progress.
     """
 
     def __init__(self, file: Path, workers: int | None, console: Console) -> None:
         self._file = file
         self._workers = workers
         self._console = console
-        self._own: set[str] = set()
+        self._new: set[str] = set()
 
-    def run(self, tasks: list[EvaluationTask], doing: str) -> tuple[list[RunResult], dict[str, str]]:
-        """(results of the schedulers that finished every workload, {scheduler: why it did not}).
+    def run(self, tasks: list[EvaluationTask], progress_text: str) -> tuple[list[RunResult], dict[str, str]]:
+        """Run tasks.
 
         Args:
-            tasks: what to run.
-            doing: what the progress bar says.
+            tasks: tasks to run.
+            progress_text: text of the progress bar.
+
+        Returns:
+            (results of the schedulers that finished every workload, {another scheduler: reason}).
         """
         failed: dict[str, str] = {}
         places = [(task.label, task.workload) for task in tasks]
         keys = dict(zip(places, fingerprints(tasks), strict=True))
         before = cached_results(self._file, set(keys.values()))
-        count = sum(key in before and key not in self._own for key in keys.values())
+        count = sum(key in before and key not in self._new for key in keys.values())
         if count:
             self._console.print(
-                f"{count} of {len(tasks)} runs are from before; rerun=true measures them again"
+                f"{count} of {len(tasks)} runs were stored by an earlier command; rerun=true repeats them"
             )
 
         def note(task: EvaluationTask, error: Exception) -> None:
@@ -68,13 +71,13 @@ class CachedRuns:
         def add(result: RunResult) -> None:
             key = keys[result.label, result.workload]
             cache_result(self._file, key, result)
-            self._own.add(key)
+            self._new.add(key)
             bar.advance(job)
 
-        shown = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-        with Progress(*shown, TimeElapsedColumn(), console=self._console) as bar:
+        columns = (TextColumn(progress_text), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+        with Progress(*columns, TimeElapsedColumn(), console=self._console) as bar:
             missing = [task for task in tasks if keys[task.label, task.workload] not in before]
-            job = bar.add_task(doing, total=len(tasks), completed=len(tasks) - len(missing))
+            job = bar.add_task(progress_text, total=len(tasks), completed=len(tasks) - len(missing))
             results = {(one.label, one.workload): one for one in run_tasks(missing, self._workers, add, note)}
         for place, key in keys.items():
             if key in before:
@@ -93,15 +96,15 @@ def _decode_array(plain: dict[str, Any]) -> Any:
 
 
 def cache_result(file: Path, key: str, result: RunResult) -> None:
-    """Append a result.
+    """Append a result to a cache.
 
     Args:
-        file: of results; made if there is none.
-        key: to find it again.
-        result: of a run.
+        file: file of the cache, made if missing.
+        key: fingerprint of the task.
+        result: result of the task.
 
     Raises:
-        OSError: it cannot be written; what was there before can still be read.
+        OSError: the file cannot be written. Its earlier results stay readable.
     """
     text = json.dumps([key, asdict(result)], default=_encode_array)
     packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
@@ -110,13 +113,16 @@ def cache_result(file: Path, key: str, result: RunResult) -> None:
 
 
 def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
-    """{key: result} of those keys that the file has, whole and as they were written.
+    """Read results from a cache, exactly as they were written.
 
-    The file's last line goes if a killed process left half of one.
+    Damaged results are ignored, and the last line is removed if a killed process wrote only a part of it.
 
     Args:
-        file: of results; there may be none.
-        keys: wanted.
+        file: file of the cache, which need not exist.
+        keys: fingerprints to look for.
+
+    Returns:
+        {key: result} of those that were found.
     """
     found: dict[str, RunResult] = {}
     if not file.exists():
@@ -142,22 +148,24 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
 
 
 def _decode_result(plain: dict[str, Any]) -> RunResult:
-    own = {"capabilities": Capabilities(plain["capabilities"]), "timeline": tuple(plain["timeline"])}
+    fields = {"capabilities": Capabilities(plain["capabilities"]), "timeline": tuple(plain["timeline"])}
     for name, kind in {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}.items():
-        own[name] = kind(**plain[name])
-    return RunResult(**plain | own)
+        fields[name] = kind(**plain[name])
+    return RunResult(**plain | fields)
 
 
 def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
-    """[tasks] 64 hexadecimal digits each; equal fingerprints mean equal results.
+    """Compute a fingerprint of each task. Tasks with equal fingerprints have equal results.
 
-    A fingerprint is made of the task's configs, workload, seed and measured jobs; of the bytes of the files
-    that the configs name, an agent's among them; of our own code, of the classes and functions from elsewhere
-    that the configs name together with what their modules import, and of the versions of Python and the
-    libraries.
+    A fingerprint covers the configs, workload, seed and measured jobs of the task, the content of the files
+    that its configs name, our code, the code that its configs name with its imports, and the versions of
+    Python and the libraries.
 
     Args:
-        tasks: any whose schedulers and worlds have been built in this process (`evaluate.check_tasks`).
+        tasks: tasks whose schedulers and environments this process has built (`evaluate.check_tasks`).
+
+    Returns:
+        [tasks], 64 hexadecimal digits each.
     """
 
     @functools.cache
@@ -174,7 +182,7 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
     configs = {id(one): one for task in tasks for one in (task.environment, task.scheduler)}.values()
-    # what configs make or name: `_target_`s, and the paths of hydra.utils.get_class and its kin
+    # classes and functions: `_target_`, or `path` of hydra.utils.get_class and similar
     targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
     code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
     return [of(task) for task in tasks]
@@ -191,16 +199,16 @@ def _versions() -> dict[str, str]:
 
 
 def _package_files() -> list[Path]:
-    """Sources, weights and yaml files of our packages."""
+    """List the sources, weights and yaml files of our packages, without pretrained agents."""
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _PACKAGES]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
-    kept = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
-    agents = zoo_folders()  # they count where they are named
-    return sorted({file for file in kept if file.parent not in agents})
+    ours = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
+    agents = zoo_folders()  # a fingerprint covers those that its configs name
+    return sorted({file for file in ours if file.parent not in agents})
 
 
 def _strings(config: Any) -> Iterator[tuple[str, str]]:
-    """(key, text) of every text in a config."""
+    """Yield (key, text) of every string in a config."""
     pairs = config.items() if isinstance(config, Mapping) else [("", item) for item in config]
     for key, value in pairs:
         if isinstance(value, str):
@@ -210,11 +218,11 @@ def _strings(config: Any) -> Iterator[tuple[str, str]]:
 
 
 def _input_files(config: Any) -> Iterator[Path]:
-    """Files that the config names."""
+    """Yield the files that a config names."""
     for key, text in _strings(config):
         text = str(agent_path(text)) if key == "checkpoint" else text
         file = Path(text).expanduser() if "\0" not in text and len(text) < 4096 else Path()
-        if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder, or one of the agent's files
+        if key == "checkpoint" and file.suffix != ".safetensors":  # a run folder or a file of an agent
             folder, stem = (file, "agent") if file.is_dir() else (file.parent, file.stem)
             yield from (one for one in folder.glob(f"{stem}.*") if one.is_file())
         elif file.is_file():
@@ -222,7 +230,7 @@ def _input_files(config: Any) -> Iterator[Path]:
 
 
 def _plugin_files(targets: Sequence[str]) -> list[Path]:
-    """Sources of the modules of targets that are not ours, and of what these import but libraries."""
+    """List the sources of the targets' modules that are not ours, with their imports except libraries."""
     names = [target.rpartition(".")[0] for target in targets]
     tops = {name.partition(".")[0] for name in names}
     queue = [sys.modules[name] for name in names if name in sys.modules]

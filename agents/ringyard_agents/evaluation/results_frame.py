@@ -1,4 +1,4 @@
-"""Tidy frames of results: one row per run, per job and per time bin."""
+"""Results as tidy tables: one row per run, per job and per time bin."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ringyard.state.records import JobOutcome
 from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
 
-#: {column: field of JobTimes} of a job's row, after its names and before what it lost time to
+#: {column of `Results.jobs`: field of `JobTimes`}, between the names of the job and its losses
 _JOB_COLUMNS = {
     "submit_time": "submit_seconds",
     "gpus": "num_gpus",
@@ -23,39 +23,40 @@ _JOB_COLUMNS = {
     "slowdown": "slowdown",
     "rho": "fairness",
     "gpu_seconds": "gpu_seconds",
-    "stops": "num_preemptions",
+    "preemptions": "num_preemptions",
 }
 
 
 def outcome_names(outcomes: Sequence[int]) -> list[str]:
-    """How each job ended, as files say it: completed, failed, cancelled or blocked."""
+    """Return the outcome of each job in words: completed, failed, cancelled or blocked."""
     return [JobOutcome(one).name.lower() for one in outcomes]
 
 
 def write_frame(file: Path, frame: pd.DataFrame) -> None:
-    """Write a CSV whose numbers read back bit for bit; a cell without a value is empty."""
+    """Write a CSV whose numbers read back exactly. Cells without a value are empty."""
     with atomic_write(file) as partial:
         frame.to_csv(partial, index=False)
 
 
 @dataclass(frozen=True)
 class Results:
-    """What schedulers did on workloads: all that passes from evaluation to reports.
+    """Results of schedulers on workloads, as `evaluation` hands them to `report`.
 
     Attributes:
-        runs: one row per scheduler and workload.
+        runs: one row per scheduler and workload (`runs.csv`).
 
-            * `scheduler`: label of the entry; `workload`: its number; `seed`: of the comparison
-            * `observability`: what the scheduler may see; `capabilities`: what it may do; `group`:
-              equal for schedulers with equal capabilities
-            * `published`: it is neither an agent nor one of Ringyard's own
-            * each field of `ringyard.sim.metrics.Metrics`, with its unit
+            * `scheduler`: label; `workload`: number of the workload; `seed`: seed of the comparison
+            * `observability`: what the scheduler may see; `capabilities`: what it may do;
+              `capability_group`: equal for schedulers that are compared first
+            * `published`: False for agents and for Ringyard's own schedulers
+            * each field of `ringyard.sim.metrics.Metrics`, times in seconds
             * `bound_mean_jct`: lower bound on the mean JCT, seconds
-            * `wall_seconds`: duration of the run without set-up; `decisions`: number of decision points
-        jobs: one row per job that counts of each run: `scheduler`, `workload`, names and times in seconds of
-            the job, `outcome` (completed, failed, cancelled or blocked).
+            * `wall_seconds`: wall time of the run without set-up; `decisions`: number of decision points
+        jobs: one row per measured job of each run (`jobs.csv`): `scheduler`, `workload`, the job's names
+            (`job_id`, `vc`, `user`), its times and losses in seconds, and its `outcome` (completed, failed,
+            cancelled or blocked).
         timelines: one row per time bin of each run: `scheduler`, `workload`, `end_seconds` of the bin, mean
-            `waiting` jobs and mean `utilisation` in it.
+            number of `waiting` jobs and mean `utilisation` in it.
     """
 
     runs: pd.DataFrame
@@ -64,7 +65,7 @@ class Results:
 
     @classmethod
     def of(cls, results: Sequence[RunResult]) -> Self:
-        """The frames of one run or more, in the order of the rows."""
+        """Make the tables of one or more runs."""
         jobs = pd.concat(
             [jobs_frame(one.label, one.workload, one.times) for one in results], ignore_index=True
         )
@@ -82,13 +83,13 @@ class Results:
         return cls(runs_frame(results), jobs, pd.concat(bins, ignore_index=True))
 
     def only(self, labels: Collection[str]) -> Self:
-        """The rows of the schedulers with these labels."""
+        """Select the rows of the schedulers with some labels."""
         frames = (self.runs, self.jobs, self.timelines)
         return type(self)(*(frame[frame["scheduler"].isin(labels)] for frame in frames))
 
 
 def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
-    """The runs of `Results`, one or more."""
+    """Make the table `Results.runs` of one or more runs."""
     return pd.DataFrame(
         {
             "scheduler": one.label,
@@ -96,7 +97,7 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
             "seed": one.seed,
             "observability": one.observability,
             "capabilities": str(one.capabilities),
-            "group": one.capabilities.group,
+            "capability_group": one.capabilities.group,
             "published": one.published,
             **one.metrics.as_dict(),
             "bound_mean_jct": one.bounds.mean_jct,
@@ -108,12 +109,12 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
 
 
 def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
-    """The jobs of `Results`, of one run.
+    """Make the table `Results.jobs` of one run.
 
     Args:
-        label: of the scheduler.
-        workload: its number.
-        times: of the jobs that count.
+        label: label of the scheduler.
+        workload: number of the workload.
+        times: times of the measured jobs.
     """
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
     columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}

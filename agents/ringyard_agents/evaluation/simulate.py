@@ -1,4 +1,4 @@
-"""`ringyard simulate`: one scheduler, one workload."""
+"""Command `ringyard simulate`: one scheduler on one workload."""
 
 from pathlib import Path
 
@@ -26,10 +26,13 @@ from ringyard_agents.runs.run_folder import RunFolder
 
 
 def simulate(config: DictConfig) -> float:
-    """Run and print a table; write jobs.csv, config.yaml, run.json, and tenants.csv if the jobs name any.
+    """Run the scheduler, print a table, write jobs.csv and, if jobs name tenants, tenants.csv.
+
+    Args:
+        config: config of the command.
 
     Returns:
-        Mean JCT, seconds.
+        Mean JCT in seconds.
 
     Raises:
         RingyardError: bad input, before anything is written.
@@ -40,25 +43,25 @@ def simulate(config: DictConfig) -> float:
 
 
 def _require_rule_used(config: DictConfig) -> None:
-    """Raise a ConfigurationError if a placement rule was chosen that the scheduler does not go by."""
+    """Raise a ConfigurationError if a placement rule was chosen that the scheduler does not use."""
     words = HydraConfig.get().overrides.task
     chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
     if chosen and to_plain(config.scheduler).get("placement") != to_plain(config.placement):
         name = HydraConfig.get().runtime.choices["scheduler"]
-        raise ConfigurationError(
-            f"{chosen[0]}: scheduler={name} places jobs in its own way, by no rule; leave placement out"
-        )
+        raise ConfigurationError(f"{chosen[0]}: scheduler={name} has its own placement; leave placement out")
 
 
 def _simulate(config: DictConfig, home: RunFolder) -> float:
     _require_rule_used(config)
     scheduler = instantiate(config.scheduler, _convert_="all")
-    world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+    environment = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
     files = {name: Path(file).expanduser() for name, file in config.output.items() if isinstance(file, str)}
     drawings = {name: files[name] for name in ("gantt", "video") if name in files}
     require_drawings(drawings)
     recorded = {} if drawings else {"segment_rows": 0}
-    sim = run_to_end(scheduler, world, 0, config.seed, config.round_seconds, config.rounds_only, **recorded)
+    sim = run_to_end(
+        scheduler, environment, 0, config.seed, config.round_seconds, config.rounds_only, **recorded
+    )
     window = tuple(config.measured_jobs)
     metrics, bounds = sim.metrics(window), simulation_bounds(sim, window)
     jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
@@ -76,7 +79,7 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     if drawings:
         draw_schedule(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
     for file in drawings.values():
-        print_line(console, f"drawn: {file}")
+        print_line(console, f"schedule: {file}")
     if has_tenants:
         print_line(console, f"tenants: {by_tenant}")
     return metrics.mean_jct

@@ -1,10 +1,10 @@
-"""Statistics of schedulers on the same workloads: intervals and p-values of ratios of means.
+"""Statistics of schedulers on the same workloads: intervals and p-values for ratios of means.
 
-A row is compared with its reference by the *ratio of their means*, the quantity that tables are sorted by
-and papers claim. Its interval is Student's of the ratio's logarithm, by the delta method: each workload moves
-the logarithm by x_i / mean(x) - y_i / mean(y) (van der Vaart, "Asymptotic Statistics", 1998, section 3.1). A
-mean alone is the ratio to ones. `benchmarks/coverage.py` measures how often this interval and the bootstrap's
-(percentile, BCa, studentised) hold the truth; docs/benchmarks.md has the figures.
+A scheduler is compared with the reference by the *ratio of their means*, the quantity that tables sort by
+and papers claim. Its interval is Student's t of the ratio's logarithm by the delta method: each workload
+moves the logarithm by x_i / mean(x) - y_i / mean(y) (van der Vaart, "Asymptotic Statistics", 1998, 3.1). The
+interval of a mean is that of its ratio to ones. `benchmarks/coverage.py` measures how often this interval and
+those of the bootstrap (percentile, BCa, studentised) cover the true value, see docs/benchmarks.md.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # Student's t without scipy.stats, whose import takes half a second
 
-#: fewer than these deserve a warning
+#: fewer workloads than these print a warning
 MIN_WORKLOADS = 20
 
 _CONFIDENCE = 0.95
 
-#: differences of less than this share are rounding, such as that of equal schedules
+#: relative differences below this are rounding errors between equal schedules
 _ROUNDING = 1e-12
 
 
@@ -32,10 +32,12 @@ class Interval:
 
 
 def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
-    """(ratio of means, its standard error, whether the error is that of the ratio's logarithm).
+    """Estimate a ratio of means.
 
-    The ratio is NaN beside a mean of 0, and the error of one workload is infinite. The error is of the ratio
-    itself where values may be negative, or all are 0.
+    Returns:
+        (ratio, its standard error, whether the error is that of the ratio's logarithm). The error is that of
+        the ratio itself if values may be negative or are all 0. The ratio is NaN if the reference's mean is
+        0, and the error is infinite with one workload.
     """
     own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:
@@ -48,13 +50,14 @@ def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tu
 
 
 def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) -> Interval:
-    """mean(values) / mean(reference) over the same workloads, paired.
-
-    The interval of one workload is everything. Beside a mean of 0 all is NaN.
+    """Return mean(values) / mean(reference) over pairs of the same workload, with its 95 % interval.
 
     Args:
         values: [workloads].
         reference: [workloads], of the scheduler to compare with.
+
+    Returns:
+        NaN if the reference's mean is 0. The interval of one workload is infinite.
     """
     ratio, error, logarithmic = _estimate(values, reference)
     half = error * float(stdtrit(max(len(values) - 1, 1), (1 + _CONFIDENCE) / 2))
@@ -65,14 +68,14 @@ def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) 
 
 
 def mean_interval(values: NDArray[np.float64]) -> Interval:
-    """Mean of [workloads] values."""
+    """Return the mean of [workloads] values with its 95 % interval."""
     return ratio_interval(values, np.ones(len(values)))
 
 
 def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> float:
-    """Probability that two equal means lie as far apart as these, two-sided.
+    """Return the two-sided p-value of equal means.
 
-    It is at most 0.05 where, and only where, 1 is outside of `ratio_interval`.
+    It is at most 0.05 if and only if 1 is outside of `ratio_interval`.
 
     Args:
         values: [workloads].
@@ -88,7 +91,7 @@ def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> floa
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[comparisons] p-values adjusted for being several (Holm, Scand. J. Statist. 6, 1979).
+    """Adjust p-values [comparisons] for multiple comparisons (Holm, Scand. J. Statist. 6, 1979).
 
     If adjusted values of at most 0.05 count as differences, at most 5 % of tables have a false one.
     """
@@ -100,12 +103,12 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def small_sample_warning(workloads: int) -> str | None:
-    """A warning for tables of few workloads; None for enough."""
+    """Return a warning if a table has few workloads, else None."""
     if workloads >= MIN_WORKLOADS:
         return None
     if workloads == 1:
-        return "warning: 1 workload, which says nothing of others"
+        return "warning: 1 workload, so there are no intervals and differences may be chance"
     return (
-        f"warning: {workloads} workloads; below {MIN_WORKLOADS} intervals are wide, and hold the truth"
-        " less often than they say (docs/benchmarks.md)"
+        f"warning: {workloads} workloads; below {MIN_WORKLOADS} intervals are wide, and cover the true value"
+        " less often than 95 % of the time (docs/benchmarks.md)"
     )

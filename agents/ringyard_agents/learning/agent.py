@@ -52,7 +52,7 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
 
 
 def choose_action(policy: Policy, observation: Any, mask: Any) -> Any:
-    """Return a policy's action in an environment, or [clusters, ...] actions. See `AgentScheduler.act`."""
+    """Return the action of a `policy` for an `observation` and `mask` as in `AgentScheduler.act`."""
     masks = np.asarray(mask, np.bool_)
     if masks.ndim == 2:
         return policy.act(observation, masks)
@@ -73,11 +73,6 @@ class AgentScheduler(Scheduler):
             of jobs scores all unfinished ones that have arrived, up to 4,096, however many were visible in
             training.
         name: name in tables.
-
-    Attributes:
-        policy: as given.
-        observation, actions: as given, in the form that the policy reads and without errors for invalid
-            actions.
     """
 
     published = False
@@ -86,9 +81,8 @@ class AgentScheduler(Scheduler):
         self, policy: Policy, observation: Observation, actions: ActionKind, name: str = "agent"
     ) -> None:
         self.name = name
-        self.observability = (
-            observation.observability | QUEUE_ORDER_OBSERVABILITY[actions.queue_order] | actions.observability
-        )
+        queue = QUEUE_ORDER_OBSERVABILITY[actions.queue_order]
+        self.observability = observation.observability | queue | actions.observability
         self.capabilities = agent_capabilities(actions)
         self.policy = policy
         self.observation = replace(observation, flat=policy.flat)
@@ -99,7 +93,7 @@ class AgentScheduler(Scheduler):
         self._utilities: JobUtilities | None = None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Start an episode on a cluster. See `Scheduler.reset`."""
+        """Start an episode with `jobs` on `cluster`. See `Scheduler.reset`, `rng` is not used."""
         if isinstance(self.actions, Scores) and isinstance(self.policy, ScorePolicy):
             self._episode_actions = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MAX_SCORED_JOBS))
         self._cluster = cluster
@@ -158,9 +152,8 @@ class AgentScheduler(Scheduler):
             num_workloads=1,
         )
         batch = ClusterBatch(config, 1, state=state)
-        self._utilities = self._utilities or batch.workload_cache.utilities_of(
-            state.jobs[0, : state.clusters["num_jobs"][0]]
-        )
+        jobs = state.jobs[0, : state.clusters["num_jobs"][0]]
+        self._utilities = self._utilities or batch.workload_cache.utilities_of(jobs)
         batch.resume(self._utilities)
         return batch
 
@@ -235,9 +228,7 @@ def load(
     if env is not None:
         config = getattr(getattr(env, "unwrapped", None), "config", env)
         if not isinstance(config, EnvConfig):
-            raise ConfigurationError(
-                f"env is {env!r}; expected one of Ringyard's environments, or an EnvConfig"
-            )
+            raise ConfigurationError(f"env is {env!r}; expected an environment of Ringyard or an EnvConfig")
         own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
         differences = [
             f"its {part}: {own[part]}; the environment's: {theirs[part]}"

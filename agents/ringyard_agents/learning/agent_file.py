@@ -23,7 +23,7 @@ AGENT_FILE = "agent.safetensors"
 #: file in a run folder: the newest state, to resume from
 LAST_FILE = "last.safetensors"
 
-#: {config group that an agent is made of: groups of conf/ whose classes it may name}
+#: {config group of an agent: groups of conf/ that allow its classes}
 AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
 
 
@@ -93,9 +93,8 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
     except Exception as error:  # a damaged or hostile file can raise anything
         if missing := _missing_library(error):
-            raise CheckpointError(
-                f'{file} needs {missing}, which is not installed: pip install "ringyard[agents]"'
-            ) from error
+            reason = f'{missing} is not installed: pip install "ringyard[agents]"'
+            raise CheckpointError(f"cannot load {file}, because {reason}") from error
         cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
         reason = str(cause) or type(cause).__name__
         raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error
@@ -103,7 +102,7 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
 
 
 def _missing_library(error: BaseException | None) -> str | None:
-    """Return the library of `ringyard[agents]` whose absence caused an error, or None."""
+    """Return the library of `ringyard[agents]` that is missing and caused an error, or None."""
     while error is not None:
         library = str(getattr(error, "name", "")).partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:

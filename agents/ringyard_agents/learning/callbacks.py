@@ -83,13 +83,10 @@ def build_callbacks(config: Mapping[str, Any]) -> list[TrainingCallback]:
 @checked("callbacks")
 @dataclass
 class StopAtTarget(TrainingCallback):
-    """Stops training as soon as an evaluation reaches a target.
+    """Stops training as soon as an evaluation reaches a target."""
 
-    Attributes:
-        target: largest value of the metric on the evaluation workloads that stops the training, in the unit
-            of the metric. The run's reward names the metric: mean JCT in seconds for `reward=jct`.
-    """
-
+    #: largest value of the metric on the evaluation workloads that stops the training, in the unit of the
+    #: metric. The run's reward names the metric: mean JCT in seconds for `reward=jct`.
     target: Positive
     _tag: str = field(default="", init=False)
 

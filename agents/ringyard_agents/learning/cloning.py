@@ -77,30 +77,21 @@ class DemonstrationRecorder:
 
     def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
         """Return (observations, masks, actions) of all recorded decisions, each [decisions, ...]."""
-        observations, masks, actions = (
-            concatenate_rows(column) for column in zip(*self._records, strict=True)
-        )
+        observations, masks, actions = map(concatenate_rows, zip(*self._records, strict=True))
         return observations, masks, actions
 
 
 @checked("agent.teacher")
 @dataclass(frozen=True)
 class CloneTeacher:
-    """Fits a network to the decisions of a teacher policy by maximum likelihood (behaviour cloning).
+    """Fits a network to the decisions of a teacher policy by maximum likelihood (behaviour cloning)."""
 
-    Attributes:
-        policy: function of the environment's actions that makes the teacher policy.
-        demonstration_steps: steps of the teacher in each cluster.
-        gradient_steps: gradient steps of the fit.
-        batch_size: decisions per gradient step.
-        learning_rate: learning rate of Adam.
-    """
-
+    #: function of the environment's actions that makes the teacher policy
     policy: Callable[[Actions], Policy]
-    demonstration_steps: PositiveInt = 300
-    gradient_steps: PositiveInt = 300
-    batch_size: PositiveInt = 512
-    learning_rate: Positive = 1e-3
+    demonstration_steps: PositiveInt = 300  #: steps of the teacher in each cluster
+    gradient_steps: PositiveInt = 300  #: gradient steps of the fit
+    batch_size: PositiveInt = 512  #: decisions per gradient step
+    learning_rate: Positive = 1e-3  #: learning rate of Adam
 
     def recorder(self, actions: ActionKind) -> DemonstrationRecorder:
         """Return a recorder of the teacher, for an environment with these actions."""

@@ -12,10 +12,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.learning.learner import Learner, adapt_env_config
+from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 
 #: label of the environment that the run's own settings describe
 OWN = "own"
@@ -62,22 +61,17 @@ def compose_environments(
 
 def build_env_configs(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
-) -> dict[str, EnvConfig]:
-    """Build the environments of a run as a learner needs them.
+) -> EnvConfigs:
+    """Return {label: environment} of a run, as a learner needs them.
 
     Args:
         learner: reads the observations and acts.
         environments: {label: config} of `compose_environments`.
         num_workloads: number of job tables in each environment.
-        seed: of the job tables.
-
-    Returns:
-        {label: environment}.
+        seed: seed of the job tables.
     """
-    return {
-        label: adapt_env_config(learner, build_env_config(config, num_workloads, seed))
-        for label, config in environments.items()
-    }
+    configs = {label: build_env_config(one, num_workloads, seed) for label, one in environments.items()}
+    return {label: adapt_env_config(learner, config) for label, config in configs.items()}
 
 
 def _parse_entry(entry: Any) -> tuple[str, list[str]]:

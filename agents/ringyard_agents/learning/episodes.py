@@ -24,7 +24,7 @@ _RATIO_WITHOUT_JOBS = 2.0
 
 
 def select_rows(observations: Any, rows: Ids) -> Any:
-    """Return rows [n, ...], by index, of an array [clusters, ...] or of {block: [clusters, ...]}."""
+    """Return the `rows`, by index, of `observations` [clusters, ...] or {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
     return observations.take(rows, axis=0)
@@ -52,19 +52,12 @@ class ScoreFunction(Protocol):
 
 
 class EpisodeBatch(NamedTuple):
-    """Rewards and times of one episode in each cluster.
+    """Rewards and times of one episode in each cluster."""
 
-    Attributes:
-        rewards: [steps, clusters] reward after each decision.
-        times: [steps, clusters] simulated seconds at each decision.
-        valid: [steps, clusters] True until the end of the episode.
-        ends: [clusters] simulated seconds at the end of each episode.
-    """
-
-    rewards: Floats
-    times: NDArray[np.float64]
-    valid: Masks
-    ends: NDArray[np.float64]
+    rewards: Floats  #: [steps, clusters] reward after each decision
+    times: NDArray[np.float64]  #: [steps, clusters] simulated seconds at each decision
+    valid: Masks  #: [steps, clusters] True until the end of the episode
+    ends: NDArray[np.float64]  #: [clusters] simulated seconds at the end of each episode
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -87,10 +80,6 @@ class EpisodeRunner:
     Args:
         config: configuration of the environment.
         num_clusters: number of clusters simulated at once.
-
-    Attributes:
-        config: as given.
-        batch: the simulated clusters.
     """
 
     def __init__(self, config: EnvConfig, num_clusters: int) -> None:
@@ -99,12 +88,7 @@ class EpisodeRunner:
         self._space: Any = config.actions.space
 
     def run_episodes(self, workloads: Ids, act: Any) -> EpisodeBatch:
-        """Run a whole episode in each cluster.
-
-        Args:
-            workloads: [clusters] index of the job table of each cluster.
-            act: chooses actions, see `continue_episodes`.
-        """
+        """Run an episode with job table `workloads[b]` in each cluster b. `act` as in `continue_episodes`."""
         self.reset(workloads)
         return self.continue_episodes(act)
 
@@ -186,30 +170,20 @@ class Constraint:
     Training maximises return - multiplier x scale x (metric / bound), where the scale is the mean absolute
     return of a round. Each evaluation moves the multiplier by gradient ascent (Lagrangian relaxation of a
     constrained MDP, Altman 1999). `metric / bound` of an episode that served no job is taken as 2.
-
-    Attributes:
-        metric: field of `Metrics`, less is better.
-        bounds: {label of an environment: upper bound on the mean, in the unit of the metric}.
-        learning_rate: change of the multiplier at an evaluation, per unit of (metric / bound - 1).
-        multiplier: the Lagrange multiplier, at least 0.
     """
 
-    metric: str
+    metric: str  #: field of `Metrics`, less is better
+    #: {label of an environment: upper bound on the mean, in the unit of the metric}
     bounds: Mapping[str, float]
-    learning_rate: float
-    multiplier: float = 0.0
+    learning_rate: float  #: change of the multiplier at an evaluation, per unit of (metric / bound - 1)
+    multiplier: float = 0.0  #: the Lagrange multiplier, at least 0
 
     def update_multiplier(self, ratio: float) -> None:
         """Update the multiplier after an evaluation with this ratio of metric to bound."""
         self.multiplier = max(0.0, self.multiplier + self.learning_rate * (ratio - 1.0))
 
     def ratios_to_bound(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
-        """Return [episodes] ratios of the metric to an environment's bound.
-
-        Args:
-            label: label of the environment.
-            metrics: [episodes] metrics of finished episodes.
-        """
+        """Return [episodes] ratios of the metric to the bound of environment `label`, from `metrics`."""
         ratios = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.bounds[label]
         return np.where(np.isnan(ratios), _RATIO_WITHOUT_JOBS, ratios)
 

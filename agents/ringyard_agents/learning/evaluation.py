@@ -19,15 +19,7 @@ from ringyard_agents.learning.learner import Learner, Policy
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
-    """Run a whole episode in each cluster b of a batch, with workload b.
-
-    Args:
-        policy: chooses the actions.
-        batch: clusters, which are reset.
-
-    Returns:
-        [clusters] metrics.
-    """
+    """Run a `policy` for one episode in each cluster b of a `batch`, with workload b. Returns the metrics."""
     clusters = np.arange(batch.num_clusters)
     batch.reset(clusters, clusters)
     while len(active := np.flatnonzero(~(batch.done | batch.truncated))):
@@ -65,15 +57,8 @@ def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, floa
 
 
 #: {key in a saved run: attribute of `Evaluation`}
-_STATE = {
-    "best": "best",
-    "latest": "latest",
-    "in_vain": "evaluations_since_best",
-    "evaluated": "last_evaluation",
-    "next": "next_evaluation",
-    "best_used": "best_bound_ratio",
-    "used": "bound_ratio",
-}
+_STATE = {"best": "best", "best_used": "best_bound_ratio", "latest": "latest", "used": "bound_ratio"}
+_STATE |= {"in_vain": "evaluations_since_best", "evaluated": "last_evaluation", "next": "next_evaluation"}
 
 
 class Evaluation:
@@ -120,9 +105,8 @@ class Evaluation:
         self.evaluations_since_best = 0
         self._means: dict[str, float] = {}
         self.environments = {label: replace(one, limit_seconds=None) for label, one in environments.items()}
-        self._batches = {
-            label: ClusterBatch(config, config.num_workloads) for label, config in self.environments.items()
-        }
+        configs = self.environments.items()
+        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in configs}
         self.last_evaluation = -1
         self.next_evaluation = learner.decisions
 
@@ -130,9 +114,8 @@ class Evaluation:
         """Evaluate the current policy and update the multiplier. Returns True if it is the best so far."""
         self.last_evaluation = self.learner.decisions
         self.next_evaluation = self.last_evaluation + self.eval_freq
-        episodes = {
-            label: episode_metrics(self.learner.policy, batch) for label, batch in self._batches.items()
-        }
+        policy = self.learner.policy
+        episodes = {label: episode_metrics(policy, batch) for label, batch in self._batches.items()}
         self._means = {label: _mean(metrics, self.metric) for label, metrics in episodes.items()}
         self.latest = _geometric_mean(self._means.values())
         if self.constraint is not None:
@@ -166,11 +149,7 @@ class Evaluation:
         return {key: getattr(self, name) for key, name in _STATE.items()} | {"price": multiplier}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the evaluations of an interrupted run.
-
-        Args:
-            state: returned by `state`. Entries that an earlier version did not have may be missing.
-        """
+        """Continue from a `state`. Entries that an earlier version did not have may be missing."""
         for key in set(_STATE) & set(state):
             setattr(self, _STATE[key], state[key])
         if self.constraint is not None:
@@ -178,19 +157,12 @@ class Evaluation:
 
 
 class EvaluationWorkloads(NamedTuple):
-    """The evaluation workloads of a run, on which baselines are measured.
+    """The evaluation workloads of a run, on which baselines are measured."""
 
-    Attributes:
-        environments: {label: config} of the run.
-        num_workloads: number of job tables in each environment.
-        seed: seed of the job tables.
-        trust: full names of your own classes that agents may name. True trusts any class.
-    """
-
-    environments: Mapping[str, DictConfig]
-    num_workloads: int
-    seed: int
-    trust: Trust
+    environments: Mapping[str, DictConfig]  #: {label: config} of the run
+    num_workloads: int  #: number of job tables in each environment
+    seed: int  #: seed of the job tables
+    trust: Trust  #: full names of your own classes that agents may name. True trusts any class.
 
     def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
         """Return {label of an environment: mean of a metric} of a scheduler.
@@ -206,9 +178,8 @@ class EvaluationWorkloads(NamedTuple):
         means = {}
         for label, environment in self.environments.items():
             parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
-            tasks = [
-                EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in range(self.num_workloads)
-            ]
+            indices = range(self.num_workloads)
+            tasks = [EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in indices]
             check_tasks(tasks[:1])  # raises an error early if the scheduler does not support the jobs
             means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means
@@ -235,7 +206,7 @@ def measure_baselines(
 
 
 def build_constraint(
-    learner: object,
+    learner: Any,
     metric: str | None,
     bound: Any,
     multiplier_learning_rate: float,
@@ -246,17 +217,13 @@ def build_constraint(
     Args:
         learner: supports a constraint if it has the attribute `constraint`.
         metric: field of `Metrics`. None: no constraint.
-        bound: a number, or the entry of a scheduler whose own metric is the bound. None: no constraint.
+        bound: a number, or an entry of a scheduler: its own metric is the bound. None: no constraint.
         multiplier_learning_rate: see `Constraint.learning_rate`.
         workloads: evaluation workloads, to measure a scheduler on.
 
-    Returns:
-        The constraint, or None if both `metric` and `bound` are None.
-
     Raises:
         ConfigurationError: the learner does not support constraints, only one of `metric` and `bound` is
-            given, the metric of the scheduler is 0, or an environment has a time limit: the jobs that it cuts
-            off would not count.
+            given, the scheduler's own metric is 0, or jobs that a time limit cuts off would not count.
     """
     if metric is None and bound is None:
         return None

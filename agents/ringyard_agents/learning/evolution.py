@@ -66,16 +66,13 @@ class EvolutionStrategies(ScoreLearner):
     the same workload, and ranks are averaged over environments.
 
     Source: Salimans et al. 2017, Algorithm 1, with antithetic sampling, rank transformation and Adam.
-
-    Attributes:
-        noise_std: standard deviation of the perturbations of the weights.
     """
 
     workloads_per_round: PositiveInt = 2
     group_size: Annotated[int, "[2, 4096]"] = 16
     learning_rate: Positive = 3e-2
     ema_decay: Annotated[float, "[0, 1)"] = 0.8
-    noise_std: NoiseStd = 0.1
+    noise_std: NoiseStd = 0.1  #: standard deviation of the perturbations of the weights
     learns_types = True
 
     def _round(self) -> dict[str, float]:

@@ -15,6 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import ScoreEpisodeRunner
+from ringyard_agents.learning.learner import EnvConfigs
 from ringyard_agents.learning.process_group import to_device
 from ringyard_agents.learning.score_networks import (
     Floats,
@@ -47,26 +48,19 @@ class ImitateAllocator:
     the best known allocator of each. The target score of a job is the difference of the logarithms of its two
     weights, over the allocator's score scale and centred over jobs. GPU types are not scored. Where jobs
     share GPUs the imitation is not exact, because scores there also act on a job's speed next to others.
-
-    Attributes:
-        options: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments
-            of `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the
-            run's settings. Missing options are those of `action.allocator`.
-        episodes: episodes of the teacher in each environment, rounded up to a multiple of 16.
-        sample_fraction: fraction of their decisions to fit to.
-        gradient_steps: gradient steps of the fit.
-        batch_size: decisions of each environment in a gradient step.
-        learning_rate: initial learning rate of Adam. It decays linearly to 0.
     """
 
+    #: {label of an environment: {gamma: ..., running_factor: ..., unknown_seconds: ...}}, arguments of
+    #: `ringyard.allocator.Allocator` and its estimates. The label `own` is the environment of the run's
+    #: settings. Missing options are those of `action.allocator`.
     options: Mapping[str, Mapping[str, float]] | None = None
-    episodes: PositiveInt = 48
-    sample_fraction: Annotated[float, "(0, 1]"] = 0.15
-    gradient_steps: PositiveInt = 4000
-    batch_size: PositiveInt = 24
-    learning_rate: Positive = 3e-3
+    episodes: PositiveInt = 48  #: episodes of the teacher in each environment, rounded up to a multiple of 16
+    sample_fraction: Annotated[float, "(0, 1]"] = 0.15  #: fraction of their decisions to fit to
+    gradient_steps: PositiveInt = 4000  #: gradient steps of the fit
+    batch_size: PositiveInt = 24  #: decisions of each environment in a gradient step
+    learning_rate: Positive = 3e-3  #: initial learning rate of Adam. It decays linearly to 0.
 
-    def check(self, environments: Mapping[str, EnvConfig]) -> None:
+    def check(self, environments: EnvConfigs) -> None:
         """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""
         unknown = [label for label in self.options or {} if label not in environments]
         if unknown:
@@ -101,9 +95,8 @@ class ImitateAllocator:
         if "unknown_seconds" in options:
             if estimate.name not in _ESTIMATES:
                 raise ConfigurationError(
-                    f"agent.teacher.options.{label} has unknown_seconds, which action.allocator.estimate"
-                    f" {estimate.name} does not have; expected one of the estimates"
-                    f" {', '.join(_ESTIMATES)}"
+                    f"agent.teacher.options.{label} has unknown_seconds; action.allocator.estimate is"
+                    f" {estimate.name}, without that option; expected one of {', '.join(_ESTIMATES)}"
                 )
             estimate = _ESTIMATES[estimate.name](options["unknown_seconds"])
         return replace(
@@ -113,9 +106,7 @@ class ImitateAllocator:
             estimate=estimate,
         )
 
-    def fit(
-        self, network: ScoreNetwork, environments: Mapping[str, EnvConfig], seed: int
-    ) -> dict[str, float]:
+    def fit(self, network: ScoreNetwork, environments: EnvConfigs, seed: int) -> dict[str, float]:
         """Fit the network by least squares.
 
         Args:

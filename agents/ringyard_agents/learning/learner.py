@@ -17,6 +17,9 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
+#: {label of an environment: its configuration}
+EnvConfigs = Mapping[str, EnvConfig]
+
 #: called between two rounds of learning with {TensorBoard tag: value} measured since the last call
 Callback = Callable[[Mapping[str, float]], None]
 
@@ -69,9 +72,7 @@ class Learner(Protocol):
         """The current policy."""
         ...
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Prepare to learn in one or several environments.
 
         Args:
@@ -84,9 +85,6 @@ class Learner(Protocol):
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from the `weights` of a trained agent. Called after `setup` and before `learn`.
-
-        Args:
-            weights: returned by `weights` of a learner with the same network.
 
         Raises:
             CheckpointError: the weights do not fit the network.
@@ -112,19 +110,12 @@ class Learner(Protocol):
         ...
 
     def load(self, saved: Checkpoint) -> Policy:
-        """Make the policy of saved `weights`.
-
-        Args:
-            saved: returned by `weights` of a learner with the same settings.
-        """
+        """Make the policy of `weights` that a learner with the same settings saved."""
         ...
 
 
-def single_environment(environments: Mapping[str, EnvConfig]) -> EnvConfig:
+def single_environment(environments: EnvConfigs) -> EnvConfig:
     """Return the only environment, for learners that support just one.
-
-    Args:
-        environments: {label: environment}.
 
     Raises:
         ConfigurationError: there are several.

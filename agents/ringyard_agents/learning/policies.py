@@ -61,30 +61,22 @@ def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
 
 
-class _PresentItems(NamedTuple):
-    """The items of one kind that are present in a batch of B observations, without empty slots.
+class _Items(NamedTuple):
+    """The items of one kind that are present in a batch of B observations, without empty slots."""
 
-    Attributes:
-        values: [items, features] features.
-        places: [items] index of the slot among all slots of the batch.
-        rows: [items] index of the observation.
-        shares: [B, 1] 1 / number of items of each observation.
-    """
-
-    values: Tensor
-    places: Tensor
-    rows: Tensor
-    shares: Tensor
+    values: Tensor  #: [items, features] features
+    places: Tensor  #: [items] index of the slot among all slots of the batch
+    rows: Tensor  #: [items] index of the observation
+    shares: Tensor  #: [B, 1] 1 / number of items of each observation
 
     @classmethod
-    def of(cls, blocks: dict[str, Tensor], name: str) -> "_PresentItems":
-        """Return the present items of a kind that has a mask."""
+    def of(cls, blocks: dict[str, Tensor], name: str) -> "_Items":
+        """Return the items that are present in `blocks` of the kind `name`, which has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
         values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
-        return cls(
-            values, places, places // mask.shape[1], mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
-        )
+        shares = mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
+        return cls(values, places, places // mask.shape[1], shares)
 
     def mean(self, values: Tensor) -> Tensor:
         """Return [B, width] means of values [items, width] in each observation, 0 without items."""
@@ -120,10 +112,8 @@ class PointerNetwork(nn.Module):
             "servers": size["servers"] // _FEATURES["servers"],
             "cluster": 1,
         }
-        features = {
-            item: sum(size.get(block, 0) for block in blocks) // num_items[item]
-            for item, blocks in _ITEMS.items()
-        }
+        totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
+        features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
@@ -142,24 +132,19 @@ class PointerNetwork(nn.Module):
         self.placement = nn.Linear(features["placements"], narrow)
         self.rule = nn.Parameter(torch.zeros(num_rules, narrow))
         self.start = nn.Linear(narrow, 1)
-        self.stop = nn.Sequential(
-            nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, max(self.adjustments, 1))
-        )
+        hidden = nn.Linear(2 * width, width)
+        self.stop = nn.Sequential(hidden, nn.ReLU(), nn.Linear(width, max(self.adjustments, 1)))
         self.wait = nn.Linear(width, 1)
         for head in (self.start, self.stop[-1], self.wait):
             nn.init.orthogonal_(head.weight, 0.01)  # type: ignore[arg-type]
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
-    def _encode(
-        self, blocks: dict[str, Tensor]
-    ) -> tuple[_PresentItems, Tensor, _PresentItems, Tensor, Tensor]:
-        """Encode a batch of observations.
+    def _encode(self, blocks: dict[str, Tensor]) -> tuple[_Items, Tensor, _Items, Tensor, Tensor]:
+        """Return (waiting jobs, their encodings, running jobs, their encodings, encoding of the whole).
 
-        Returns:
-            (waiting jobs, their [jobs, width] encodings, running jobs, their [jobs, width] encodings,
-            [B, width] encodings of the whole observations).
+        Encodings are [jobs, width] and [B, width].
         """
-        waiting, running = _PresentItems.of(blocks, "waiting"), _PresentItems.of(blocks, "running")
+        waiting, running = _Items.of(blocks, "waiting"), _Items.of(blocks, "running")
         jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
         pooled = (
@@ -232,7 +217,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
         )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """Return the blocks as float32."""
+        """Return the blocks `obs` as float32, without a `features_extractor`."""
         return {name: block.float() for name, block in obs.items()}
 
     def _build_mlp_extractor(self) -> None:
@@ -298,9 +283,7 @@ class NetworkLearner(ABC):
         """Return the network being trained."""
 
     @abstractmethod
-    def _build_network(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-    ) -> BasePolicy:
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
         """Return a new network for these spaces."""
 
     @property
@@ -332,9 +315,6 @@ class GreedyPolicy:
         network: a policy network of Stable-Baselines3 or sb3-contrib.
         flat: True if it reads one row of numbers per cluster, False if it reads blocks.
         masked: True if it chooses among valid actions only, which needs a maskable network.
-
-    Attributes:
-        network, flat, masked: as given.
     """
 
     def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:

@@ -140,14 +140,10 @@ def clip_and_step(
 
 
 class DecisionOrder(NamedTuple):
-    """The decisions of all processes, in an order that does not depend on the number of processes.
+    """The decisions of all processes, in an order that does not depend on the number of processes."""
 
-    Attributes:
-        counts: [decisions] number of jobs scored in each.
-        local: [decisions] index among the decisions of this process, or -1 for other processes.
-    """
-
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int64]  #: [decisions] number of jobs scored in each
+    #: [decisions] index among the decisions of this process, or -1 for other processes
     local: NDArray[np.int64]
 
     def to_local_indices(self, decisions: NDArray[np.int64]) -> NDArray[np.int64]:

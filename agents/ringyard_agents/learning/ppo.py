@@ -1,6 +1,6 @@
 """PPO without a critic, with advantages within groups of episodes of the same workload (GRPO)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, select_rows
 from ringyard_agents.learning.learner import (
     Callback,
+    EnvConfigs,
     network_state,
     random_state,
     restore_network,
@@ -38,7 +38,7 @@ from ringyard_agents.learning.policy_gradient import (
 )
 from ringyard_agents.learning.process_group import Hardware, to_device
 
-#: decisions whose gradient a thread computes in one call, few enough for its caches
+#: decisions in one gradient computation of a thread, few enough for its caches
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
@@ -52,21 +52,13 @@ TAGS = (
 
 
 class DecisionBatch(NamedTuple):
-    """Decisions of a round to learn from.
+    """Decisions of a round to learn from."""
 
-    Attributes:
-        observations: {block: [decisions, length]} observations.
-        masks: [decisions, actions] True where an action was valid.
-        actions: [decisions] chosen actions.
-        log_probs: [decisions] log probabilities of the actions when they were chosen.
-        advantages: [decisions] advantages.
-    """
-
-    observations: Any
-    masks: NDArray[np.bool_]
-    actions: NDArray[np.int64]
-    log_probs: NDArray[np.float32]
-    advantages: NDArray[np.float32]
+    observations: Any  #: {block: [decisions, length]} observations
+    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid
+    actions: NDArray[np.int64]  #: [decisions] chosen actions
+    log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
+    advantages: NDArray[np.float32]  #: [decisions] advantages
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
@@ -153,34 +145,21 @@ class GroupRelative(NetworkLearner):
     In each round, every cluster runs one episode, and the clusters of a group run the same workload.
 
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
-
-    Attributes:
-        network: function of (observation space, action space, learning rate by progress) that makes a
-            maskable policy network.
-        num_envs: clusters of all processes together, a multiple of `group_size`.
-        group_size: episodes of each workload in a round, 2 or more.
-        credit: how decisions share the return of their episode, see `group_advantages`.
-        learning_rate, n_epochs, batch_size, clip_range, ent_coef, max_grad_norm, target_kl: as in PPO of
-            Stable-Baselines3. `batch_size` counts decisions.
-        teacher: imitated before learning. None: the network starts at random.
-        hardware: device and processes.
-        flat: False, the network reads blocks.
-        masked: True, the policy chooses valid actions only.
-        decisions: decisions learnt from so far.
     """
 
+    #: function of (observation space, action space, learning rate by progress) that makes a maskable network
     network: Callable[..., MaskableActorCriticPolicy]
-    num_envs: PositiveInt = 64
-    group_size: Annotated[int, "[2, 2147483647]"] = 8
-    credit: Credit = "time_aligned"
-    learning_rate: Positive = 3e-4
+    num_envs: PositiveInt = 64  #: clusters of all processes together, a multiple of `group_size`
+    group_size: Annotated[int, "[2, 2147483647]"] = 8  #: episodes of each workload in a round
+    credit: Credit = "time_aligned"  #: how decisions share their episode's return, see `group_advantages`
+    learning_rate: Positive = 3e-4  #: this and the next six as in PPO of Stable-Baselines3
     n_epochs: PositiveInt = 3
-    batch_size: PositiveInt = 4096
+    batch_size: PositiveInt = 4096  #: decisions
     clip_range: Positive = 0.2
     ent_coef: NonNegative = 1e-3
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
-    teacher: CloneTeacher | None = None
+    teacher: CloneTeacher | None = None  #: imitated before learning
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
     masked: bool = field(default=True, init=False)
@@ -191,15 +170,11 @@ class GroupRelative(NetworkLearner):
     def _trained_network(self) -> MaskableActorCriticPolicy:
         return self._network
 
-    def _build_network(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-    ) -> MaskableActorCriticPolicy:
-        return self.network(observation_space, action_space, lambda progress: self.learning_rate)
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
+        return self.network(observations, actions, lambda progress: self.learning_rate)
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
-        """Make the network, new or as saved, and the clusters of the environment. See `Learner.setup`."""
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         config = single_environment(environments)
         torch.set_num_threads(1)
         set_random_seed(seed)
@@ -229,9 +204,8 @@ class GroupRelative(NetworkLearner):
                 f" {self.group_size}"
             )
         groups = self.num_envs // self.group_size
-        return self.hardware.process_group.local_slice(
-            "agent.num_envs / agent.group_size", groups, self.group_size
-        )
+        process_group, size = self.hardware.process_group, self.group_size
+        return process_group.local_slice("agent.num_envs / agent.group_size", groups, size)
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters and random states. No episode is under way."""
@@ -242,7 +216,7 @@ class GroupRelative(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if learning just starts, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if not self._round:
             self._round = 1
@@ -283,11 +257,7 @@ class GroupRelative(NetworkLearner):
         return np.repeat(drawn, self.group_size)
 
     def _collect(self) -> tuple[DecisionBatch, DecisionOrder, dict[str, float]]:
-        """Run the episodes of a round.
-
-        Returns:
-            (decisions of this process, order of the decisions of all processes, {TensorBoard tag: value}).
-        """
+        """Run a round: (this process's decisions, order of all processes' decisions, {tag: value})."""
         self._network.set_training_mode(False)
         self._begin_round()
         records: list[tuple[Any, ...]] = []
@@ -314,30 +284,21 @@ class GroupRelative(NetworkLearner):
         return sample_actions(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self) -> NDArray[np.float32]:
-        """Draw [local clusters, actions] noise for `sample_actions`.
-
-        Noise is drawn for all clusters, so that the random states of all processes stay equal.
-        """
+        """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
         size = (self.num_envs, self._runner.batch.masks.shape[1])
         drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
         return drawn[self._local_clusters]
 
     def _count(self, episodes: EpisodeBatch) -> dict[str, float]:
-        """Count the decisions of a round, and draw noise as often as the process with the most steps.
-
-        Returns:
-            {TensorBoard tag: mean return or length of episodes}.
-        """
+        """Count a round's decisions, and draw noise as often as the longest process. Returns {tag: mean}."""
         process_group, steps = self.hardware.process_group, len(episodes.times)
         for _ in range(int(process_group.gather(np.array([steps])).max()) - steps):
             self._noise()
         sums = [(episodes.rewards * episodes.valid).sum(dtype=np.float64), episodes.valid.sum()]
         returns, decisions = process_group.sum_values(np.array(sums))
         self.decisions += int(decisions)
-        return {
-            "rollout/ep_rew_mean": returns / self.num_envs,
-            "rollout/ep_len_mean": decisions / self.num_envs,
-        }
+        clusters = self.num_envs
+        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
 
     def _update(self, decisions: DecisionBatch, order: DecisionOrder) -> dict[str, float]:
         """Take gradient steps on a round for `n_epochs` epochs. Returns the means of `TAGS`."""

@@ -22,14 +22,10 @@ class ProcessGroup:
     """The processes that train one agent together, started by `torchrun`.
 
     All processes must call its methods in the same order, except `local_slice`.
-
-    Attributes:
-        rank: index of this process. Process 0 writes the run folder.
-        size: number of processes.
     """
 
-    rank: int = 0
-    size: int = 1
+    rank: int = 0  #: index of this process. Process 0 writes the run folder.
+    size: int = 1  #: number of processes
 
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
         """Return the items of this process, as a slice of all items.
@@ -123,15 +119,11 @@ def join_process_group() -> ProcessGroup:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Device and processes of a learner.
+    """Device and processes of a learner."""
 
-    Attributes:
-        device: device of networks and their updates. Clusters are always simulated on the CPU.
-        process_group: the processes that train the same agent.
-    """
-
+    #: device of networks and their updates. Clusters are always simulated on the CPU.
     device: torch.device = field(default_factory=partial(torch.device, "cpu"))
-    process_group: ProcessGroup = SINGLE_PROCESS
+    process_group: ProcessGroup = SINGLE_PROCESS  #: the processes that train the same agent
 
 
 def select_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:

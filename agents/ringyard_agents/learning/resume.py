@@ -55,7 +55,7 @@ _NEW_SETTINGS: dict[str, Any] = {
     "constraint": {"metric": None, "bound": None, "multiplier_learning_rate": 1.0},
 }
 
-#: groups whose configs change any setting, and may set `init`
+#: groups with configs that change any setting, and may set `init`
 _GLOBAL_GROUPS = ("experiment", "debug")
 
 #: name under which Hydra knows an agent's parts in their groups, as in `agent=init`
@@ -195,13 +195,9 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 def _add_parts(
     words: Sequence[str], before: str, parts: Mapping[str, Any], groups: Sequence[str]
 ) -> list[str]:
-    """Register parts with Hydra, and add overrides that choose some of them.
+    """Register {group: plain config} with Hydra, and add overrides that choose those of some groups.
 
-    Args:
-        words: words of the command line.
-        before: the override in front of which they are added, so that no option separates overrides.
-        parts: {group: plain config}.
-        groups: groups of the parts to choose.
+    They are added in front of the override `before`, so that no option separates overrides.
     """
     for group, part in parts.items():
         ConfigStore.instance().store(_INHERITED, part, group)
@@ -211,11 +207,8 @@ def _add_parts(
 
 def _add_parts_of_run(words: Sequence[str], overrides: Mapping[str, str]) -> list[str]:
     """Add overrides that choose the parts of the run to resume, where further overrides change one."""
-    changed = [
-        group
-        for group in AGENT_GROUPS
-        if group not in overrides and any(key.startswith(f"{group}.") for key in overrides)
-    ]
+    of_parts = {key.partition(".")[0] for key in overrides if "." in key}
+    changed = [group for group in AGENT_GROUPS if group in of_parts and group not in overrides]
     if not changed or any(group in overrides for group in _GLOBAL_GROUPS):
         return list(words)
     trust, file = _trust(overrides), Path(str(_value(overrides["resume"]))).expanduser() / "config.yaml"
@@ -243,9 +236,7 @@ def _value(word: str) -> Any:
 
 
 def _several_agents_error(words: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{words}: a run starts from one agent; expected one, or a command for each agent"
-    )
+    return ConfigurationError(f"{words}: a run starts from one agent; expected one, or a command for each")
 
 
 def _init_of_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:

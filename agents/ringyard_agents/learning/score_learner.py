@@ -17,7 +17,13 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, ScoreEpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import Callback, network_state, restore_network, weight_arrays
+from ringyard_agents.learning.learner import (
+    Callback,
+    EnvConfigs,
+    network_state,
+    restore_network,
+    weight_arrays,
+)
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 
@@ -34,53 +40,42 @@ class ScoreLearner(ABC):
     It learns in rounds. In each round, groups of clusters run the same workload of every environment, then
     the network is updated. Subclasses implement `_round`. The random draws of a round depend only on the seed
     and on its number, so that no random state is saved.
-
-    Attributes:
-        network: function of (F, C) that makes a network for F features of a job and C of the cluster. With
-            scores for T GPU types it is called as (F, C, type_scores=T).
-        learns_types: whether the learner also supports scores for GPU types.
-        workloads_per_round: workloads of each environment in a round, in all processes together.
-        group_size: clusters that run each workload and are compared. Even, for antithetic pairs.
-        learning_rate: initial learning rate of Adam. It decays linearly to 0 at the last decision.
-        ema_decay: decay of the exponential moving average of the weights over rounds. The policy uses the
-            average. 0: no averaging.
-        teacher: imitated before learning. None: all scores are 0 at first.
-        constraint: bound on another metric. None: there is none.
-        hardware: device and processes.
-        flat: False, the network reads blocks.
-        masked: False, every score is valid.
-        decisions: decisions learnt from so far.
     """
 
+    #: function of (F, C) that makes a network for F features of a job and C of the cluster. With scores
+    #: for T GPU types it is called as (F, C, type_scores=T).
     network: Callable[..., ScoreNetwork]
+    #: workloads of each environment in a round, in all processes together
     workloads_per_round: PositiveInt = 4
+    #: clusters that run each workload and are compared. Even, for antithetic pairs.
     group_size: Annotated[int, "[2, 4096]"] = 8
+    #: initial learning rate of Adam. It decays linearly to 0 at the last decision.
     learning_rate: Positive = 3e-3
+    #: decay of the exponential moving average of the weights over rounds. The policy uses the average. 0:
+    #: no averaging.
     ema_decay: Annotated[float, "[0, 1)"] = 0.0
-    teacher: ImitateAllocator | None = None
+    teacher: ImitateAllocator | None = None  #: imitated before learning. None: all scores are 0 at first.
+    #: bound on another metric. None: there is none.
     constraint: Constraint | None = field(default=None, init=False)
-    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
     flat: bool = field(default=False, init=False)
-    learns_types: ClassVar[bool] = False
+    learns_types: ClassVar[bool] = False  #: whether the learner also supports scores for GPU types
     masked: bool = field(default=False, init=False)
     decisions: int = field(default=0, init=False)
     _rounds: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.group_size % 2:
-            raise ConfigurationError(
-                f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
-            )
+            error = f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
+            raise ConfigurationError(error)
 
     @property
     def policy(self) -> ScorePolicy:
         """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
-        """Make the network, new or as saved, and the clusters of each environment. See `Learner.setup`."""
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
         sizes = {_input_sizes(label, config) for label, config in environments.items()}
@@ -98,9 +93,7 @@ class ScoreLearner(ABC):
         if self.teacher is not None:
             self.teacher.check(environments)
         num_clusters = local.stop - local.start
-        self._runners = {
-            label: ScoreEpisodeRunner(config, num_clusters) for label, config in environments.items()
-        }
+        self._runners = {name: ScoreEpisodeRunner(one, num_clusters) for name, one in environments.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
         self._network = self._new_network(*size).to(self.hardware.device)
@@ -147,7 +140,7 @@ class ScoreLearner(ABC):
         return ScorePolicy(network)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if nothing was learnt yet, then learn in rounds. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
             configs = {label: runner.config for label, runner in self._runners.items()}
@@ -184,16 +177,11 @@ class ScoreLearner(ABC):
     @property
     def _local_clusters(self) -> slice:
         """The clusters of this process among those of all processes."""
-        return self.hardware.process_group.local_slice(
-            "agent.workloads_per_round", self.workloads_per_round, self.group_size
-        )
+        process_group, groups = self.hardware.process_group, self.workloads_per_round
+        return process_group.local_slice("agent.workloads_per_round", groups, self.group_size)
 
     def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
-        """Draw [local clusters] indices of job tables for this round, the same within a group.
-
-        Args:
-            environment: index of the environment.
-        """
+        """Draw [local clusters] job tables of an environment (by index), the same within a group."""
         config = list(self._runners.values())[environment].config
         drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
         return np.repeat(drawn, self.group_size)[self._local_clusters]
@@ -204,10 +192,8 @@ class ScoreLearner(ABC):
         flat = self.hardware.process_group.sum_values(np.array(sums, np.float64).T.reshape(-1))
         returns, decisions, clusters = flat.reshape(3, -1)
         self.decisions += int(decisions.sum())
-        scalars = {
-            "rollout/ep_rew_mean": float(np.mean(returns / clusters)),
-            "rollout/ep_len_mean": float(np.mean(decisions / clusters)),
-        }
+        scalars = {"rollout/ep_rew_mean": float(np.mean(returns / clusters))}
+        scalars["rollout/ep_len_mean"] = float(np.mean(decisions / clusters))
         if len(episodes) > 1:
             means = zip(episodes, (returns / clusters).tolist(), strict=True)
             scalars |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}
@@ -217,13 +203,8 @@ class ScoreLearner(ABC):
 def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
     """Return (features of a job, features of the cluster, scored GPU types) in an environment.
 
-    Args:
-        label: label of the environment, for errors.
-        config: configuration of the environment.
-
     Raises:
-        ConfigurationError: its actions are not `Scores`, or its observation lacks the block of jobs or of the
-            cluster.
+        ConfigurationError: its actions are not `Scores`, or its observation lacks a block.
     """
     actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
     if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):

@@ -102,18 +102,13 @@ Ids = NDArray[np.int64]
 
 
 class PolicyInput(NamedTuple):
-    """Input of a `ScoreNetwork`: features of some clusters and of their jobs.
+    """Input of a `ScoreNetwork`: features of some clusters and of their jobs."""
 
-    Attributes:
-        jobs: [clusters, slots, F] features of the jobs, which fill the first slots. The number of slots is
-            the largest number of jobs in a cluster.
-        present: [clusters, slots] True where there is a job.
-        cluster: [clusters, C] features of the cluster.
-    """
-
+    #: [clusters, slots, F] features of the jobs, which fill the first slots. The number of slots is the
+    #: largest number of jobs in a cluster.
     jobs: Floats
-    present: Masks
-    cluster: Floats
+    present: Masks  #: [clusters, slots] True where there is a job
+    cluster: Floats  #: [clusters, C] features of the cluster
 
 
 def pad_decisions(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
@@ -154,7 +149,7 @@ def read_observations(observations: Any, masks: Masks) -> PolicyInput:
 
 
 def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
-    """Return [clusters, slots, 1 + scored GPU types] unclipped scores, with gradients."""
+    """Return [clusters, slots, 1 + scored GPU types] scores of a `network` for `inputs`, with gradients."""
     device = next(network.parameters()).device
     jobs, present, cluster = (to_device(device, part) for part in inputs)
     scores: torch.Tensor = network(jobs, present.float(), cluster)
@@ -163,7 +158,7 @@ def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
 
 @torch.no_grad()
 def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
-    """Return [clusters, slots, 1 + scored GPU types] unclipped scores as an array, without gradients."""
+    """Return `score_tensor` of a `network` and `inputs` as an array, without gradients."""
     scores: Floats = score_tensor(network, inputs).cpu().numpy()
     return scores
 
@@ -188,10 +183,6 @@ class ScorePolicy:
 
     Args:
         network: scores jobs.
-
-    Attributes:
-        network: as given.
-        flat: False, the network reads blocks.
     """
 
     flat = False

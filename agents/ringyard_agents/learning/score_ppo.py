@@ -37,23 +37,14 @@ _NUM_PARTS = 8
 
 
 class RolloutBatch(NamedTuple):
-    """Decisions to learn from, with one sample for each scored job.
+    """Decisions to learn from, with one sample for each scored job."""
 
-    Attributes:
-        jobs: [samples, F] features of the jobs, one decision after the other.
-        scores: [samples] scores, noise included.
-        noise: [samples] noise of the scores, in standard deviations.
-        advantages: [samples] advantages of the noise.
-        counts: [decisions] number of jobs scored in each decision.
-        cluster: [decisions, C] features of the cluster.
-    """
-
-    jobs: Floats
-    scores: Floats
-    noise: Floats
-    advantages: Floats
-    counts: Ids
-    cluster: Floats
+    jobs: Floats  #: [samples, F] features of the jobs, one decision after the other
+    scores: Floats  #: [samples] scores, noise included
+    noise: Floats  #: [samples] noise of the scores, in standard deviations
+    advantages: Floats  #: [samples] advantages of the noise
+    counts: Ids  #: [decisions] number of jobs scored in each decision
+    cluster: Floats  #: [decisions, C] features of the cluster
 
     def select(self, decisions: Ids) -> "RolloutBatch":
         """Return the samples of some decisions, by index."""
@@ -106,10 +97,8 @@ class PerturbedPolicy:
         first = self._first[jobs]
         self._first[jobs] = np.where(first < 0, self._num_decisions + decisions, first)
         self._num_decisions += len(clusters)
-        counts = present.sum(axis=1)
-        self._records.append(
-            (inputs.jobs[present], scores[present], noise[present], jobs, counts, inputs.cluster)
-        )
+        samples = inputs.jobs[present], scores[present], noise[present]
+        self._records.append((*samples, jobs, present.sum(axis=1), inputs.cluster))
         return scores[..., None]
 
     def samples(self, advantages: Floats, process_group: ProcessGroup) -> RolloutBatch:
@@ -173,7 +162,6 @@ def add_gradient(
 #: TensorBoard tags of the measurements of `add_gradient`
 _TAGS = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
-
 #: (episodes, samples of the decisions with noise, [steps, clusters] True where these were made)
 _Exploration = tuple[EpisodeBatch, RolloutBatch, Masks]
 #: [gradient steps] measurements of `add_gradient`
@@ -184,9 +172,9 @@ _Steps = list[NDArray[np.float64]]
 class _ScorePPO(ScoreLearner):
     """Base class of learners that explore with noisy scores in every environment and update by PPO."""
 
-    noise_std: NoiseStd
-    batch_size: PositiveInt
-    max_grad_norm: Positive = 0.5
+    noise_std: NoiseStd  #: standard deviation of the noise, in scores
+    batch_size: PositiveInt  #: scores of single jobs in a gradient step
+    max_grad_norm: Positive = 0.5  #: maximum norm of the gradient
 
     def _round(self) -> dict[str, float]:
         episodes, samples, valid = {}, [], []
@@ -202,23 +190,11 @@ class _ScorePPO(ScoreLearner):
 
     @abstractmethod
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
-        """Run episodes with noise in this process's clusters of an environment.
-
-        Args:
-            environment: index of the environment.
-            label: label of the environment.
-            runner: clusters of the environment.
-        """
+        """Run episodes with noise in this process's clusters of an environment, given by index and label."""
 
     @abstractmethod
     def _update(self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator) -> _Steps:
-        """Take gradient steps on a round.
-
-        Args:
-            samples: decisions of this process.
-            order: decisions of all processes.
-            rng: draws minibatches, the same in all processes.
-        """
+        """Take gradient steps on the samples of this process. `rng` draws the same in all processes."""
 
     def _perturbed_policy(self, rng: np.random.Generator, runner: ScoreEpisodeRunner) -> PerturbedPolicy:
         """Make the policy with noise for the local clusters. Neighbouring clusters have opposite noise."""
@@ -248,21 +224,14 @@ class GroupNoise(_ScorePPO):
     compare clusters with the same workload, half of which have the opposite noise.
 
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
-
-    Attributes:
-        noise_std: standard deviation of the noise, in scores.
-        credit: how decisions share the return of their episode, see `policy_gradient.group_advantages`.
-        n_epochs: passes over each round.
-        batch_size: scores of single jobs in a gradient step.
-        clip_range: largest change of the ratio of the probabilities of a score from 1.
-        max_grad_norm: maximum norm of the gradient.
     """
 
     noise_std: NoiseStd = 0.05
+    #: how decisions share the return of their episode, see `policy_gradient.group_advantages`
     credit: Credit = "time_aligned"
-    n_epochs: PositiveInt = 2
+    n_epochs: PositiveInt = 2  #: passes over each round
     batch_size: PositiveInt = 32768
-    clip_range: Positive = 0.2
+    clip_range: Positive = 0.2  #: largest change of the ratio of the probabilities of a score from 1
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
         policy = self._perturbed_policy(self._rng(environment, 1), runner)
@@ -297,24 +266,15 @@ class ForkAndCompare(_ScorePPO):
     All copies have the same jobs and the same future. Each copy makes some decisions with one draw of noise
     per job, in antithetic pairs, and then continues without noise until the remaining jobs have ended. So
     episodes may be long: the effect of late noise is not hidden by that of early noise.
-
-    Attributes:
-        workloads_per_round: forked clusters in each environment and round.
-        group_size: copies of each, even.
-        noise_std: standard deviation of the noise, in scores.
-        noisy_decisions: decisions with noise after the fork.
-        remaining_arrivals: maximum number of jobs that still arrive after the fork.
-        batch_size: scores of single jobs in the only gradient step of a round.
-        max_grad_norm: maximum norm of the gradient.
     """
 
-    workloads_per_round: PositiveInt = 6
+    workloads_per_round: PositiveInt = 6  #: forked clusters in each environment and round
     learning_rate: Positive = 2e-3
     ema_decay: Annotated[float, "[0, 1)"] = 0.99
     noise_std: NoiseStd = 0.1
-    noisy_decisions: PositiveInt = 48
-    remaining_arrivals: PositiveInt = 400
-    batch_size: PositiveInt = 16384
+    noisy_decisions: PositiveInt = 48  #: decisions with noise after the fork
+    remaining_arrivals: PositiveInt = 400  #: maximum number of jobs that still arrive after the fork
+    batch_size: PositiveInt = 16384  #: scores of single jobs in the only gradient step of a round
 
     def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
         exploit = deterministic(self._network)

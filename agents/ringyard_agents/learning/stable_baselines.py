@@ -2,7 +2,7 @@
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
@@ -24,6 +24,7 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
     Callback,
+    EnvConfigs,
     network_state,
     random_state,
     restore_network,
@@ -51,7 +52,7 @@ class _BetweenRollouts(BaseCallback, KVWriter):
         self._callback = callback
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, Any], step: int = 0) -> None:
-        """Store the logged numbers, see `KVWriter`."""
+        """Store the numbers of `key_values`. `key_excluded` and `step` are not used, see `KVWriter`."""
         numbers = {name: value for name, value in key_values.items() if isinstance(value, Real)}
         self.scalars |= {name: float(one) for name, one in numbers.items() if name not in _IGNORED_TAGS}
 
@@ -87,22 +88,17 @@ _ARGUMENTS = {
 @checked("agent")
 @dataclass
 class StableBaselines(NetworkLearner):
-    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO.
+    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO."""
 
-    Attributes:
-        model: class of the algorithm and its arguments, without env, seed and device.
-        flat: True if its policy reads one row of numbers per cluster, False if it reads blocks.
-        num_envs: number of clusters.
-        teacher: imitated before learning, needs MaskablePPO. None: the network starts at random.
-        hardware: device. Only one process is supported.
-        masked: whether the algorithm is MaskablePPO, whose policy chooses valid actions only.
-    """
-
+    #: class of the algorithm and its arguments, without env, seed and device
     model: partial[OnPolicyAlgorithm]
-    flat: bool
-    num_envs: PositiveInt = 64
+    flat: bool  #: True if its policy reads one row of numbers per cluster, False if it reads blocks
+    num_envs: PositiveInt = 64  #: number of clusters
+    #: imitated before learning, needs MaskablePPO. None: the network starts at random.
     teacher: CloneTeacher | None = None
+    #: device. Only one process is supported.
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
+    #: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
     masked: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,19 +132,15 @@ class StableBaselines(NetworkLearner):
     def _trained_network(self) -> BasePolicy:
         return self._model.policy
 
-    def _build_network(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-    ) -> BasePolicy:
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
         algorithm: Any = self.model.func
         policy, options = self._argument("policy"), self._argument("policy_kwargs") or {}
         network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
-        network: BasePolicy = network_class(observation_space, action_space, lambda progress: 0.0, **options)
+        network: BasePolicy = network_class(observations, actions, lambda progress: 0.0, **options)
         return network
 
-    def setup(
-        self, environments: Mapping[str, EnvConfig], seed: int, saved: Checkpoint | None = None
-    ) -> None:
-        """Make the algorithm, new or as saved, and its environment. See `Learner.setup`."""
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make model and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         config = single_environment(environments)
         if self.hardware.process_group.size > 1:
             raise ConfigurationError(
@@ -199,7 +191,7 @@ class StableBaselines(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher if learning just starts, then learn. See `Learner.learn`."""
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:

@@ -9,9 +9,16 @@ RENAMED_TARGETS: dict[str, str] = {
     "ringyard.performance.composed": "ringyard.performance.composite",
 }
 
+_LEARNING = "ringyard_agents.learning"
+_ALLOCATOR, _TEACHER = "ringyard.allocator.Allocator", f"{_LEARNING}.imitation.ImitateAllocator"
+_SCORE_LEARNERS = ("evolution.EvolutionStrategies", "score_ppo.GroupNoise", "score_ppo.ForkAndCompare")
+_OF_SCORE_LEARNERS = {"averaging": "ema_decay", "spread": "noise_std", "noise": "noise_std"}
+_OF_SCORE_LEARNERS |= {"workloads": "workloads_per_round", "events": "noisy_decisions"}
+_OF_SCORE_LEARNERS |= {"arrivals": "remaining_arrivals"}
+
 #: {`_target_` today: {argument in a file: its name today}}
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
-    "ringyard.allocator.Allocator": {
+    _ALLOCATOR: {
         "stay": "running_factor",
         "stop_price": "preemption_price",
         "move_price": "migration_price",
@@ -23,28 +30,9 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
     "ringyard.workloads.Elastic": {"least": "min_ratio", "most": "max_ratio"},
     "ringyard.workloads.OnesJobs": {"longest_gap": "max_gap_seconds"},
     "ringyard.workloads.PartitionedJobs": {"most_workers": "max_workers"},
-    "ringyard_agents.learning.evolution.EvolutionStrategies": {
-        "averaging": "ema_decay",
-        "spread": "noise_std",
-        "workloads": "workloads_per_round",
-    },
-    "ringyard_agents.learning.score_ppo.GroupNoise": {
-        "averaging": "ema_decay",
-        "noise": "noise_std",
-        "workloads": "workloads_per_round",
-    },
-    "ringyard_agents.learning.score_ppo.ForkAndCompare": {
-        "arrivals": "remaining_arrivals",
-        "averaging": "ema_decay",
-        "events": "noisy_decisions",
-        "noise": "noise_std",
-        "workloads": "workloads_per_round",
-    },
-    "ringyard_agents.learning.imitation.ImitateAllocator": {
-        "batches": "gradient_steps",
-        "share": "sample_fraction",
-    },
-    "ringyard_agents.learning.cloning.CloneTeacher": {
+    **{f"{_LEARNING}.{name}": _OF_SCORE_LEARNERS for name in _SCORE_LEARNERS},
+    _TEACHER: {"batches": "gradient_steps", "share": "sample_fraction"},
+    f"{_LEARNING}.cloning.CloneTeacher": {
         "batches": "gradient_steps",
         "steps": "demonstration_steps",
         "teacher": "policy",
@@ -59,8 +47,6 @@ RENAMED_SETTINGS: dict[str, dict[str, str]] = {
 
 #: {scheduler in a run folder that has the setting `gym`: its name today}
 RENAMED_SCHEDULERS = {"fifo": "fifo_backfill", "fifo_strict": "fifo"}
-
-_ALLOCATOR, _TEACHER = "ringyard.allocator.Allocator", "ringyard_agents.learning.imitation.ImitateAllocator"
 
 
 def _rename_keys(config: Mapping[Any, Any], names: Mapping[str, str]) -> dict[Any, Any]:

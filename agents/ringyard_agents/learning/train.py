@@ -77,23 +77,17 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         saved, saved_evaluation = read_last(folder)
     elif not config.overwrite:
         RunFolder(folder, "train").refuse_another(overwrite=False, outputs=(AGENT_FILE, LAST_FILE))
-    settings, parts = to_plain(config), agent_parts(config)
+    settings, parts, resumed = to_plain(config), agent_parts(config), saved is not None
     seed, total, eval_settings = settings["seed"], settings["total_decisions"], settings["evaluate"]
     console = Console()
 
-    check_trust = partial(
-        check_classes, groups=training_groups(), trust=settings["trust"], where=str(folder / "config.yaml")
-    )
-    environments = compose_environments(
-        settings, settings["environments"], None if saved is None else check_trust
-    )
-    workloads = EvaluationWorkloads(
-        environments, eval_settings["workloads"], eval_settings["workload_seed"], settings["trust"]
-    )
-    learner, callbacks = (
-        instantiate(parts["agent"], _convert_="all"),
-        build_callbacks(settings["callbacks"]),
-    )
+    where = str(folder / "config.yaml")
+    check = partial(check_classes, groups=training_groups(), trust=settings["trust"], where=where)
+    environments = compose_environments(settings, settings["environments"], check if resumed else None)
+    num_workloads, eval_seed = eval_settings["workloads"], eval_settings["workload_seed"]
+    workloads = EvaluationWorkloads(environments, num_workloads, eval_seed, settings["trust"])
+    learner = instantiate(parts["agent"], _convert_="all")
+    callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)
     try:
@@ -119,23 +113,21 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if saved is None:
         remove_run(folder)
     seeds = {"seed": seed, "evaluation": workloads.seed}
-    RunFolder(folder, "train").record(config, seeds, goes_on=saved is not None)
-    run = TrainingRun(
-        folder, learner, evaluation, parts, settings["save_minutes"], saved is not None, callbacks
-    )
+    RunFolder(folder, "train").record(config, seeds, resumed=resumed)
+    save_minutes = settings["save_minutes"]
+    run = TrainingRun(folder, learner, evaluation, parts, save_minutes, resumed, callbacks)
     if hardware.process_group.size > 1:
         plain_environments = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint
         hardware.process_group.broadcast((*known, learner.state()))
     # A job of an Optuna study that is resumed by itself is not compared with the other jobs.
-    resumed_alone = saved is not None and not is_sweep_job()
-    pruning = Pruning.of(None if resumed_alone else eval_settings["prune"])
+    pruning = Pruning.of(None if resumed and not is_sweep_job() else eval_settings["prune"])
 
     def should_end() -> bool:
         if run.stopped_by is not None:
             console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
         number = round(evaluation.last_evaluation / evaluation.eval_freq)
-        pruned = pruning is not None and pruning.behind(number, evaluation.latest)
+        pruned = pruning is not None and pruning.should_stop(number, evaluation.latest)
         if pruned:
             console.print("stopped by evaluate.prune: worse than the earlier jobs of the sweep")
         out_of_patience = evaluation.evaluations_since_best >= (eval_settings["patience"] or np.inf)
@@ -150,16 +142,10 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set attributes of a learner before its `setup`.
-
-    Args:
-        learner: gets `hardware`, if it has the attribute, and `constraint`, if there is one.
-        hardware: device and processes.
-        constraint: None leaves the attribute unchanged.
+    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
 
     Raises:
-        ConfigurationError: the learner lacks the attribute `hardware` and would have to use a GPU or several
-            processes.
+        ConfigurationError: a learner without `hardware` would have to use a GPU or several processes.
     """
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
@@ -197,15 +183,7 @@ def _train_other_process(hardware: Hardware) -> None:
 def _learn(
     run: TrainingRun, total: int, should_end: Callable[[], bool], console: Console, plots: bool
 ) -> None:
-    """Learn, and save the run however learning ends.
-
-    Args:
-        run: writes files.
-        total: decisions to learn from.
-        should_end: called between rounds. True ends learning.
-        console: shows progress.
-        plots: whether to draw the learning curve and a schedule at the end.
-    """
+    """Learn until `total` decisions, or until `should_end` between two rounds. Saves the run in any case."""
     learner, evaluation = run.learner, run.evaluation
     progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
     columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())
@@ -215,10 +193,8 @@ def _learn(
 
             def between_rounds(scalars: Mapping[str, float]) -> None:
                 run.between_rounds(scalars)
-                ratios = (
-                    f"{ratio(evaluation.latest, value):.3f} x {name}"
-                    for name, value in evaluation.baselines.items()
-                )
+                baselines, last = evaluation.baselines.items(), evaluation.latest
+                ratios = (f"{ratio(last, value):.3f} x {name}" for name, value in baselines)
                 latest = f"{evaluation.metric} " + ", ".join(ratios)
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
                 if should_end():

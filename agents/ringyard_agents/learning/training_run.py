@@ -88,7 +88,7 @@ class _ScalarLog:
         self.events = SummaryWriter(str(folder), purge_step=None if after is None else after + 1)
 
     def add(self, decisions: int, values: Mapping[str, float]) -> None:
-        """Add {TensorBoard tag: value} to the row of a number of decisions."""
+        """Add `values` {TensorBoard tag: value} to the row of a number of `decisions`."""
         if not values:
             return
         row = self._rows.setdefault(decisions, {})
@@ -126,7 +126,6 @@ class TrainingRun:
         callbacks: callbacks of the user, see `callbacks.TrainingCallback`.
 
     Attributes:
-        folder, learner, evaluation: as given.
         stopped_by: class name of the callback that ends the training, or None.
     """
 
@@ -280,14 +279,7 @@ def _write_end(
     images: Sequence[Path],
     schedule: NDArray[np.uint8] | None,
 ) -> None:
-    """Write the results as a table, and the figures and a schedule as images.
-
-    Args:
-        writer: the TensorBoard writer.
-        results: contents of training.json.
-        images: PNG files.
-        schedule: [height, width, 3] pixels of a schedule. None: no such image.
-    """
+    """Write the contents of training.json as a table, PNG files and pixels of a schedule as images."""
     metric, best = results["metric"], results["best"]
     rows = [("best agent", best), *results["baselines"].items()]
     lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]

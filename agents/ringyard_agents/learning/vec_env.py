@@ -16,8 +16,8 @@ from ringyard.mdp.env_config import EnvConfig
 class RingyardVecEnv(VecEnv):
     """`VecEnv` of Stable-Baselines3 that steps all clusters in one compiled call.
 
-    A cluster whose episode has ended starts the next one in the same step, as in every `VecEnv`. Pickles and
-    deep copies continue exactly as the original.
+    A cluster at the end of its episode starts the next one in the same step, as in every `VecEnv`. Copies by
+    pickle and deepcopy continue exactly as the original.
 
     Args:
         config: configuration of the environment.
@@ -55,24 +55,13 @@ class RingyardVecEnv(VecEnv):
         self._first_action = np.zeros(self.num_envs, np.int64)
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Restart the order of job tables from a seed at the next reset. None changes nothing.
-
-        Args:
-            seed: seed of the order of job tables, or None.
-        """
+        """Restart the order of job tables from `seed` at the next reset. None changes nothing."""
         if seed is not None:
             self._reset_order(seed)
         return [seed] * self.num_envs
 
     def set_options(self, options: Any = None) -> None:
-        """Accept empty options only, because resets have none.
-
-        Args:
-            options: None, an empty dict, or a list of these.
-
-        Raises:
-            ConfigurationError: there are options.
-        """
+        """Raise a ConfigurationError unless `options` is None, empty or a list of these: resets have none."""
         given = options if isinstance(options, list) else [options]
         if any(one is not None and not (isinstance(one, dict) and not one) for one in given):
             raise ConfigurationError(f"options is {shown(options)}; expected none")
@@ -84,14 +73,7 @@ class RingyardVecEnv(VecEnv):
         return self._observations()
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Store the actions of the next `step_wait`.
-
-        Args:
-            actions: [num_envs, ...] one action per cluster.
-
-        Raises:
-            ActionError: there is not one action per cluster.
-        """
+        """Store [num_envs, ...] actions for `step_wait`. An ActionError if there is not one per cluster."""
         self._actions = self.batch.action_array(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -197,11 +179,11 @@ class RingyardVecEnv(VecEnv):
         self.batch.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute of this object, once per cluster of `indices` (None: all)."""
+        """Return the attribute `attr_name` of this object, once per cluster of `indices` (None: all)."""
         return [getattr(self, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Raise a ConfigurationError, because clusters share one configuration."""
+        """Raise a ConfigurationError: clusters share `attr_name`. `value` and `indices` are not read."""
         raise ConfigurationError(
             f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
         )
@@ -209,15 +191,10 @@ class RingyardVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Return action masks, once per cluster of `indices`. sb3-contrib calls this method for them.
-
-        Args:
-            method_name: must be "action_masks".
-            method_args, method_kwargs: must be empty.
-            indices: indices of clusters. None: all.
+        """Return the action masks of the clusters `indices`, for sb3-contrib.
 
         Raises:
-            ConfigurationError: another method or other arguments.
+            ConfigurationError: `method_name` is not "action_masks", or there are arguments.
         """
         if not isinstance(method_name, str) or method_name != "action_masks" or method_args or method_kwargs:
             raise ConfigurationError(
@@ -228,5 +205,5 @@ class RingyardVecEnv(VecEnv):
         return [masks[b] for b in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: VecEnvIndices = None) -> list[bool]:
-        """Return False, once per cluster of `indices`, because clusters are not wrapped."""
+        """Return False, once per cluster of `indices`: none has a wrapper, such as `wrapper_class`."""
         return [False for _ in self._get_indices(indices)]

@@ -26,7 +26,7 @@ from ringyard_agents.predictors.hazard_file import write_hazard_network
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.policies.least_estimated import LeastEstimated
-from ringyard_baselines.tools.survival import CLIPPED, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
+from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
 from ringyard_baselines.tools.tenants import (
     BINS,
     FEATURE_NAMES,
@@ -143,7 +143,7 @@ class _Network(nn.Module):
         mean, scale = (
             torch.as_tensor(self.constants[name], dtype=torch.float32) for name in ("mean", "scale")
         )
-        return ((features - mean) * scale).clamp(-CLIPPED, CLIPPED)
+        return ((features - mean) * scale).clamp(-CLIP, CLIP)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[judgements, BINS] log rates."""

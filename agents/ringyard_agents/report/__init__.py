@@ -1,1 +1,1 @@
-"""From the results frame to tables, plots, TensorBoard and pages."""
+"""Reports: turn results into tables, plots and TensorBoard runs."""

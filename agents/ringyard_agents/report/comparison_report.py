@@ -1,4 +1,4 @@
-"""What a comparison prints and writes: tables, notes, CSV files, plots, TensorBoard runs."""
+"""Report of a comparison: printed tables and notes, CSV files, plots and TensorBoard runs."""
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -24,19 +24,19 @@ from ringyard_agents.report.comparison_table import (
 from ringyard_agents.report.tables import pluralize, print_line, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
-#: all that a comparison writes for an environment, beside the cache of its runs
+#: files that a comparison writes for an environment
 _OUTPUTS = (
     *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
     *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
     *("performance_profile.png", "interquartile_means.png"),
 )
 
-#: schedulers shown in plots, the best of a table; TensorBoard has all
+#: number of schedulers in plots, the best of the table; TensorBoard has all
 _MAX_PLOTTED = 12
 
 
 def _remove_stale(folder: Path, written: Collection[str]) -> None:
-    """Remove what an earlier comparison of this name wrote and this one did not; other files stay."""
+    """Remove files of an earlier comparison in this folder that this one did not write."""
     for name in _OUTPUTS:
         if name in written:
             continue
@@ -47,21 +47,21 @@ def _remove_stale(folder: Path, written: Collection[str]) -> None:
 
 
 def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
-    """Remove tables and plots of environments that are not part of a comparison; other files stay.
+    """Remove tables and plots of environments that are not part of a comparison.
 
     Args:
-        folder: of the comparison.
-        written: names of its environments; "" is the one that was configured.
+        folder: folder of the comparison.
+        written: names of its environments. "" is the one without an experiment's name.
     """
     if "" not in written:
         _remove_stale(folder, ())
     for name in config_files("experiment"):
-        own = folder / name
-        if name in written or not own.is_dir() or (own / "run.json").exists():  # a run of that name
+        inside = folder / name
+        if name in written or not inside.is_dir() or (inside / "run.json").exists():  # a run of that name
             continue
-        _remove_stale(own, ())
-        if not any(own.iterdir()):
-            own.rmdir()
+        _remove_stale(inside, ())
+        if not any(inside.iterdir()):
+            inside.rmdir()
 
 
 def report_comparison(
@@ -79,16 +79,16 @@ def report_comparison(
     """Print the tables and write the files, in place of those of an earlier comparison.
 
     Args:
-        console: to print on.
-        folder: for the files; made if missing.
-        results: of every scheduler on every workload.
-        title: of the table; "": none.
-        reference: label of the scheduler that the others are compared with; None: the default.
+        console: console to print on.
+        folder: folder for the files, made if missing.
+        results: results of every scheduler on every workload.
+        title: title of the table. "": no title.
+        reference: label of the scheduler that the others are compared with. None: the default.
         options: {label: options that differ from the scheduler's yaml}.
-        notes: to print below the table.
-        window: shares of the jobs, in order of arrival, between which they count.
+        notes: further notes below the table.
+        window: (first, last) fraction of the jobs, in order of arrival, that are measured.
         plots: whether to draw plots.
-        tensorboard: text of the TensorBoard run, before the table; None: write no TensorBoard runs.
+        tensorboard: text of the TensorBoard run, above the table. None: write no TensorBoard runs.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)
@@ -101,17 +101,17 @@ def report_comparison(
     for row, chosen in zip(rows, frame["options"], strict=True):
         row["options"] = chosen
     workloads = results.runs["workload"].nunique()
-    said = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
+    with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     below = [
         best_note(rows),
         *blocking_notes(ranking),
-        *([f"options: {'; '.join(said)}"] if said else []),
+        *([f"options: {'; '.join(with_options)}"] if with_options else []),
         *notes,
         *interval_notes(ranking, workloads),
-        *(window_notes(window) or equal_schedule_notes(results.jobs)),  # in a window jobs are missing
+        *(window_notes(window) or equal_schedule_notes(results.jobs)),  # `jobs` has only the measured ones
     ]
     written += write_tables(folder, frame, rows, below)
-    heading = f"{pluralize(workloads, 'workload')}, the same for all; means over workloads"
+    heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
     _print_tables(console, f"{title}: {heading}" if title else heading, rows, below, ranking)
     jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
     written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
@@ -127,7 +127,7 @@ def report_comparison(
 
         runs = folder / "tensorboard"
         write_tensorboard(results, runs, f"{tensorboard}\n\n{printed_markdown(rows, below)}", images)
-        print_line(console, f"curves: tensorboard --logdir {runs}")
+        print_line(console, f"TensorBoard: tensorboard --logdir {runs}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
@@ -141,21 +141,16 @@ def _print_tables(
     notes: Sequence[str],
     ranking: Ranking,
 ) -> None:
-    """Print the tables, the notes, and what the mean JCT is made of."""
+    """Print the tables, the notes below them, and the parts of the mean JCT."""
 
     def table(heading: str, names: Sequence[str]) -> None:
-        narrow = {name: "\n".join(name.rsplit(" ", 1)) for name in names}  # worst rho, makespan (s)
-        texts = [{narrow[name]: row[name] for name in names} for row in rows]
         groups = [ranking.groups[row["scheduler"]] for row in rows]
-        left, wrapped = (
-            ("scheduler", "best", "capabilities", "observability"),
-            ("capabilities", "observability"),
-        )
-        print_table(console, heading, texts, list(narrow.values()), left, wrapped, groups)
+        wrapped = ("capabilities", "observability")
+        print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
 
-    for names in printed_columns(rows[0]):
-        table(title, names)
+    for number, names in enumerate(printed_columns(rows[0])):
+        table("" if number else title, names)
     for note in notes:
         print_line(console, note)
-    lost = ["scheduler", "queueing (s)", *loss_columns(rows)]
-    table("what the mean JCT is made of, lost to ...; means over workloads", lost)
+    parts = ["scheduler", "queueing (s)", *loss_columns(rows)]
+    table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)

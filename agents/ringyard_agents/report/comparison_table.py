@@ -1,4 +1,4 @@
-"""Table of a comparison: its columns, its rows as texts, and the notes below it."""
+"""The table of a comparison as text: columns, rows and the notes below it."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import markdown, pluralize
 
-#: a cell without a value: no job was served
+#: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
 
-#: (title, metric, format) of the columns that are plain means over workloads
+#: (header, metric, format) of columns that are means over workloads
 METRIC_COLUMNS = (
     ("makespan (s)", "makespan", "{:,.0f}"),
     ("queueing (s)", "mean_queueing", "{:,.0f}"),
@@ -24,30 +24,33 @@ METRIC_COLUMNS = (
     ("p99 (s)", "p99_jct", "{:,.0f}"),
     ("p95 (s)", "p95_jct", "{:,.0f}"),
     ("median (s)", "median_jct", "{:,.0f}"),
-    ("GPU use", "utilisation", "{:.0%}"),
-    ("kernels", "kernel_utilisation", "{:.0%}"),
-    ("stops", "preemptions", "{:.0f}"),
+    ("GPUs held", "utilisation", "{:.0%}"),
+    ("GPUs busy", "kernel_utilisation", "{:.0%}"),
+    ("preemptions", "preemptions", "{:.0f}"),
     ("fragmented", "fragmentation", "{:.1%}"),
     ("blocked", "blocking_rate", "{:.1%}"),
 )
-#: the same of what the mean JCT is made of, beside queueing
+#: the same for the parts of the mean JCT other than queueing
 LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
     ("work (s)", "mean_work", "{:,.1f}"),
 )
 
-#: of the columns that are printed, those of the second table and of the third; the others stand in the first
+#: columns of the second and the third printed table; the first has the others
 _SECOND = ("capabilities", "observability", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
 _THIRD = (
-    *("makespan (s)", "queueing (s)", "GPU use", "kernels", "stops", "fragmented", "blocked"),
-    *("run (s)", "per decision (ms)"),
+    *("makespan (s)", "queueing (s)", "GPUs held", "GPUs busy", "preemptions", "fragmented", "blocked"),
+    *("wall time (s)", "per decision (ms)"),
 )
 
 
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Titles of the columns of each printed table, given a row of `table_rows`.
+    """Return the headers of each printed table.
 
-    The first table has the mean JCT and, beside it, what it may cost: p99, slowdown and worst rho.
+    The first table has the mean JCT and what a low mean can cost: p99, slowdown and worst rho.
+
+    Args:
+        row: row of `table_rows`.
     """
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
@@ -55,100 +58,104 @@ def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
 
 
 def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
-    """What the console prints, as Markdown: tables no wider than there, for pages that are no wider.
+    """Return the printed tables and notes as Markdown, split into narrow tables as on the console.
 
     Args:
-        rows: one row or more, of `table_rows`.
-        notes: what stands below.
+        rows: one or more rows of `table_rows`.
+        notes: notes below the tables.
     """
     columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_columns(rows)]]
     tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
     return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
 
 
-def _text(form: str, value: float, nothing: str = NO_VALUE) -> str:
-    return nothing if np.isnan(value) else form.format(value)
+def _text(form: str, value: float, missing: str = NO_VALUE) -> str:
+    return missing if np.isnan(value) else form.format(value)
 
 
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
-    """Notes below a table on its differences and intervals.
+    """Return notes that explain the differences and intervals of a table.
 
     Args:
-        ranking: of the rows.
-        workloads: on which each ran.
+        ranking: ranking of the rows.
+        workloads: number of workloads that each scheduler ran on.
     """
     notes = []
-    own = ranking.reference
     if ranking.compared:
-        what = "blocked" if ranking.metric == "blocking_rate" else "mean JCT"
-        notes.append(
-            f"vs {own}: {what} / {what} of {own}" + (", workloads in pairs" if ranking.varied else "")
-        )
+        metric = "share of blocked jobs" if ranking.metric == "blocking_rate" else "mean JCT"
+        paired = ", over pairs of the same workload" if ranking.varied else ""
+        notes.append(f"vs {ranking.reference}: relative difference of the {metric}{paired}")
     if ranking.varied:
-        notes.append("95% intervals are of their row alone (Student's t of the logarithm)")
+        notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
     if ranking.compared and ranking.varied:
-        compared = pluralize(len(ranking.compared), "row")
+        compared = pluralize(len(ranking.compared), "comparison")
         notes.append(
-            f"p (Holm): that the two means are equal, adjusted for {compared}; above 0.05 the difference is"
-            " within noise"
+            f"p (Holm): p-value of equal means, adjusted for {compared}; above 0.05 the difference is within"
+            " noise"
         )
     if workloads > 1 and not ranking.varied:
-        notes.append(
-            "every workload gave each row the same: no intervals, nothing is known of other workloads"
-        )
+        notes.append("no intervals: every scheduler has equal results on all workloads")
         return notes
     warning = small_sample_warning(workloads)
     return notes if warning is None else [*notes, warning]
 
 
 def equal_workload_notes(different: int, workloads: int) -> list[str]:
-    """A note if all workloads have the same jobs on the same cluster.
+    """Return a note if all workloads have the same jobs on the same cluster.
 
     Args:
-        different: how many of them differ (`ringyard_agents.evaluation.evaluate.check_tasks`).
-        workloads: how many there are.
+        different: number of workloads that differ (`ringyard_agents.evaluation.evaluate.check_tasks`).
+        workloads: number of workloads.
     """
     if workloads == 1 or different > 1:
         return []
     return [
-        f"the jobs of all {workloads} workloads arrive, ask and take alike, as those of a whole trace do:"
-        " intervals and p are of what else is drawn (models, failures, stragglers), if anything is, and of no"
-        " other jobs; workload.window_jobs=N draws another part of a trace for each"
+        f"all {workloads} workloads have the same arrivals, requests and durations, as those of a whole trace"
+        " do: intervals and p cover only what else is random (models, failures, stragglers), not other jobs;"
+        " workload.window_jobs=N draws a different part of the trace for each workload"
     ]
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
-    """Notes on jobs that are blocked: mean JCTs are of the others."""
+    """Return notes on blocked jobs, which mean JCTs leave out.
+
+    Args:
+        ranking: ranking of the rows.
+    """
     if ranking.metric == "blocking_rate":
         return [
-            "every row blocks jobs: rows are ordered, marked and compared by the share that they block; times"
-            f" are of the jobs that were served ({NO_VALUE}: none on some workload)"
+            "every scheduler blocks jobs: rows are ordered and compared by the share of blocked jobs; times"
+            f" are means over the other jobs ({NO_VALUE}: a workload has none)"
         ]
     return [
-        f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is of the others, and is not"
-        " compared; no star, no bound"
+        f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is that of the others, so it"
+        " has no star, no gap to the bound and no comparison"
         for label in ranking.rows
         if ranking.blocked[label]
     ]
 
 
-def window_notes(measured: Window) -> list[str]:
-    """A note on which jobs count, if not all do."""
-    if tuple(measured) == (0.0, 1.0):
+def window_notes(measured_jobs: Window) -> list[str]:
+    """Return a note on the measured jobs, unless all jobs are measured.
+
+    Args:
+        measured_jobs: (first, last) fraction of the jobs, in order of arrival.
+    """
+    if tuple(measured_jobs) == (0.0, 1.0):
         return []
-    first, last = (f"{share:.0%}" for share in measured)
+    first, last = (f"{fraction:.0%}" for fraction in measured_jobs)
     return [
         f"measured_jobs: times, bound and blocked are of the jobs between {first} and {last} of the arrivals;"
-        " makespan, GPU use, kernels, stops and fragmented are of the whole run"
+        " makespan, GPUs held, GPUs busy, preemptions and fragmented are of the whole run"
     ]
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
-    """Rows of `ringyard_agents.evaluation.ranking.schedulers_frame` as texts.
+    """Return the rows of a frame as {header: text}.
 
     Args:
-        frame: one row per scheduler.
-        ranking: of the schedulers.
+        frame: `ringyard_agents.evaluation.ranking.schedulers_frame`.
+        ranking: ranking of its schedulers.
     """
     return [_row_texts(row, ranking) for row in frame.to_dict("records")]
 
@@ -168,16 +175,16 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     }
     if ranking.varied:
         texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
-    texts["/ bound"] = _text("{:.2f}", row["over_bound"], "")
+    texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
     for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
         texts[title] = _text(form, row[name])
-    texts["run (s)"] = f"{row['wall_seconds']:.3f}"
+    texts["wall time (s)"] = f"{row['wall_seconds']:.3f}"
     texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
     return texts
 
 
 def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
-    """How far a row is from the reference; "" if they cannot be compared."""
+    """Return the difference of a row from the reference; "" if they cannot be compared."""
     if row["scheduler"] == ranking.reference:
         return "reference"
     if row["scheduler"] not in ranking.compared:
@@ -187,29 +194,37 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
 
 
 def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
-    """A note for each set of schedulers under which all jobs of `Results` start and end at the same times."""
+    """Return a note for each set of schedulers under which all jobs start and end at the same times.
+
+    Args:
+        jobs: `Results.jobs`.
+    """
     found: dict[bytes, list[str]] = {}
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
     return [
-        f"the same schedule here: {' and '.join(labels)}; all jobs start and end at the same times"
+        f"equal schedules: {' and '.join(labels)} start and end all jobs at the same times"
         for labels in found.values()
         if len(labels) > 1
     ]
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:
-    """A note on the starred rows, and how far each is above the lower bound."""
+    """Return a note on the rows with a star, with their gaps to the lower bound.
 
-    def how_good(row: Mapping[str, str]) -> str:
-        return f"{row['/ bound']} x bound" if row["/ bound"] else f"{row['blocked']} blocked"
+    Args:
+        rows: rows of `table_rows`.
+    """
 
-    best = [f"{row['scheduler']} ({row['capabilities']}): {how_good(row)}" for row in rows if row["best"]]
+    def result(row: Mapping[str, str]) -> str:
+        return f"gap {row['gap to bound']}" if row["gap to bound"] else f"{row['blocked']} blocked"
+
+    best = [f"{row['scheduler']} ({row['capabilities']}): {result(row)}" for row in rows if row["best"]]
     return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
 
 
 def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Titles of what the mean JCT is made of beside queueing, without what no scheduler loses anything to."""
-    parts = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    return [title for title, none in parts.items() if any(row[title] not in (none, NO_VALUE) for row in rows)]
+    """Return the headers of the parts of the mean JCT other than queueing that are not 0 for all rows."""
+    zeros = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
+    return [title for title, zero in zeros.items() if any(row[title] not in (zero, NO_VALUE) for row in rows)]

@@ -1,4 +1,4 @@
-"""Learning curves of finished training runs: runs that differ only in their seed are one curve."""
+"""Learning curves of finished training runs. Runs that differ only in their seed make one curve."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,32 +13,35 @@ from ringyard_agents.runs.run_index import TrainingResult, short_names
 
 _POINTS = 200
 
-#: settings that make no other agent
+#: settings that do not distinguish agents
 _IGNORED_SETTINGS = (
     *("seed", "name", "resume", "overwrite", "num_threads", "save_minutes", "total_decisions", "trust"),
     *("evaluate", "hydra"),
 )
 
-#: more differences than that are no label
+#: a label names at most so many settings
 _MAX_LABEL_SETTINGS = 3
 
 _TITLES = {"mean_jct": "mean JCT (s)"} | {metric: title for title, metric, _ in METRIC_COLUMNS}
 
 
 def draw_learning_curves(runs: Sequence[TrainingResult], folder: Path, suffix: str = "png") -> list[Path]:
-    """Draw a figure for each metric and set of evaluation workloads, baselines as lines; the files written.
+    """Draw a figure for each metric and set of evaluation workloads, with baselines as lines.
 
     Args:
-        runs: whatever they learnt.
-        folder: exists.
+        runs: training runs.
+        folder: existing folder.
         suffix: png, pdf or svg.
+
+    Returns:
+        The files.
     """
-    judged_alike: dict[Any, list[TrainingResult]] = {}
-    for run in runs:  # a scheduler is as good on other workloads by chance only
-        judged_alike.setdefault((run.metric, tuple(sorted(run.baselines.items()))), []).append(run)
+    comparable: dict[Any, list[TrainingResult]] = {}
+    for run in runs:  # equal values of the baselines mean equal workloads
+        comparable.setdefault((run.metric, tuple(sorted(run.baselines.items()))), []).append(run)
     files = []
-    for number, some in enumerate(judged_alike.values()):
-        name = "learning_curves" if len(judged_alike) == 1 else f"learning_curves_{number}"
+    for number, some in enumerate(comparable.values()):
+        name = "learning_curves" if len(comparable) == 1 else f"learning_curves_{number}"
         files.append(_draw(some, folder / f"{name}.{suffix}"))
     return files
 
@@ -48,21 +51,22 @@ def _draw(runs: Sequence[TrainingResult], file: Path) -> Path:
 
     def draw(axes: Any) -> None:
         for label, some in groups.items():
-            counted = f"{label} ({len(some)} seeds)" if len(some) > 1 else label
-            _draw_group(axes, some, counted)
+            _draw_group(axes, some, f"{label} ({len(some)} seeds)" if len(some) > 1 else label)
         for style, (name, value) in enumerate(runs[0].baselines.items()):
             axes.axhline(
                 value, color="black", linestyle=("--", ":", "-.")[style % 3], linewidth=1, label=name
             )
-        axes.set(xlabel="million decisions learnt from", ylabel=_TITLES.get(runs[0].metric, runs[0].metric))
+        axes.set(xlabel="training decisions (millions)", ylabel=_TITLES.get(runs[0].metric, runs[0].metric))
 
     several = any(len(some) > 1 for some in groups.values())
     bands = "; means over seeds, 95 % intervals" if several else ""
-    return save_figure(file, draw, f"Agents on the evaluation workloads of their training{bands}")
+    return save_figure(
+        file, draw, f"Learning curves: agents on the evaluation workloads of their training{bands}"
+    )
 
 
 def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
-    """Mean over seeds, from where all of them have begun to where the first one ends."""
+    """Draw the mean over seeds, from the first decision that all have to the last."""
     curves = [(run.curve["decisions"].to_numpy(float), run.curve["value"].to_numpy(float)) for run in runs]
     if len(curves) == 1:
         (decisions, values) = curves[0]
@@ -74,7 +78,7 @@ def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
 
 
 def group_by_settings(runs: Sequence[TrainingResult]) -> dict[str, list[TrainingResult]]:
-    """{settings in which they differ from the other runs: runs that differ in their seed only}."""
+    """Group runs that differ only in their seed, by a label of the settings that distinguish them."""
     settings = [run.settings for run in runs]
     different = [
         name
@@ -98,7 +102,7 @@ def group_by_settings(runs: Sequence[TrainingResult]) -> dict[str, list[Training
 
 
 def _drop_nested_settings(names: Sequence[str]) -> list[str]:
-    """Settings without those of a part whose class differs already."""
+    """Drop the settings inside of a part if its class differs."""
     parts = [name.removesuffix("_target_") for name in names if name.endswith("._target_")]
     outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
     rest = [name for name in names if not any(name.startswith(part) for part in parts)]
@@ -106,7 +110,7 @@ def _drop_nested_settings(names: Sequence[str]) -> list[str]:
 
 
 def _setting_text(name: str, value: Any) -> str:
-    """`agent=EvolutionStrategies` of a class, `num_workloads=64` of another setting."""
+    """Return `agent=EvolutionStrategies` for a class, `num_workloads=64` for another setting."""
     if name.endswith("._target_"):
         return f"{name.split('.')[-2]}={str(value).rpartition('.')[2]}"
     return f"{name.rpartition('.')[2]}={value}"

@@ -1,4 +1,4 @@
-"""Plots of comparisons that have just ended, and of finished runs over each other."""
+"""Plots of a comparison, and of several finished runs together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,51 +16,51 @@ from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, i
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.runs.run_index import ComparisonResult, find_runs, short_names
 
-#: (name, what draws into axes, title)
+#: (file name, function that draws into axes, title)
 _Plot = tuple[str, Callable[[Any], None], str]
 
 
 def plot_runs(
     places: Sequence[str], folder: Path, suffix: str, most: int
 ) -> tuple[list[Path], Sequence[str]]:
-    """Draw learning curves of the training runs and overlay the comparisons.
+    """Plot finished runs: learning curves of training runs, and schedulers of comparisons.
 
     Args:
-        places: run folders, or folders around them.
-        folder: for the plots; made if missing.
+        places: run folders, or folders of runs.
+        folder: folder for the plots, made if missing.
         suffix: png, pdf or svg.
-        most: schedulers in a plot, those of the least mean JCT.
+        most: number of schedulers in a plot, those with the lowest mean JCT.
 
     Returns:
-        (files written, what is wrong with runs that are left out).
+        (files, messages about damaged runs, which are left out).
 
     Raises:
-        ConfigurationError: no such folder, or no finished run in it.
+        ConfigurationError: a folder does not exist or has no finished run.
         OSError: plots cannot be written.
     """
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
-    plots, worlds = [], _join_comparisons(compared)
-    for name, (runs, jobs) in worlds.items():
+    plots, joined = [], _join_comparisons(compared)
+    for name, (runs, jobs) in joined.items():
         shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
-        kept = [frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs)]
-        plots += _environment_plots(kept[0], kept[1], name if len(worlds) > 1 else "")
-    plots += _profile_plots({name: runs for name, (runs, _) in worlds.items()})
+        best_runs, best_jobs = (frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs))
+        plots += _environment_plots(best_runs, best_jobs, name if len(joined) > 1 else "")
+    plots += _profile_plots({name: runs for name, (runs, _) in joined.items()})
     return [*draw_learning_curves(trained, folder, suffix), *_save_plots(plots, folder, suffix)], damaged
 
 
 def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """{name: (runs, jobs)} of comparisons, joined if they are on the same workloads.
+    """Join comparisons on the same workloads into {name: (runs, jobs)}.
 
-    If two comparisons have run the same scheduler with the same results, one of them counts. If the results
-    differ, the name of the comparison is added to the label.
+    A scheduler with equal results in two comparisons counts once. If its results differ, its label gets the
+    name of the comparison.
     """
     names = short_names([one.folder for one in compared])
     found: dict[tuple[float, ...], tuple[str, list[ComparisonResult]]] = {}
     for one, name in zip(compared, names, strict=True):
         bounds = one.runs.drop_duplicates("workload").sort_values("workload")["bound_mean_jct"]
-        _, together = found.setdefault(tuple(bounds.tolist()), (name, []))
-        together.append(_without_duplicates(one, name, together))
+        _, same_workloads = found.setdefault(tuple(bounds.tolist()), (name, []))
+        same_workloads.append(_without_duplicates(one, name, same_workloads))
     return {
         name: (pd.concat([one.runs for one in some]), pd.concat([one.jobs for one in some]))
         for name, some in found.values()
@@ -70,7 +70,7 @@ def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[p
 def _without_duplicates(
     one: ComparisonResult, name: str, earlier: Sequence[ComparisonResult]
 ) -> ComparisonResult:
-    """A comparison without schedulers of equal results in earlier ones; its name marks other labels."""
+    """Drop schedulers with equal results in earlier comparisons, and relabel those with other results."""
 
     def jcts(runs: pd.DataFrame, label: str) -> list[float]:
         return runs.loc[runs["scheduler"] == label, "mean_jct"].tolist()
@@ -88,7 +88,7 @@ def _without_duplicates(
 
 _POINTS = 200
 
-#: parts of the mean JCT from the left, and their colours
+#: {part of the mean JCT: (metric, colour)}, from left to right
 _JCT_PARTS = {
     "work": ("mean_work", "#bab0ac"),
     "queueing": ("mean_queueing", "#4e79a7"),
@@ -103,7 +103,7 @@ _JCT_PARTS = {
 
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:
-    """Draw all plots of a comparison that has just ended; the files written."""
+    """Draw all plots of a comparison into a folder and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     seconds, found = time_curves(results.jobs, results.timelines)
     workloads = _sample_text(results.runs["workload"].nunique())
@@ -112,16 +112,16 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
         def draw(axes: Any) -> None:
             for label, bands in found.items():
                 bands[curve].draw(axes, seconds / 3600, label)
-            axes.set(xlabel="simulated time (h), until 99 % of the jobs have ended", ylabel=ylabel)
+            axes.set(xlabel="simulated time (h) until 99 % of the jobs have ended", ylabel=ylabel)
 
         return name, draw, f"{title}; {workloads}"
 
     plots = [
         *_environment_plots(results.runs, results.jobs),
         *_profile_plots({"": results.runs}),
-        over_time("jct_over_time", "Mean JCT of finished jobs", "running_jct", "mean JCT (s)"),
-        over_time("queue_length", "Jobs that wait", "waiting", "waiting jobs"),
-        over_time("utilisation", "GPUs that jobs hold", "utilisation", "share of GPUs"),
+        over_time("jct_over_time", "Mean JCT of the jobs finished so far", "running_jct", "mean JCT (s)"),
+        over_time("queue_length", "Queue length", "waiting", "number of waiting jobs"),
+        over_time("utilisation", "GPU utilisation", "utilisation", "fraction of GPUs held by jobs"),
     ]
     return _save_plots(plots, folder, "png")
 
@@ -130,43 +130,47 @@ def _save_plots(plots: Sequence[_Plot], folder: Path, suffix: str) -> list[Path]
     return [save_figure(folder / f"{name}.{suffix}", draw, title) for name, draw, title in plots]
 
 
-def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, world: str = "") -> list[_Plot]:
-    """Distribution of job completion times, and what their means are made of."""
+def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, name: str = "") -> list[_Plot]:
+    """Plot the distribution of job completion times, and the parts of their means."""
     labels = runs.groupby("scheduler")["mean_jct"].mean().sort_values(kind="stable").index.tolist()
     count = runs["workload"].nunique()
-    of, ending = (f" of {world}", f"_{world.replace('/', '_')}") if world else ("", "")
+    of, ending = (f" of {name}", f"_{name.replace('/', '_')}") if name else ("", "")
     title = f"Job completion times{of}; {_sample_text(count)}"
-    parts = f"What mean JCTs{of} are made of; {pluralize(count, 'workload')}"
+    parts = f"Parts of the mean JCT{of}; {pluralize(count, 'workload')}"
     return [
         (f"jct_distribution{ending}", lambda axes: _draw_jct_distribution(axes, jobs, labels), title),
         (f"losses{ending}", lambda axes: _draw_jct_parts(axes, runs), parts),
     ]
 
 
-def _profile_plots(worlds: Mapping[str, pd.DataFrame]) -> list[_Plot]:
-    """Performance profile and interquartile means of mean JCT / bound over all worlds.
+def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
+    """Plot the performance profile and the interquartile means of the gap to the lower bound.
 
-    Schedulers that block jobs, or have not run in every world, are left out: means of other jobs cannot be
-    compared.
+    Schedulers that block jobs or did not run in every environment are left out, since their means are over
+    other jobs.
     """
-    scores = _scores(worlds)
+    scores = _scores(environments)
     if not scores:
         return []
-    over = _sample_text(sum(len(strata) for strata in next(iter(scores.values()))), len(worlds))
+    over = _sample_text(sum(len(strata) for strata in next(iter(scores.values()))), len(environments))
     return [
         ("performance_profile", lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
-        ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), f"Mean JCT / bound; {over}"),
+        (
+            "interquartile_means",
+            lambda axes: _draw_aggregates(axes, scores),
+            f"Mean JCT / lower bound; {over}",
+        ),
     ]
 
 
-def _sample_text(workloads: int, worlds: int = 1) -> str:
-    """The end of a title: number of workloads and worlds, and whether there are intervals."""
-    of = f" of {worlds} worlds" if worlds > 1 else ""
+def _sample_text(workloads: int, environments: int = 1) -> str:
+    """Return the end of a title: number of workloads and environments, and whether there are intervals."""
+    of = f" of {environments} environments" if environments > 1 else ""
     return pluralize(workloads, "workload") + of + (", 95 % intervals" if workloads > 1 else "")
 
 
 def _draw_jct_distribution(axes: Any, jobs: pd.DataFrame, labels: Sequence[str]) -> None:
-    """Share of the served jobs that took at most so long, over all workloads."""
+    """Draw the fraction of jobs with at most a completion time, over all workloads, without blocked jobs."""
     served = jobs[jobs["outcome"] != "blocked"]
     most, least = served["jct"].max(), served.loc[served["jct"] > 0, "jct"].min()
     if not least < most:
@@ -181,41 +185,44 @@ def _draw_jct_distribution(axes: Any, jobs: pd.DataFrame, labels: Sequence[str])
         sizes = np.array([len(jcts) for jcts in sorted_jcts], float)
         band = band_of_ratios(below, np.broadcast_to(sizes, below.shape)).within(0.0, 1.0)
         band.draw(axes, seconds, label)
-    axes.set(xscale="log", xlabel="job completion time (s)", ylabel="share of jobs", ylim=(0, 1.02))
+    axes.set(xscale="log", xlabel="job completion time (s)", ylabel="fraction of jobs", ylim=(0, 1.02))
 
 
-#: {scheduler: ([workloads] mean JCT / bound) of each world}
+#: {scheduler: mean JCT / lower bound [workloads] of each environment}
 _Scores = dict[str, list[NDArray[np.float64]]]
 
 
-def _scores(worlds: Mapping[str, pd.DataFrame]) -> _Scores:
-    """Scores of the schedulers that serve all jobs of all worlds, the best first."""
+def _scores(environments: Mapping[str, pd.DataFrame]) -> _Scores:
+    """Score the schedulers that block no jobs in any environment, the best first."""
     found: _Scores = {}
-    for runs in worlds.values():
+    for runs in environments.values():
         for label, own in runs.groupby("scheduler", sort=False):
             if not (own["blocking_rate"] > 0).any():
                 score = (own["mean_jct"] / own["bound_mean_jct"]).to_numpy(float)
                 found.setdefault(str(label), []).append(score)
-    everywhere = [label for label, strata in found.items() if len(strata) == len(worlds)]
+    everywhere = [label for label, strata in found.items() if len(strata) == len(environments)]
     everywhere.sort(key=lambda label: float(np.mean(np.concatenate(found[label]))))
     return {label: found[label] for label in everywhere}
 
 
 def _draw_profile(axes: Any, scores: _Scores) -> None:
-    """Share of the workloads on which mean JCT / bound is at most tau."""
+    """Draw the fraction of workloads on which mean JCT / lower bound is at most tau."""
     pooled = {label: np.concatenate(strata) for label, strata in scores.items()}
     worst = max(float(values.max()) for values in pooled.values())
     taus = np.geomspace(1.0, max(worst, 1.01), _POINTS)
     for label, values in pooled.items():
         band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)).draw(axes, taus, label)
     axes.set(
-        xscale="log", xlabel="mean JCT / lower bound, at most", ylabel="share of workloads", ylim=(0, 1.02)
+        xscale="log",
+        xlabel="tau",
+        ylabel="fraction of workloads with mean JCT / lower bound <= tau",
+        ylim=(0, 1.02),
     )
     _plain_ticks(axes)
 
 
 def _plain_ticks(axes: Any) -> None:
-    """Numbers such as 1.5 below a logarithmic axis of less than a decade."""
+    """Label a logarithmic axis that spans little more than a decade with numbers such as 1.5."""
     from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
     low, high = axes.get_xlim()
@@ -226,7 +233,7 @@ def _plain_ticks(axes: Any) -> None:
 
 
 def _draw_aggregates(axes: Any, scores: _Scores) -> None:
-    """Interquartile mean of mean JCT / bound of each scheduler, with its interval, beside mean and median."""
+    """Draw the interquartile mean of each scheduler with its interval, and the mean and the median."""
     rows = range(len(scores))
     found = [interquartile_mean(strata) for strata in scores.values()]
     pooled = [np.concatenate(strata) for strata in scores.values()]
@@ -238,11 +245,11 @@ def _draw_aggregates(axes: Any, scores: _Scores) -> None:
     axes.set_yticks(rows, list(scores))
     axes.margins(y=0.5 / len(scores))
     axes.invert_yaxis()
-    axes.set(xlabel="mean JCT / lower bound: less is better (1: no schedule can be better)")
+    axes.set(xlabel="mean JCT / lower bound (less is better, 1 is optimal)")
 
 
 def _draw_jct_parts(axes: Any, runs: pd.DataFrame) -> None:
-    """One bar for each scheduler, stacked: what its mean JCT is made of; gains hang to the left of zero."""
+    """Draw the parts of each scheduler's mean JCT as a stacked bar, with gains to the left of 0."""
     means = runs.groupby("scheduler").mean(numeric_only=True).sort_values("mean_jct", kind="stable")
     jct = means["mean_jct"].to_numpy()
     rows = range(len(means))
@@ -262,4 +269,4 @@ def _draw_jct_parts(axes: Any, runs: pd.DataFrame) -> None:
     axes.invert_yaxis()
     axes.use_sticky_edges = False
     axes.autoscale_view()
-    axes.set(xlabel="mean seconds of a job: work, and what else its time was lost to (below 0: gained)")
+    axes.set(xlabel="seconds of the mean JCT: work, and time lost to the rest (below 0: gained)")

@@ -1,4 +1,4 @@
-"""What one run of a scheduler leaves: jobs.csv, a table of its metrics, pictures and videos."""
+"""Report of one run: table of metrics, jobs.csv, images and videos of the schedule."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,16 +20,16 @@ _COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "o
 
 
 def _number_text(value: Any) -> str:
-    """Whole numbers without a fraction, others so that they read back equal."""
+    """Format whole numbers without a fraction, others so that they read back exactly."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
-    """Write times of each job in seconds; a job that never started has no start_time.
+    """Write the times of each job in seconds. A job that never started has no start_time.
 
     Args:
-        file: a CSV; its folder is made if missing.
-        jobs: of `Results`.
+        file: CSV file, whose folder is made if missing.
+        jobs: `Results.jobs`.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
@@ -37,24 +37,24 @@ def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:
-    """Print every metric of a run, and how far it is above the lower bound on the mean JCT.
+    """Print every metric of a run, and its gap to the lower bound on the mean JCT.
 
     Args:
-        console: to print on.
-        title: above the table.
-        metrics: of the jobs that count.
-        bounds: of the same jobs.
+        console: console to print on.
+        title: title above the table.
+        metrics: metrics of the measured jobs.
+        bounds: lower bounds of the same jobs.
     """
     table = Table(title=title, show_header=False)
     for name, value in metrics.as_dict().items():
         table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
-    if metrics.blocking_rate == 0:  # the bound is of all jobs
-        table.add_row("gap to lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
+    if metrics.blocking_rate == 0:  # the bound is that of all jobs
+        table.add_row("mean jct / lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
     console.print(table)
 
 
 def require_drawings(files: Mapping[str, Path]) -> None:
-    """Raise a ConfigurationError unless a schedule can be drawn into {"gantt": picture, "video": video}."""
+    """Raise a ConfigurationError if a schedule cannot be drawn into {"gantt": image, "video": video}."""
     for name, file in files.items():
         setting = f"output.{name}"
         try:
@@ -71,12 +71,12 @@ def require_drawings(files: Mapping[str, Path]) -> None:
 
 
 def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> None:
-    """Write pictures and videos of a schedule.
+    """Write images and videos of a schedule.
 
     Args:
-        files: as of `require_drawings`.
-        history: of the whole schedule.
-        frames: of a video.
+        files: {"gantt": image, "video": video}, see `require_drawings`.
+        history: history of the schedule.
+        frames: number of frames of a video.
     """
     from ringyard.rendering.chart import save_gantt, save_video
 
@@ -87,5 +87,7 @@ def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: i
                 save_gantt(partial, history)
                 continue
             with Progress(console=Console(stderr=True), transient=True) as progress:
-                for _ in progress.track(save_video(partial, history, frames), frames, description="drawing"):
+                for _ in progress.track(
+                    save_video(partial, history, frames), frames, description="drawing video"
+                ):
                     pass

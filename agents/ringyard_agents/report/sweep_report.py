@@ -1,4 +1,4 @@
-"""Report of a sweep that has ended: a table, a CSV, a plot, and which job is best."""
+"""Report of a sweep: table, CSV, plot and the best job."""
 
 import importlib.util
 import shlex
@@ -17,19 +17,19 @@ from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
 from ringyard_agents.runs.sweep_table import best_job, describe_job, sweep_table, swept_settings
 
-_MAX_ROWS = 30  # on the console; the CSV has all
-_MAX_PLOTTED_SETTINGS = 8  # in the plot
-_LOG_SCALE_RATIO = 30.0  # largest over smallest value of an axis that is logarithmic
-_DECADE_LABEL_RATIO = 100.0  # likewise, of one whose labels are decades
+_MAX_ROWS = 30  # on the console
+_MAX_PLOTTED_SETTINGS = 8
+_LOG_SCALE_RATIO = 30.0  # largest / smallest value from which an axis is logarithmic
+_DECADE_LABEL_RATIO = 100.0  # largest / smallest value from which its labels are decades
 _PLOTS_PER_ROW = 3
 
 
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
-    """Print the table, the best first; write sweep.csv and sweep.png.
+    """Print the table, the best job first. Write sweep.csv and sweep.png.
 
     Args:
-        folder: of the sweep.
-        records: of its jobs, one or more.
+        folder: folder of the sweep.
+        records: records of its jobs, one or more.
         logarithmic: settings that were searched on a logarithmic scale.
     """
     console = Console()
@@ -39,11 +39,11 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     names = swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_line(console, f"failed: job {describe_job(record, names)}: {record.why}")
+            print_line(console, f"failed: job {describe_job(record, names)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
-        print_line(console, 'no plot: it needs matplotlib, pip install "ringyard[agents]"')
+        print_line(console, 'no plot, which needs matplotlib: pip install "ringyard[agents]"')
     elif several:
         draw_sweep(table, names, folder / "sweep.png", logarithmic)
         print_line(console, f"plot: {folder / 'sweep.png'}")
@@ -56,7 +56,7 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
 
 
 def _value_text(value: Any) -> str:
-    """A value as the console has it: numbers by four digits or whole."""
+    """Format a value for the console: numbers with four digits or whole."""
     if value is None or (isinstance(value, float) and pd.isna(value)):
         return ""
     if isinstance(value, float):
@@ -72,14 +72,14 @@ def _print(console: Console, table: pd.DataFrame) -> None:
         {headers[str(name)]: _value_text(value) for name, value in row.items()}
         for row in best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
     ]
-    title = f"{pluralize(len(table), 'job')}, the best first; of the objective less is better"
+    title = f"{pluralize(len(table), 'job')}, the best first (a lower objective is better)"
     print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
     if len(table) > _MAX_ROWS:
-        print_line(console, f"and {len(table) - _MAX_ROWS} more in the CSV")
+        print_line(console, f"and {len(table) - _MAX_ROWS} more jobs in sweep.csv")
 
 
 def _header(name: str, names: Sequence[str]) -> str:
-    """A column as the console has it: agent.model.learning_rate is learning_rate, if no other is."""
+    """Shorten a header: agent.model.learning_rate is learning_rate if no other setting is."""
     last = name.rpartition(".")[2]
     unique = sum(one.rpartition(".")[2] == last for one in names) == 1
     return (last if unique else name.replace(".", ".\n")).replace(" to ", " to\n")
@@ -91,10 +91,11 @@ def draw_sweep(
     """Draw the best objective so far over the jobs, and the objective over each setting.
 
     Args:
-        table: of `sweep_table`.
-        settings: what was swept.
-        file: a PNG.
-        logarithmic: settings that were searched on a logarithmic scale; others have one if they reach far.
+        table: table of `sweep_table`.
+        settings: settings in which jobs differ.
+        file: PNG file.
+        logarithmic: settings that were searched on a logarithmic scale. The others' scale depends on their
+            range.
     """
     from matplotlib.figure import Figure
 
@@ -109,7 +110,7 @@ def draw_sweep(
     for axis, name in zip(axes[1:], shown, strict=True):
         _over_setting(axis, done, name, best, name in logarithmic)
     for axis in axes[::columns]:
-        axis.set_ylabel("objective (less is better)")
+        axis.set_ylabel("objective (lower is better)")
     figure.suptitle(f"{file.parent}: {len(done)} of {len(table)} jobs")
     with atomic_write(file) as partial:
         figure.savefig(partial, dpi=120)
@@ -147,7 +148,7 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, log
 
 
 def _logarithmic_scale(axis: Any, reach: float) -> None:
-    """With as many labels as fit: by 1, 2 and 5, or where an axis reaches far by decades."""
+    """Make an axis logarithmic, with labels at 1, 2 and 5, or at decades if it spans many."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     axis.set_xscale("log")

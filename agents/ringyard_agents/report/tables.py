@@ -1,7 +1,8 @@
-"""Tables of texts: as Markdown, as files, on a console; and the lines around them."""
+"""Tables of text as Markdown, as files and on the console."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import pandas as pd
@@ -13,11 +14,11 @@ from rich.table import Table
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.runs.atomic_write import atomic_write
 
-_MIN_FILE_WIDTH = 150  # characters of a table that goes to a file
+_MIN_FILE_WIDTH = 150  # characters of a table when the output is no terminal
 
 
 def markdown(rows: Sequence[Mapping[Any, Any]]) -> str:
-    """A Markdown table of one row or more."""
+    """Return a Markdown table of one or more rows."""
     names = list(rows[0])
     lines = ["| " + " | ".join(names) + " |", "|" + "|".join(["---"] + ["---:"] * (len(names) - 1)) + "|"]
     lines += ["| " + " | ".join(row[name] for name in names) + " |" for row in rows]
@@ -27,13 +28,16 @@ def markdown(rows: Sequence[Mapping[Any, Any]]) -> str:
 def write_tables(
     folder: Path, frame: pd.DataFrame, rows: Sequence[Mapping[Any, Any]], below: Sequence[str] = ()
 ) -> list[str]:
-    """Write table.csv for programs and table.md for people; return their names.
+    """Write table.csv for programs and table.md for people.
 
     Args:
-        folder: of both.
-        frame: numbers and names, for table.csv.
-        rows: one row or more, by title of the column, for table.md.
-        below: paragraphs after the Markdown table.
+        folder: folder of both files.
+        frame: numbers and names for table.csv.
+        rows: one or more rows {header: text} for table.md.
+        below: paragraphs below the Markdown table.
+
+    Returns:
+        Names of the files.
     """
     write_frame(folder / "table.csv", frame)
     with atomic_write(folder / "table.md") as partial:
@@ -50,33 +54,54 @@ def print_table(
     wrapped: Collection[str] = (),
     groups: Sequence[object] = (),
 ) -> None:
-    """Print some columns; a table that goes to a file is wide.
+    """Print some columns, split into several tables if the terminal is too narrow for one.
 
     Args:
-        console: to print on.
-        title: above the table.
-        rows: texts by name of the column.
-        names: of the columns to print. A line break in a name breaks the header.
-        left: names of columns that are aligned left.
-        wrapped: names of columns that may be broken into several lines.
-        groups: of the rows; a gap is left where it changes. Empty: no gaps.
+        console: console to print on. If it is no terminal, tables may be wider than its width.
+        title: line above the table. "": none.
+        rows: rows {header: text}.
+        names: headers of the columns to print. The first column is part of every table.
+        left: headers of columns that are aligned left.
+        wrapped: headers of columns whose texts may be broken into lines.
+        groups: group of each row. A gap separates groups. Empty: no gaps.
     """
-    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True)
-    for name in names:
-        justify = "left" if name in left else "right"
-        table.add_column(escape(name), justify=justify, no_wrap=name not in wrapped)  # type: ignore[arg-type]
-    for number, row in enumerate(rows):
-        ends = number + 1 < len(groups) and groups[number] != groups[number + 1]
-        table.add_row(*(escape(row[name]) for name in names), end_section=ends)
-    wide = console if console.is_terminal else Console(width=max(console.width, _MIN_FILE_WIDTH))
-    wide.print(table)
+    if title:
+        console.print(title, style="italic", soft_wrap=True, markup=False)
+    if not console.is_terminal:
+        console = Console(width=max(console.width, _MIN_FILE_WIDTH))
+    texts = {name: [name, *(row[name] for row in rows)] for name in names}
+    widths = {  # headers wrap; so do the texts of some columns
+        name: max(map(len, (*name.split(), *(" ".join(own).split() if name in wrapped else own[1:]))))
+        for name, own in texts.items()
+    }
+    for columns in _fit_columns(names, widths, console.width):
+        table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+        for name in columns:
+            justify = "left" if name in left else "right"
+            header = name if name in wrapped else "\n".join(wrap(name, widths[name]))
+            table.add_column(escape(header), justify=justify, no_wrap=name not in wrapped)  # type: ignore[arg-type]
+        for number, row in enumerate(rows):
+            ends = number + 1 < len(groups) and groups[number] != groups[number + 1]
+            table.add_row(*(escape(row[name]) for name in columns), end_section=ends)
+        console.print(table)
+
+
+def _fit_columns(names: Sequence[str], widths: Mapping[str, int], room: int) -> list[list[str]]:
+    """Split columns into tables that fit into a number of characters. Each has the first column."""
+    first, *rest = names
+    tables = [[first]]
+    for name in rest:
+        if len(tables[-1]) > 1 and sum(widths[one] + 2 for one in (*tables[-1], name)) + 2 > room:
+            tables.append([first])
+        tables[-1].append(name)
+    return tables
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line as it is, without markup or breaks."""
+    """Print a line without markup, highlighting or line breaks."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def pluralize(number: int, what: str) -> str:
-    """`1 workload`, `2 workloads`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def pluralize(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 workload`, `2 workloads`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""Measures by virtual cluster and by user, as a file and as a table."""
+"""Metrics by virtual cluster and by user, as a file and as a table."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rich.console import Console
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.report.tables import print_table
 
-#: {column of jobs that tells tenants apart: what tables call them}
+#: {column of jobs that names the tenant: its header in tables}
 _KINDS = {"vc": "virtual cluster", "user": "user"}
 
 _MAX_TENANTS = 12  # lines of a printed table
@@ -17,32 +17,36 @@ _UNNAMED = "(none named)"
 
 
 def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """A row per tenant, by GPU seconds, most first; jobs without a name are of the tenant "".
-
-    The columns are `tenant`, `jobs` that ended, their `gpu_seconds`, and `mean_jct`, `mean_queueing` (both in
-    seconds) and `mean_slowdown` of those that were not blocked, NaN if all were.
+    """Compute metrics of each tenant. Jobs without a name belong to the tenant "".
 
     Args:
-        jobs: of `Results`.
-        kind: tenants are virtual clusters ("vc") or users ("user").
+        jobs: `Results.jobs`.
+        kind: whether tenants are virtual clusters ("vc") or users ("user").
+
+    Returns:
+        One row per tenant, the most GPU seconds first: `tenant`, number of `jobs`, `gpu_seconds`, and
+        `mean_jct`, `mean_queueing` (both in seconds) and `mean_slowdown` of the jobs that were not blocked
+        (NaN: none).
     """
     rows = []
-    for tenant, own in jobs.groupby(kind):
-        served = own[own["outcome"] != "blocked"]
+    for tenant, of_tenant in jobs.groupby(kind):
+        served = of_tenant[of_tenant["outcome"] != "blocked"]
         means = {f"mean_{name}": served[name].mean() for name in ("jct", "queueing", "slowdown")}
-        rows.append({"tenant": tenant, "jobs": len(own), **means, "gpu_seconds": own["gpu_seconds"].sum()})
+        rows.append(
+            {"tenant": tenant, "jobs": len(of_tenant), **means, "gpu_seconds": of_tenant["gpu_seconds"].sum()}
+        )
     return pd.DataFrame(rows).sort_values("gpu_seconds", ascending=False, kind="stable")
 
 
 def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
-    """Write a row per scheduler, workload, kind (vc, user) and tenant, if any job names one.
+    """Write one row per scheduler, workload, kind (vc, user) and tenant, if any job names a tenant.
 
     Args:
-        file: replaced, or removed.
-        jobs: of `Results`.
+        file: file to replace, or to remove if no job names a tenant.
+        jobs: `Results.jobs`.
 
     Returns:
-        Whether there is a file.
+        Whether the file was written.
     """
     kinds = [kind for kind in _KINDS if (jobs[kind] != "").any()]
     if not kinds:
@@ -72,22 +76,22 @@ def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
     kind = next((kind for kind in _KINDS if first[kind].nunique() > 1), None)
     if kind is None:
         return
-    who, found = _KINDS[kind], tenant_frame(first, kind)
+    header, found = _KINDS[kind], tenant_frame(first, kind)
     texts = pd.DataFrame(
-        {who: found["tenant"].replace("", _UNNAMED), "jobs": found["jobs"].map("{:,}".format)}
+        {header: found["tenant"].replace("", _UNNAMED), "jobs": found["jobs"].map("{:,}".format)}
     )
     if others:
-        title = f"mean JCT (s) by {who}"
+        title = f"mean JCT (s) by {header}"
         for name, own in schedulers.items():
             means = tenant_frame(own, kind).set_index("tenant")["mean_jct"]
             texts[name] = found["tenant"].map(means).map("{:,.0f}".format)
     else:
-        title = f"{label!s} by {who}"
+        title = f"{label!s} by {header}"
         texts["mean JCT (s)"] = found["mean_jct"].map("{:,.0f}".format)
         texts["queueing (s)"] = found["mean_queueing"].map("{:,.0f}".format)
         texts["slowdown"] = found["mean_slowdown"].map("{:.1f}".format)
         texts["GPU hours"] = (found["gpu_seconds"] / 3600).map("{:,.1f}".format)
     rows = texts.head(_MAX_TENANTS).to_dict("records")
-    print_table(console, title, rows, [str(one) for one in texts], left=[who], wrapped=[who])
+    print_table(console, title, rows, [str(one) for one in texts], left=[header], wrapped=[header])
     if len(texts) > _MAX_TENANTS:
         console.print(f"  and {len(texts) - _MAX_TENANTS:,} more")

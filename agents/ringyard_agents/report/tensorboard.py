@@ -1,4 +1,4 @@
-"""TensorBoard of a comparison: a run for each scheduler, and one for the whole."""
+"""TensorBoard runs of a comparison: one for each scheduler, and one with the table and the plots."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.time_series import time_curves
 from ringyard_agents.runs.atomic_write import atomic_folder
 
-#: groups of tags say what the x axis is
+#: groups of tags, which name the x axis
 _TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
 
 #: {tag: (name of the curve, title of its chart)}
@@ -22,8 +22,8 @@ _OVER_TIME = {
         "running_jct",
         "mean JCT of finished jobs (s), by simulated seconds",
     ),
-    f"{_TIME}/waiting_jobs": ("waiting", "jobs that wait, by simulated seconds"),
-    f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs that jobs hold, by simulated seconds"),
+    f"{_TIME}/waiting_jobs": ("waiting", "waiting jobs, by simulated seconds"),
+    f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs held by jobs, by simulated seconds"),
 }
 _COMMAND_WIDTH = 100  # characters; TensorBoard's page is not much wider
 _JCT = f"{_PERCENTILE}/JCT"
@@ -37,14 +37,14 @@ _LAYOUT = {
 
 
 def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
-    """Write curves over simulated seconds and over percentiles, the table as text, the plots as images.
+    """Write curves over simulated seconds and over percentiles, the table as text and the plots as images.
 
-    The step of an event is its simulated second, and so is its wall time: TensorBoard's axis "relative" says
-    hours and days.
+    Step and wall time of an event are its simulated second, so TensorBoard's axis "relative" shows hours and
+    days.
 
     Args:
-        results: of a comparison.
-        folder: gets one run per scheduler and one called `comparison`; those of an earlier comparison go.
+        results: results of a comparison.
+        folder: folder to replace. Gets one run per scheduler and one called `comparison`.
         text: Markdown.
         images: PNG files.
     """
@@ -73,9 +73,9 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
     """Add PNG files as images.
 
     Args:
-        writer: a SummaryWriter.
-        images: files; their names are the tags.
-        step: of the events.
+        writer: SummaryWriter.
+        images: files, whose names are the tags.
+        step: step of the events.
     """
     from matplotlib.image import imread
 
@@ -84,12 +84,12 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
 
 
 def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
-    """Add the picture of a schedule to a run.
+    """Add the image of a schedule to a run.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         picture: [height, width, 3] pixels.
-        step: of the event.
+        step: step of the event.
     """
     from torch.utils.tensorboard import SummaryWriter
 
@@ -98,7 +98,7 @@ def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
 
 
 def _fold_command(words: Sequence[str]) -> list[str]:
-    """A command line in lines that a shell reads as one."""
+    """Break a command line into lines that a shell reads as one."""
     lines = [words[0]]
     for word in words[1:]:
         if len(lines[-1]) + len(word) < _COMMAND_WIDTH:
@@ -110,7 +110,7 @@ def _fold_command(words: Sequence[str]) -> list[str]:
 
 
 def record_text(folder: Path) -> str:
-    """What `run.json` says of a run, as Markdown."""
+    """Return the record run.json of a run folder as Markdown."""
     record = json.loads((folder / "run.json").read_text())
     command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
     versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())

@@ -21,40 +21,34 @@ _BAND_ALPHA = 0.15
 
 @dataclass(frozen=True)
 class Band:
-    """A curve with its interval at each point.
-
-    Attributes:
-        value: [points].
-        low: [points], equal to `value` where there is one sample only.
-        high: [points].
-    """
+    """A curve with its 95 % interval at each point, [points]. With one sample the interval is empty."""
 
     value: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
     def within(self, low: float, high: float) -> "Band":
-        """The same with an interval that stays inside of what values can be."""
+        """Clip the interval to the range of possible values."""
         return Band(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
 
     def draw(self, axes: Any, x: NDArray[np.float64], label: str) -> None:
-        """Draw the curve over x [points], and its interval as a shade of the same colour where it has one."""
+        """Draw the curve with `label` over x [points] on matplotlib `axes`, the interval as a shade."""
         (line,) = axes.plot(x, self.value, label=label)
         if (self.low < self.high).any():
             axes.fill_between(x, self.low, self.high, color=line.get_color(), alpha=_BAND_ALPHA, linewidth=0)
 
 
 def band_of_means(values: NDArray[np.float64]) -> Band:
-    """Mean of [points, samples] over samples, with Student's interval."""
+    """Return the mean of [points, samples] over samples, with Student's t interval."""
     return band_of_ratios(values, np.ones_like(values))
 
 
 def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Band:
-    """Sum of values over sum of weights, samples in pairs, with Student's interval by the delta method.
+    """Return sum(values) / sum(weights) over paired samples, with Student's t interval by the delta method.
 
     Args:
         values: [points, samples].
-        weights: [points, samples]; where all are 0 the ratio is NaN.
+        weights: [points, samples]. The ratio is NaN where all are 0.
     """
     count = values.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -68,9 +62,9 @@ def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
 
 
 def band_of_shares(holds: NDArray[np.bool_]) -> Band:
-    """Share of [points, samples] that hold, with the interval that a percentile bootstrap goes to.
+    """Return the fraction of [points, samples] that hold, with the limit of the percentile bootstrap.
 
-    Samples that are drawn anew hold as often as a binomial number says, so nothing needs to be drawn.
+    The number of resampled ones that hold is binomial, so nothing needs to be resampled.
     """
     count, share = holds.shape[1], holds.mean(axis=1)
     low, high = (binom.ppf(level, count, share) / count for level in _TAILS)
@@ -78,10 +72,10 @@ def band_of_shares(holds: NDArray[np.bool_]) -> Band:
 
 
 def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
-    """Mean of the middle half of all scores, with the percentile interval of a stratified bootstrap.
+    """Return the mean of the middle half of all scores, with a stratified bootstrap's percentile interval.
 
-    What Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021), report
-    of several tasks: scores are drawn anew within each task, and the tasks stay.
+    Follows Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021):
+    scores are resampled within each task.
 
     Args:
         strata: [scores] of each task.
@@ -105,7 +99,7 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
 
 
 def _finished_by(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[2, points] sum of the JCTs of the jobs of a run that have finished so far, and their number."""
+    """Return [2, points]: the sum of the JCTs of the jobs finished by a time, and their number."""
     served = jobs[jobs["outcome"] != "blocked"].sort_values("end_time", kind="stable")
     count = np.searchsorted(served["end_time"].to_numpy(), seconds, side="right")
     totals = np.concatenate([[0.0], np.cumsum(served["jct"].to_numpy())])
@@ -113,7 +107,7 @@ def _finished_by(jobs: pd.DataFrame, seconds: NDArray[np.float64]) -> NDArray[np
 
 
 def _resample(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[points, workloads]; a run that has ended counts as 0."""
+    """Resample a column of the runs' bins, [points, workloads]. It is 0 after the end of a run."""
     found = np.zeros((len(seconds), len(runs)))
     for k, run in enumerate(runs):
         ends, values = run["end_seconds"].to_numpy(), run[column].to_numpy()
@@ -125,15 +119,18 @@ def _resample(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.flo
 def time_curves(
     jobs: pd.DataFrame, timelines: pd.DataFrame
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
-    """(simulated seconds [points], {scheduler: {curve: band over its workloads}}).
+    """Compute curves over simulated time.
 
-    The curves are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), mean
-    `waiting` jobs and mean `utilisation`. The axis reaches to where 99 % of all jobs have ended: the last
-    ones would stretch it too far.
+    They are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), the mean number
+    of `waiting` jobs and the mean `utilisation`. The time axis ends when 99 % of all jobs have ended, since
+    the last ones would stretch it.
 
     Args:
-        jobs: of `Results`.
-        timelines: of `Results`.
+        jobs: `Results.jobs`.
+        timelines: `Results.timelines`.
+
+    Returns:
+        (simulated seconds [points], {scheduler: {curve: band over its workloads}}).
     """
     most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
     seconds = np.linspace(most / _POINTS, most, _POINTS)

@@ -1,4 +1,4 @@
-"""What `ringyard tune` prints and writes of all that it tried."""
+"""Report of `ringyard tune`: all configurations as a file, the best of each scheduler as a table."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,23 +19,23 @@ def report_tuning(
     notes: Sequence[str],
     blocking_notes: Sequence[str],
 ) -> None:
-    """Write table.csv and table.md of everything that was tried; print the best of each scheduler.
+    """Write table.csv and table.md of all configurations, and print the best of each scheduler.
 
     Args:
-        console: to print on.
-        folder: for the tables.
-        tried: columns scheduler, tried, options, workloads, best and change (mean of the metric over that of
-            the best, minus 1); scheduler by scheduler, the best first.
-        means: {scheduler: mean of the metric at its best}.
+        console: console to print on.
+        folder: folder for the tables.
+        tried: one row per configuration with the columns scheduler, tried, options, workloads, best and
+            change (mean of the metric / that of the best - 1), grouped by scheduler with the best first.
+        means: {scheduler: mean of the metric of its best configuration}.
         metric: field of `Metrics`.
-        title: of the printed table.
-        notes: below the written table.
-        blocking_notes: likewise, and to print.
+        title: title of the printed table.
+        notes: notes below the written table.
+        blocking_notes: notes below both tables.
     """
     texts = tried.astype(str)[["scheduler", "tried", "options", "workloads"]]
     texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")
     write_tables(folder, tried, texts.to_dict("records"), [*notes, *blocking_notes])
-    print_line(console, f"everything that was tried: {folder / 'table.md'}")
+    print_line(console, f"all configurations: {folder / 'table.md'}")
     rows = []
     for name in sorted(means, key=lambda one: means[one]):
         best, *others = texts[texts["scheduler"] == name].to_dict("records")

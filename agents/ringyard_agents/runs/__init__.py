@@ -1,1 +1,1 @@
-"""Run folders: name, lock, atomic write, record and resume; sweeps; the index of finished runs."""
+"""Run folders and sweeps: names, locks, atomic files, records, resuming, and the index of finished runs."""

@@ -1,4 +1,4 @@
-"""Write files and folders so that a reader sees the old or the new content, never half of it."""
+"""Atomic writes: a reader sees the old or the new content of a file or folder, never a part of it."""
 
 import errno
 import os
@@ -11,16 +11,22 @@ from pathlib import Path
 
 from ringyard.errors import ConfigurationError
 
-#: beginning of the names of files and folders that are not whole yet
+#: prefix of the names of incomplete files and folders
 PARTIAL_PREFIX = ".partial-"
 
 
 @contextmanager
 def atomic_write(file: Path) -> Iterator[Path]:
-    """Yield a path beside `file` that replaces it when the block ends without an exception.
+    """Yield a path that replaces `file` when the block ends without an exception.
 
-    A killed process leaves the path, until its run folder is locked again. A device or pipe is written to
-    directly. Raises OSError if the file cannot be written.
+    If the process is killed, the path stays until its run folder is locked again. A device or pipe is written
+    to directly.
+
+    Args:
+        file: file to write.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
         yield file
@@ -34,19 +40,19 @@ def atomic_write(file: Path) -> Iterator[Path]:
     except BaseException as error:
         with suppress(OSError):
             partial.unlink()
-        if isinstance(error, OSError) and error.errno is not None:  # a full disk names no file
+        if isinstance(error, OSError) and error.errno is not None:  # the error of a full disk names no file
             raise OSError(error.errno, os.strerror(error.errno), str(file)) from error
         raise
-    with suppress(OSError):  # not every system lets folders be synchronised
+    with suppress(OSError):  # not every system can synchronise folders
         _sync(file.parent, os.O_RDONLY)
 
 
 def require_writable(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError unless `atomic_write` could write a file; its folders need not exist.
+    """Raise a ConfigurationError if `atomic_write` cannot write a file. Its folders need not exist.
 
     Args:
         setting: name of the setting that names the file.
-        file: to be written later.
+        file: file to be written later.
     """
     folder = next(one for one in file.absolute().parents if one.exists())
     try:
@@ -56,8 +62,8 @@ def require_writable(setting: str, file: Path) -> None:
             pass
     except OSError as error:
         raise ConfigurationError(
-            f"{setting} is {str(file)!r}, which cannot be written ({error.strerror}); expected a file, in a"
-            " folder that you may write to"
+            f"{setting} is {str(file)!r}, which cannot be written ({error.strerror}); expected a file in"
+            " a folder that you may write to"
         ) from error
 
 
@@ -71,7 +77,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         if folder.is_dir():
             shutil.rmtree(folder, ignore_errors=True)
         else:
-            folder.unlink(missing_ok=True)  # a file of that name
+            folder.unlink(missing_ok=True)
         os.replace(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

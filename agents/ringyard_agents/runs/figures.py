@@ -1,4 +1,4 @@
-"""Figures as files: axes with a title, a grid and a legend beside them."""
+"""Figures in files: axes with a title, a grid and a legend beside them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,12 +16,15 @@ from ringyard_agents.runs.atomic_write import atomic_write
 
 
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:
-    """Write a figure in the format that the file's suffix says.
+    """Draw a figure and write it in the format of the file's suffix.
 
     Args:
-        file: its folder exists.
+        file: file in an existing folder.
         draw: draws into the axes that it is given.
-        title: above the axes.
+        title: title above the axes.
+
+    Returns:
+        The file.
     """
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, lock and files, and whether another run has it."""
+"""The folder of a run: its name, lock, files, and the check that it belongs to the same run."""
 
 import errno
 import functools
@@ -29,12 +29,12 @@ from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write
 
 _LOCK = ".lock"
-_HYDRA_SWEEP_FILE = "multirun.yaml"  # Hydra writes it before the first job of a sweep
+_HYDRA_SWEEP_FILE = "multirun.yaml"  # which Hydra writes before the first job of a sweep
 
-#: errors of file systems that have no locks
+#: errors of file systems without locks
 _LOCKS_UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
-#: settings that say how a run is run and where else it is written, not what it finds
+#: settings that do not affect results, so that a run with other values is the same run
 _NOT_COMPARED = (
     *("name", "overwrite", "rerun", "workers", "trust", "environment_id"),
     *("plots", "tensorboard", "output", "out", "file"),
@@ -42,13 +42,13 @@ _NOT_COMPARED = (
 
 _MAX_NAME_BYTES = 255  # bytes, of a folder on most file systems
 
-#: libraries that decide what a run computes, as pip calls them
+#: libraries that affect results, by their names for pip
 _LIBRARIES = (
     *("ringyard", "gymnasium", "hydra-core", "numba", "numpy", "pandas", "scipy"),
     *("torch", "stable-baselines3", "sb3-contrib"),
 )
 
-#: {field of a record: what it may be}, as far as it is read again
+#: {field of run.json that is read again: its type}
 _RECORD_FIELDS = {
     "command": str,
     "arguments": Sequence[str],
@@ -59,13 +59,13 @@ _RECORD_FIELDS = {
 
 
 def register_run_folders() -> None:
-    """Register the resolvers `run_folder` and `job_number`, which check names before Hydra makes folders."""
+    """Register the OmegaConf resolvers `run_folder` and `job_number` of conf/run.yaml and sweeps."""
     OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
     OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:
-    """The folder of a run: `resume` if it is given, else runs/<name>.
+    """Return the folder of a run: `resume` if it is given, else runs/<name>.
 
     Raises:
         ConfigurationError: the name is not that of a folder inside runs/.
@@ -79,31 +79,33 @@ def _resolve_run_folder(name: object, resume: object) -> str:
     segments = str(name).split("/")
     if name is None or any(segment in ("", ".", "..") for segment in segments) or not str(name).isprintable():
         raise ConfigurationError(
-            f"name is {name!r}; expected a folder inside runs/, such as mine or mine/first: not absolute,"
-            " without . and .., of printable characters"
+            f"name is {name!r}; expected a folder inside runs/, such as mine or mine/first, without . and ..,"
+            " in printable characters"
         )
     longest = max(len(os.fsencode(segment)) for segment in segments)
     if longest > _MAX_NAME_BYTES:
-        raise ConfigurationError(f"name has a part of {longest} bytes; expected at most {_MAX_NAME_BYTES}")
+        raise ConfigurationError(
+            f"name has a part of {longest} bytes; expected at most {_MAX_NAME_BYTES} bytes between two /"
+        )
     return str(Path("runs", *segments))
 
 
 def is_sweep_job() -> bool:
-    """Whether the running job is one of a sweep."""
+    """Return whether the running job is part of a sweep."""
     return HydraConfig.get().mode is RunMode.MULTIRUN
 
 
 def job_folder() -> Path:
-    """The output folder of the running job."""
+    """Return the output folder of the running job."""
     return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
 
 
 class RunFolder:
-    """The folder of one run, which may not exist yet.
+    """The folder of one run, which need not exist yet.
 
     Args:
-        path: of the folder.
-        command: name of the command that writes there.
+        path: path of the folder.
+        command: name of the command that writes to it.
     """
 
     def __init__(self, path: Path, command: str) -> None:
@@ -112,24 +114,27 @@ class RunFolder:
 
     @classmethod
     def of_job(cls, command: str) -> Self:
-        """The output folder of the running job of a command."""
+        """Return the output folder of the running job of a command."""
         return cls(job_folder(), command)
 
     @property
     def cache(self) -> Path:
-        """The file of finished results."""
+        """File of the results of finished runs."""
         return self.path / "measured.jsonl"
 
     @property
-    def again(self) -> str:
-        """The override that sends a command into this folder, quoted for a shell."""
+    def name_override(self) -> str:
+        """Override that makes a command use this folder, quoted for a shell."""
         inside = self.path.parts[:1] == ("runs",)
         name, place = ("name", self.path.relative_to("runs")) if inside else ("hydra.run.dir", self.path)
         return shlex.quote(f"{name}={quoted(str(place))}")
 
     @contextmanager
     def claim(self, config: DictConfig) -> Iterator[Self]:
-        """Check that no other run has this folder, then be its only writer.
+        """Check that no other run has this folder, then lock it for the block.
+
+        Args:
+            config: config of the command.
 
         Raises:
             ConfigurationError: another run has this folder, or another process writes to it.
@@ -142,7 +147,9 @@ class RunFolder:
                 yield self
             except KeyboardInterrupt as stop:
                 if self.cache.is_file():
-                    stop.add_note(f"what has ended is kept, and the same command with {self.again} goes on")
+                    stop.add_note(
+                        f"finished runs are stored, and the same command with {self.name_override} continues"
+                    )
                 raise
 
     def refuse_another(
@@ -156,14 +163,15 @@ class RunFolder:
         """Raise a ConfigurationError if another run has this folder.
 
         Args:
-            overwrite: replace a run of the same command; one of another command is never replaced.
-            settings: resolved config that an earlier run must have had.
-            outputs: files that an earlier run must not have left.
-            sweep: the folder is for the jobs of a sweep.
+            overwrite: accept another run of the same command, which will be replaced. A run of another
+                command is never replaced.
+            settings: resolved config. A run with other settings is another run.
+            outputs: files that the folder must not have.
+            sweep: whether the folder is for the jobs of a sweep.
         """
         before = command_of(self.path / "run.json")
         if sweep and (self.path / "run.json").is_file():
-            raise ConfigurationError(f"{self.path} has a run that is no sweep; give another name=")
+            raise ConfigurationError(f"{self.path} has a single run; give this sweep another name=")
         if before not in (None, self.command):
             raise ConfigurationError(
                 f"{self.path} has a run of `ringyard {before}`, whose config and record would be lost; give"
@@ -173,8 +181,8 @@ class RunFolder:
             return
         if any((self.path / name).exists() for name in outputs):
             raise ConfigurationError(
-                f"{self.path} has a {self.command} run already; go on with resume={self.path}, give another"
-                " name=, or let it be replaced: overwrite=true"
+                f"{self.path} already has a run of `ringyard {self.command}`; continue it with"
+                f" resume={self.path}, give another name=, or replace it with overwrite=true"
             )
         if settings is not None:
             self._refuse_other_settings(flatten_config(settings))
@@ -186,22 +194,22 @@ class RunFolder:
             return
         for name in (*before, *now):
             if name.partition(".")[0] in _NOT_COMPARED or (name in before) > (name in now):
-                continue  # a setting that an older version had
+                continue  # an older version had this setting
             if name not in before and name.partition(".")[0] not in before:
-                continue  # a setting that it did not have
+                continue  # an older version did not have this setting
             if before.get(name) != now.get(name):
                 raise ConfigurationError(
-                    f"{self.path} has a run with {name}={before.get(name)}, now it is {now.get(name)}; give"
-                    f" another name=, or replace it: {self.again} overwrite=true"
+                    f"{self.path} has a run with {name}={before.get(name)}, and now it is {now.get(name)};"
+                    f" give another name=, or replace the run with {self.name_override} overwrite=true"
                 )
 
-    def record(self, config: DictConfig, seeds: Mapping[str, Any], goes_on: bool = False) -> None:
+    def record(self, config: DictConfig, seeds: Mapping[str, Any], resumed: bool = False) -> None:
         """Write config.yaml and run.json.
 
         Args:
-            config: of the command.
+            config: config of the command.
             seeds: {name: seed}.
-            goes_on: add this command to the run.json of the run that it continues.
+            resumed: add this command to the run.json of the run that it continues.
 
         Raises:
             CheckpointError: the run.json to add to is damaged.
@@ -210,7 +218,7 @@ class RunFolder:
         file = self.path / "run.json"
         self.refuse_another(overwrite=True)
         record = _new_record(self.command, seeds)
-        if goes_on and file.is_file():
+        if resumed and file.is_file():
             first = _read_record(file)
             record = {**first, "resumed": [*first.get("resumed", []), record]}
         with atomic_write(self.path / "config.yaml") as partial:
@@ -220,7 +228,7 @@ class RunFolder:
 
 
 def command_of(file: Path) -> str | None:
-    """The command that wrote a run.json; None if there is no readable one."""
+    """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
         command: str = json.loads(file.read_text())["command"]
         return command
@@ -229,7 +237,7 @@ def command_of(file: Path) -> str | None:
 
 
 def _read_record(file: Path) -> dict[str, Any]:
-    """The content of a run.json; raises CheckpointError if it is damaged."""
+    """Read a run.json. Raises CheckpointError if it is damaged."""
     try:
         record: dict[str, Any] = json.loads(file.read_text())
         require("it", record, Mapping[str, object])
@@ -237,14 +245,14 @@ def _read_record(file: Path) -> dict[str, Any]:
             require(name, record[name], _RECORD_FIELDS[name])
     except (ValueError, RecursionError, ConfigurationError) as error:
         raise CheckpointError(
-            f"cannot resume: {file}, the record of how the run began, is damaged; remove it to go on without"
-            f" ({error})"
+            f"cannot resume: {file}, the record of the run's start, is damaged ({error}); remove it to"
+            " continue without it"
         ) from error
     return record
 
 
 def _new_record(command: str, seeds: Mapping[str, Any]) -> dict[str, Any]:
-    """What run.json says of a command that begins now: words, commit, seeds, versions, machine."""
+    """Return the record of a command that starts now: words, commit, seeds, versions and machine."""
     versions = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
@@ -264,7 +272,7 @@ def _new_record(command: str, seeds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of this code, with `-dirty` if files differ; None outside its own git checkout."""
+    """Return the commit of this code, with `-dirty` if files differ, or None outside of its checkout."""
     git = functools.partial(
         subprocess.run, cwd=Path(__file__).resolve().parent, capture_output=True, text=True, check=True
     )
@@ -286,12 +294,15 @@ def _cpu() -> str:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make a run folder and be its only writer; a folder that stays empty is removed.
+    """Make a run folder and lock it for the block. A folder that stays empty is removed.
 
-    The lock ends with the process. On file systems without locks there is none.
+    The lock ends with the process. File systems without locks are not locked.
+
+    Args:
+        folder: folder of a run or a sweep.
 
     Raises:
-        ConfigurationError: another process writes to it, or it has links that lead elsewhere.
+        ConfigurationError: another process writes to the folder, or it has links.
         OSError: the folder cannot be made or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -301,7 +312,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigurationError(
-            f"another process is writing to {folder}; wait until it has ended, or give another name="
+            f"another process is writing to {folder}; wait until it ends, or give another name="
         ) from None
     except OSError as error:
         if error.errno not in _LOCKS_UNSUPPORTED:
@@ -318,18 +329,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Raise a ConfigurationError for a link, which could lead writers out of the folder."""
+    """Raise a ConfigurationError for a link, since a writer could follow it out of the folder."""
     for home, folders, files in os.walk(folder):
         for path in (Path(home, name) for name in (*folders, *files)):
             if path.is_symlink() or not (path.is_dir() or path.is_file() or not path.exists()):
                 raise ConfigurationError(
-                    f"{path} is a link, pipe or device; a run folder is written to, expected plain files and"
-                    " folders in it: put what it leads to there itself, or remove it"
+                    f"{path} is a link, pipe or device; expected only files and folders in a run folder:"
+                    " remove it, or replace it by what it points to"
                 )
 
 
 def _remove_partial_files(folder: Path) -> None:
-    """Remove what killed writers left, except in folders with a writer of their own."""
+    """Remove incomplete files of killed processes, except in folders that another process locked."""
     for home, folders, files in os.walk(folder):
         for name in folders:
             if name.startswith(PARTIAL_PREFIX):
@@ -342,7 +353,11 @@ def _remove_partial_files(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder with nothing but Hydra's multirun.yaml, and empty parents below the working folder."""
+    """Remove a folder that has only Hydra's multirun.yaml, and its parents if that leaves them empty.
+
+    Args:
+        folder: folder inside the working folder.
+    """
     here = Path.cwd()
     folder = folder.resolve()
     while here in folder.parents:
@@ -356,7 +371,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def flatten_config(config: Any, path: str = "") -> dict[str, Any]:
-    """{dotted path: value} of a plain config."""
+    """Return {dotted path: value} of a plain config."""
     if not isinstance(config, dict) or not config:
         return {path: config}
     found: dict[str, Any] = {}

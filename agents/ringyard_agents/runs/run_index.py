@@ -1,4 +1,4 @@
-"""Finished runs, found in folders: what a comparison and a training run have left there."""
+"""Index of finished runs: find the training runs and comparisons in folders and read their results."""
 
 import json
 import os
@@ -19,14 +19,14 @@ _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError,
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A training run.
+    """Results of a training run.
 
     Attributes:
-        folder: of the run.
-        metric: field of `Metrics` that evaluations measure.
-        curve: [evaluations] columns decisions and value.
-        baselines: {scheduler: metric on the same workloads}.
-        settings: {setting with dots: value} of the config.
+        folder: folder of the run.
+        metric: metric of the evaluations, a field of `Metrics`.
+        curve: one row per evaluation with the columns `decisions` and `value`.
+        baselines: {scheduler: its metric on the same workloads}.
+        settings: {dotted name of a setting: value}.
     """
 
     folder: Path
@@ -38,7 +38,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """A comparison: its folder, and both frames of `ringyard_agents.evaluation.results_frame.Results`."""
+    """Results of a comparison: its folder, and `Results.runs` and `Results.jobs`."""
 
     folder: Path
     runs: pd.DataFrame
@@ -46,17 +46,25 @@ class ComparisonResult:
 
 
 def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[ComparisonResult], list[str]]:
-    """All training runs and comparisons in some folders, at any depth, and what is wrong with others.
+    """Find all training runs and comparisons in folders, at any depth.
+
+    Args:
+        places: run folders, or folders of runs.
+
+    Returns:
+        (training runs, comparisons, messages about damaged runs).
 
     Raises:
-        ConfigurationError: no such folder, none of them in it, or none but damaged ones.
+        ConfigurationError: a folder does not exist or has no finished run, or all runs are damaged.
     """
     trained: dict[Path, TrainingResult] = {}
     compared: dict[Path, ComparisonResult] = {}
     damaged: dict[Path, str] = {}
     for place in places:
         if not Path(place).expanduser().is_dir():
-            raise ConfigurationError(f"there is no folder {place!r}; expected a run, or a folder with runs")
+            raise ConfigurationError(
+                f"there is no folder {place!r}; expected the folder of a run, or a folder of runs"
+            )
         found = 0
         for name, folders, files in os.walk(Path(place).expanduser()):
             folders[:] = sorted(one for one in folders if not one.startswith("."))
@@ -73,8 +81,8 @@ def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[Compari
             found += 1
         if not found:
             raise ConfigurationError(
-                f"{place!r} has no finished run; expected what `ringyard train` (training.json) or `ringyard"
-                " compare` (runs.csv and jobs.csv) leaves"
+                f"{place!r} has no finished run; expected the files of `ringyard train` (training.json) or of"
+                " `ringyard compare` (runs.csv and jobs.csv)"
             )
     if damaged and not (trained or compared):
         raise ConfigurationError("; ".join(damaged.values()))
@@ -82,28 +90,30 @@ def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[Compari
 
 
 @contextmanager
-def _name_file_in_errors(file: Path, left_by: str) -> Iterator[Path]:
-    """Turn every error about a file of a run into a ConfigurationError that names it."""
+def _name_file_in_errors(file: Path, command: str) -> Iterator[Path]:
+    """Turn errors about a file of a run into a ConfigurationError that names the file and the command."""
     try:
         yield file
     except (*_NOT_A_RUN, yaml.YAMLError, ConfigurationError) as error:
-        said = f"it has no {error}" if isinstance(error, KeyError) else error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise ConfigurationError(
-            f"{file} is not what a run leaves: {said}; run the same `ringyard {left_by}` again, or leave"
-            f" {file.parent} out"
+            f"{file} is not a complete file of a run: {reason}; run the same `ringyard {command}` again, or"
+            f" leave {file.parent} out"
         ) from error
 
 
-def _read_table(file: Path, columns: Sequence[str], names: Sequence[str] = (), **how: Any) -> pd.DataFrame:
-    """A CSV that has some columns, some of them in every row; raises KeyError or ValueError."""
+def _read_table(
+    file: Path, columns: Sequence[str], names: Sequence[str] = (), **options: Any
+) -> pd.DataFrame:
+    """Read a CSV. Raises KeyError if it lacks `columns`, ValueError if a row lacks a value of `names`."""
     if not file.read_bytes().endswith(b"\n"):
-        raise ValueError("its last line is not whole")
-    frame = pd.read_csv(file, **how)
+        raise ValueError("its last line is incomplete")
+    frame = pd.read_csv(file, **options)
     for name in columns:
         frame[name]
     lacking = frame[[*names]].isna().any(axis=1)
     if lacking.any():
-        raise ValueError(f"row {int(lacking.argmax()) + 1} has not all of {', '.join(names)}")
+        raise ValueError(f"row {int(lacking.argmax()) + 1} lacks some of {', '.join(names)}")
     return frame
 
 
@@ -118,7 +128,7 @@ def _read_training(folder: Path) -> TrainingResult:
         curve = _read_table(file, names)[names].dropna().astype(float)
         curve.columns = pd.Index(["decisions", "value"])
         if curve.empty:
-            raise ValueError("it has no evaluation")
+            raise ValueError("it has no evaluations")
     with _name_file_in_errors(folder / "config.yaml", "train") as file:
         settings = yaml.safe_load(file.read_text())
         flat: dict[Any, Any] = pd.json_normalize(dict(settings)).iloc[0].to_dict()
@@ -134,16 +144,16 @@ def _read_comparison(folder: Path) -> ComparisonResult:
         runs = runs.astype(dict.fromkeys(numbers, float))
     with _name_file_in_errors(folder / "jobs.csv", "compare") as file:
         kinds: Any = {"scheduler": str, "job_id": str}
-        said = [*names, "outcome"]
-        jobs = _read_table(file, [*said, "jct"], said, dtype=kinds, low_memory=False)
+        required = [*names, "outcome"]
+        jobs = _read_table(file, [*required, "jct"], required, dtype=kinds, low_memory=False)
         if not set(runs["scheduler"]) <= set(jobs["scheduler"]):
-            raise ValueError("it has not the jobs of every scheduler of runs.csv")
+            raise ValueError("it lacks jobs of some schedulers of runs.csv")
         jobs = jobs.astype({"jct": float})
     return ComparisonResult(folder, runs, jobs)
 
 
 def short_names(folders: Sequence[Path]) -> list[str]:
-    """A short name for each folder: the parts in which they differ."""
+    """Return a short name for each folder: its path without the part that all share."""
     paths = [folder.resolve() for folder in folders]
     common = Path(os.path.commonpath(paths)) if paths else Path()
     common = common.parent if common in paths else common

@@ -1,4 +1,4 @@
-"""The study of a sweep by Optuna: where it is kept, and pruning by evaluation."""
+"""The Optuna study of a sweep: its storage, and pruning of jobs by their evaluations."""
 
 import logging
 from pathlib import Path
@@ -14,14 +14,14 @@ PRUNERS = Literal["median", "successive_halving"]
 
 
 class Pruning:
-    """Reports of one job of a sweep to Optuna's study, which may stop the job early.
+    """Reports the evaluations of a sweep's job to its Optuna study, which may stop the job early.
 
-    A job that stops returns its best objective so far.
+    A pruned job returns its best objective so far.
 
     Args:
         pruner: name of Optuna's pruner.
-        sweeper: Hydra's config of the sweeper, with a storage and the name of a study.
-        number: of the trial, and of the job's folder.
+        sweeper: Hydra's config of the sweeper, with the storage and the name of the study.
+        number: number of the trial, which is that of the job.
 
     Raises:
         ConfigurationError: the study has no such trial.
@@ -45,10 +45,13 @@ class Pruning:
 
     @classmethod
     def of(cls, pruner: PRUNERS | None) -> Self | None:
-        """The pruning of the running job, by `evaluate.prune`; None: nothing is pruned.
+        """Return the pruning of the running job, or None if `evaluate.prune` is not set.
+
+        Args:
+            pruner: setting `evaluate.prune`.
 
         Raises:
-            ConfigurationError: the job is not of a sweep with a stored study.
+            ConfigurationError: the job is not part of a sweep with a stored study.
         """
         if pruner is None:
             return None
@@ -56,12 +59,12 @@ class Pruning:
         require_stored_study(sweeper, f"evaluate.prune={pruner}")
         return cls(pruner, sweeper, int(job_folder().name))
 
-    def behind(self, step: int, value: float) -> bool:
-        """Report an evaluation, once; returns whether earlier jobs were better at that point.
+    def should_stop(self, step: int, value: float) -> bool:
+        """Report an evaluation once, and return whether the pruner stops the job.
 
         Args:
             step: number of the evaluation, equal at the same point of every job.
-            value: of the metric, less is better.
+            value: value of the metric, less is better.
         """
         if step <= self._step:
             return False
@@ -74,11 +77,11 @@ class Pruning:
 
 
 def require_stored_study(sweeper: DictConfig, setting: str) -> None:
-    """Raise a ConfigurationError unless a sweeper has a study that other processes can open.
+    """Raise a ConfigurationError if a sweeper has no study that other processes can open.
 
     Args:
         sweeper: Hydra's config of the sweeper.
-        setting: the setting that needs a study, for the error.
+        setting: setting that needs a study, for the error.
     """
     if sweeper.get("storage") is None or sweeper.get("study_name") is None:
         raise ConfigurationError(
@@ -88,15 +91,18 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
 
 
 def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
-    """Number of trials in the study of a sweep; None if the study is not kept.
+    """Count the trials in the study of a sweep.
 
     Args:
         sweeper: Hydra's config of the sweeper.
-        folder: of the sweep.
-        replaced: the sweep will replace what is in the folder.
+        folder: folder of the sweep.
+        replaced: whether the sweep will replace the files in the folder.
+
+    Returns:
+        None if the study has no storage.
 
     Raises:
-        ConfigurationError: it has no name, or cannot be opened.
+        ConfigurationError: the study has no name or cannot be opened.
     """
     if sweeper.get("storage") is None:
         return None
@@ -112,7 +118,7 @@ def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int 
         return len(optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials)
     except KeyError:  # no study of that name
         return 0
-    except Exception as error:  # of whichever database it is
+    except Exception as error:  # its type depends on the database
         first = str(error).strip().partition("\n")[0]
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}, which cannot be opened: {first}"

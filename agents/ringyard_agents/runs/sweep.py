@@ -1,4 +1,4 @@
-"""A sweep: its folder, what it does about an earlier one of that name, its jobs, its end."""
+"""Sweeps: plan the folder, continue or replace an earlier sweep, run the jobs and report them."""
 
 import json
 import os
@@ -25,13 +25,13 @@ from ringyard_agents.runs.sweep_table import describe_job, swept_settings
 
 _FILE = "sweep.json"
 
-#: what a sweep leaves beside the folders of its jobs
+#: files of a sweep besides the folders of its jobs
 _OUTPUTS = (
     *(_FILE, "sweep.csv", "sweep.png", "multirun.yaml", "optimization_results.yaml", "study.db"),
     ".submitit",
 )
 
-#: beginnings of words that change where and when jobs run, not what they find
+#: prefixes of overrides that do not affect results
 _EXECUTION_OVERRIDES = (
     *("overwrite=", "num_threads=", "workers=", "save_minutes="),
     *("hydra/launcher", "hydra.launcher"),
@@ -40,30 +40,30 @@ _EXECUTION_OVERRIDES = (
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that is about to begin.
+    """A planned sweep.
 
     Attributes:
-        folder: of the sweep; its jobs are in folders 0, 1, ... inside.
+        folder: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
         first: number of the first job.
-        goes_on: jobs that have ended well are not run again.
+        continues: whether finished jobs are not repeated.
         logarithmic: settings that are searched on a logarithmic scale.
     """
 
     folder: Path
     first: int
-    goes_on: bool
+    continues: bool
     logarithmic: frozenset[str]
 
     @property
-    def pinned(self) -> list[str]:
-        """Overrides by which every process puts its jobs into the same folder."""
+    def folder_overrides(self) -> list[str]:
+        """Overrides that make all processes put their jobs into the same folder."""
         text = os.path.abspath(self.folder).replace("\\", "\\\\").replace("'", "\\'")
         numbered = [f"hydra.sweep.subdir='${{job_number:{self.first},${{hydra.job.num}}}}'"]
         return [f"hydra.sweep.dir='{text}'", *(numbered if self.first else [])]
 
-    def make_room(self) -> None:
-        """Remove what an earlier sweep of this name left, unless this one goes on with it."""
-        if self.goes_on:
+    def remove_replaced(self) -> None:
+        """Remove the files of an earlier sweep of this name, unless this one continues it."""
+        if self.continues:
             return
         for record in read_job_records(self.folder):
             shutil.rmtree(self.folder / str(record.number))
@@ -74,24 +74,24 @@ class Sweep:
                 (self.folder / name).unlink(missing_ok=True)
 
 
-def plan_sweep(command: str, words: Sequence[str], searched: str | None = None) -> Sweep:
-    """The sweep that a command line means.
+def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
+    """Plan the sweep of a command line.
 
     Args:
-        command: that the jobs run.
+        command: command of the jobs.
         words: overrides.
-        searched: folder of further configs.
+        config_dir: folder of further configs.
 
     Raises:
-        ConfigurationError: there is another sweep of that name, or a run; or the name is swept.
+        ConfigurationError: the name is swept, or its folder has a run or another sweep.
     """
     parsed = _parse_overrides(words)
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
-            "name is swept; expected one name: the jobs of a sweep are in folders inside"
+            "name has several values; expected one, since the jobs of a sweep are in folders inside of it"
         )
     same = [str(one.input_line) for one in parsed if not one.is_sweep_override()]
-    more = [] if searched is None else [f"hydra.searchpath=['file://{os.path.abspath(searched)}']"]
+    more = [] if config_dir is None else [f"hydra.searchpath=['file://{os.path.abspath(config_dir)}']"]
     with hydra_initialized():
         config = compose(command, [*same, *more, "hydra.mode=MULTIRUN"], return_hydra_config=True)
     folder, sweeper = Path(os.path.relpath(config.hydra.sweep.dir)), config.hydra.sweeper
@@ -100,17 +100,17 @@ def plan_sweep(command: str, words: Sequence[str], searched: str | None = None) 
     home.refuse_another(overwrite, sweep=True)
     earlier = read_job_records(folder)
     first = num_stored_trials(sweeper, folder, overwrite)
-    goes_on = bool(earlier) and not overwrite
-    if goes_on and first is None:
+    continues = bool(earlier) and not overwrite
+    if continues and first is None:
         _require_same_sweep(
             home, words, len(earlier), repeats=str(sweeper._target_).endswith(".BasicSweeper")
         )
-    elif goes_on and first is not None and first <= earlier[-1].number:
+    elif continues and first is not None and first <= earlier[-1].number:
         raise ConfigurationError(
-            f"{folder} has jobs up to number {earlier[-1].number}, its study {first} trials: they are of"
-            " another sweep; give another name=, or replace it: overwrite=true"
+            f"{folder} has jobs up to number {earlier[-1].number}, but its study has {first} trials, so they"
+            " belong to another sweep; give another name=, or replace it with overwrite=true"
         )
-    return Sweep(folder, first or 0, goes_on, _logarithmic(words, sweeper))
+    return Sweep(folder, first or 0, continues, _logarithmic(words, sweeper))
 
 
 def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
@@ -118,26 +118,26 @@ def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
 
 
 def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
-    """Settings tagged `log`, in the sweeper's search space or on the command line."""
+    """Return the settings tagged `log` in the sweeper's search space or on the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
     swept_over = [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
     return frozenset(one.key_or_group for one in swept_over if "log" in getattr(one.value(), "tags", ()))
 
 
 def _require_same_sweep(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
-    """Raise ConfigurationError unless a sweep goes on with jobs that are its own."""
+    """Raise a ConfigurationError if a sweep cannot continue the jobs in its folder."""
     try:
-        plain: Any = json.loads((home.path / _FILE).read_text())
-        known = plain["command"] == home.command and _result_overrides(
-            plain["overrides"]
+        stored: Any = json.loads((home.path / _FILE).read_text())
+        known = stored["command"] == home.command and _result_overrides(
+            stored["overrides"]
         ) == _result_overrides(words)
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not (known and repeats):
-        condition = "" if repeats else ", if its study is in a storage (hydra.sweeper.storage)"
+        condition = "" if repeats else ", if its study has a storage (hydra.sweeper.storage)"
         raise ConfigurationError(
-            f"{home.path} has a sweep of {jobs} jobs already; the same command goes on with it{condition};"
-            f" else give another name=, or replace it: {home.again} overwrite=true"
+            f"{home.path} already has a sweep of {jobs} jobs; the same command continues it{condition};"
+            f" otherwise give another name=, or replace it with {home.name_override} overwrite=true"
         )
 
 
@@ -146,43 +146,43 @@ def _result_overrides(words: Sequence[str]) -> list[str]:
 
 
 class SweepError(RingyardError):
-    """Some jobs of a sweep failed; the results of the others are written."""
+    """Some jobs of a sweep failed. The results of the others are written."""
 
 
 def run_sweep(
     command: str,
     words: Sequence[str],
-    searched: str | None,
+    config_dir: str | None,
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
     """Run all jobs of a sweep, then report them.
 
     Args:
-        command: that the jobs run.
+        command: command of the jobs.
         words: overrides of the command line.
-        searched: folder of further configs.
-        start: hands the command line to Hydra.
-        report: takes the folder, the records and the settings on a logarithmic scale.
+        config_dir: folder of further configs.
+        start: starts Hydra with the command line.
+        report: called with the folder, the records and the settings on a logarithmic scale.
 
     Raises:
-        SweepError: names the jobs that failed.
-        Exception: of Hydra's sweeper or launcher.
+        SweepError: some jobs failed. Names them.
+        Exception: Hydra's sweeper or launcher failed.
     """
-    sweep = plan_sweep(command, words, searched)
-    wrong: Exception | None = None
+    sweep = plan_sweep(command, words, config_dir)
+    hydra_error: Exception | None = None
     with locked(sweep.folder):
-        sweep.make_room()
+        sweep.remove_replaced()
         with atomic_write(sweep.folder / _FILE) as partial:
             partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
-        sys.argv += sweep.pinned
+        sys.argv += sweep.folder_overrides
         try:
             with redirect_stderr(cast(TextIO, _HydraErrorFilter(sys.stderr))):
                 start()
         except Exception as error:
-            wrong = error
+            hydra_error = error
         except KeyboardInterrupt as stop:
-            stop.add_note("what has ended is kept, and the same command goes on")
+            stop.add_note("finished jobs are stored, and the same command continues")
             raise
         finally:
             records = read_job_records(sweep.folder)
@@ -191,14 +191,14 @@ def run_sweep(
     failed = [one for one in records if one.status != "done"]
     if failed:
         which = ", ".join(str(one.number) for one in failed)
-        first = f"job {describe_job(failed[0], swept_settings(records))}: {failed[0].why}"
-        raise SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}") from wrong
-    if wrong is not None:
-        raise wrong
+        first = f"job {describe_job(failed[0], swept_settings(records))}: {failed[0].failure}"
+        raise SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}") from hydra_error
+    if hydra_error is not None:
+        raise hydra_error
 
 
 class _HydraErrorFilter:
-    """A stream without Hydra's line about a failed job, which gives no reason."""
+    """A stream without Hydra's message about a failed job, which gives no reason."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

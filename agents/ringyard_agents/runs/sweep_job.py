@@ -1,4 +1,4 @@
-"""A job of a sweep: how it runs here, in another process or elsewhere, and the record in its folder."""
+"""One job of a command or sweep, run by Hydra here or in another process, and its record job.json."""
 
 import importlib
 import json
@@ -27,20 +27,21 @@ Status = Literal["running", "done", "failed", "stopped", "damaged"]
 
 _NUMBER = re.compile("0|[1-9][0-9]*")
 
-_KILLED_MESSAGE = "it ended without a word: killed, out of memory, or out of time"
+_KILLED_MESSAGE = "it ended without an error message: killed, out of memory, or out of time"
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The record of a job of a sweep.
+    """Record of a sweep's job.
 
     Attributes:
-        number: of the job and its folder.
-        overrides: words that Hydra chose for this job.
-        status: `running` after the sweep's end: something killed it; `damaged`: the record cannot be read.
-        objective: what the command returned, less is better; None: nothing.
+        number: number of the job, which names its folder.
+        overrides: overrides that Hydra chose for this job.
+        status: status of the job. `running` after the end of the sweep means that the job was killed.
+            `damaged` means that the record cannot be read.
+        objective: value that the command returned, less is better. None: no value.
         seconds: run time.
-        error: why it failed, one line.
+        error: reason of a failure, one line.
     """
 
     number: int
@@ -51,13 +52,13 @@ class JobRecord:
     error: str | None = None
 
     def write(self, folder: Path) -> None:
-        """Replace the record in a job's folder; raises OSError if it cannot be written."""
+        """Write the record into a job's folder."""
         with atomic_write(folder / JOB_FILE) as partial:
             partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The record in a job's folder, whose name is the job's number; None if there is none."""
+        """Read the record of a job's folder, which is named by the job's number. None if there is none."""
         file, number = folder / JOB_FILE, int(folder.name)
         if not file.is_file():
             return None
@@ -66,60 +67,60 @@ class JobRecord:
         except (OSError, ValueError):
             found = None
         if found is None or found.number != number:
-            why = f"{file} is damaged; the same sweep runs the job again, or remove its folder"
+            why = f"{file} is damaged; the same command runs the job again, or remove its folder"
             return cls(number, (), "damaged", error=why)
         return found
 
     @property
-    def why(self) -> str | None:
-        """Why there is no objective, once the sweep has ended; None if nothing went wrong."""
+    def failure(self) -> str | None:
+        """Reason why a job of an ended sweep has no objective. None if it did not fail."""
         return _KILLED_MESSAGE if self.status == "running" else self.error
 
 
 def read_job_records(sweep: Path) -> Sequence[JobRecord]:
-    """The records in the folder of a sweep, of all jobs that have begun, by number."""
+    """Read the records of all jobs of a sweep that have started, sorted by number."""
     folders = [one for one in sweep.iterdir() if _NUMBER.fullmatch(one.name)] if sweep.is_dir() else []
     found = [JobRecord.read(folder) for folder in folders]
     return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
 
-#: what a job in another process prints
+#: output of a job in another process
 LOG_FILE = "log.txt"
 
 
 class JobFailedError(RingyardError):
-    """A job of a sweep failed in another process; its message survives the way back."""
+    """A job failed in another process. Carries the message, since not every exception can be pickled."""
 
 
 @dataclass(frozen=True)
 class HydraJob:
-    """What Hydra calls with the composed config; launchers carry it to where it runs.
+    """Callable that Hydra runs with the composed config, alone or as a job of a sweep.
 
-    A job of a sweep that has ended well is not run again: the sweep goes on with what it returned.
+    A job that has finished is not repeated when the sweep is continued. Its stored objective is returned.
 
     Args:
-        command: has its settings in conf/<command>.yaml.
-        recipe: `module:function`, which is given the config; imported when that is known to be good.
-        elsewhere: this process was started to run jobs.
+        command: command, whose settings are in conf/<command>.yaml.
+        function_path: `module:function` that takes the config. It is imported once the config is checked.
+        in_worker: whether this process was started to run jobs.
 
     Attributes:
-        failures: why a run that is in no sweep failed: raised, Hydra would print it in its own way.
+        failures: errors of a run outside of sweeps. Raised here, Hydra would print them itself.
     """
 
     command: str
-    recipe: str
-    elsewhere: bool = False
+    function_path: str
+    in_worker: bool = False
     failures: list[Exception] = field(default_factory=list)
 
     def __reduce__(self) -> tuple[Callable[..., "HydraJob"], tuple[str, str, bool]]:
-        return HydraJob, (self.command, self.recipe, True)
+        return HydraJob, (self.command, self.function_path, True)
 
     def __post_init__(self) -> None:
         register_run_folders()
         register_user_config_folders()
 
     def __call__(self, config: Any) -> float | None:
-        """Run a composed config; the objective, of which less is better. Raises why a job failed."""
+        """Run the command with a composed config and return its objective, less is better."""
         folder = job_folder()
         if not is_sweep_job():
             try:
@@ -128,7 +129,7 @@ class HydraJob:
                 self.failures.append(error)
                 return None
             finally:
-                remove_if_empty(folder)  # made by Hydra, before anything was found wrong
+                remove_if_empty(folder)  # Hydra makes it before the config is checked
         record = JobRecord(int(folder.name), tuple(_overrides()))
         earlier = JobRecord.read(folder)
         if earlier is not None and earlier.status == "done" and earlier.overrides == record.overrides:
@@ -141,33 +142,33 @@ class HydraJob:
         check_settings(self.command, config)
         check_groups(self.command, config)
         warn_unused_settings(self.command, _overrides())
-        module, _, name = self.recipe.partition(":")
+        module, _, name = self.function_path.partition(":")
         objective: float | None = getattr(importlib.import_module(module), name)(config)
         return objective
 
     def _recorded(self, config: Any, folder: Path, record: JobRecord) -> float | None:
-        """Run it, and say in its folder how that went."""
+        """Run the command and write the record of the job."""
         record.write(folder)
-        sys.argv = [f"ringyard {self.command}", *record.overrides]  # what its run.json says
+        sys.argv = [f"ringyard {self.command}", *record.overrides]  # run.json records these words
         began = time.monotonic()
 
-        def ended(**how: Any) -> None:
-            replace(record, seconds=round(time.monotonic() - began, 3), **how).write(folder)
+        def write_end(**fields: Any) -> None:
+            replace(record, seconds=round(time.monotonic() - began, 3), **fields).write(folder)
 
-        if not self.elsewhere:
+        if not self.in_worker:
             print(f"job {record.number}: {folder}", flush=True)
         try:
-            with _redirect_output(folder / LOG_FILE) if self.elsewhere else nullcontext():
+            with _redirect_output(folder / LOG_FILE) if self.in_worker else nullcontext():
                 objective = self._run(config)
         except Exception as error:
-            ended(status="failed", error=one_line(error))
-            if self.elsewhere:  # not every exception survives the way back
+            write_end(status="failed", error=one_line(error))
+            if self.in_worker:  # not every exception can be pickled
                 raise JobFailedError(f"job {record.number}: {one_line(error)}") from None
             raise
         except BaseException:
-            ended(status="stopped", error="it was stopped")
+            write_end(status="stopped", error="it was interrupted")
             raise
-        ended(status="done", objective=objective)
+        write_end(status="done", objective=objective)
         return objective
 
 
@@ -177,7 +178,7 @@ def _overrides() -> list[str]:
 
 @contextmanager
 def _redirect_output(file: Path) -> Iterator[None]:
-    """What is printed goes to a file, with the traceback of what goes wrong: jobs share one terminal."""
+    """Redirect output and tracebacks to a file, since parallel jobs share one terminal."""
     with file.open("a", buffering=1) as stream, redirect_stdout(stream), redirect_stderr(stream):
         try:
             yield

@@ -1,4 +1,4 @@
-"""The jobs of a sweep as one table, and the best of them."""
+"""The jobs of a sweep as a table, and the best job."""
 
 import json
 import math
@@ -16,11 +16,11 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
 
-AGENT = "agent.safetensors"  # as `ringyard train` calls it
+AGENT = "agent.safetensors"  # file that `ringyard train` writes
 
 
 def jobs_by_setting(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
-    """Jobs with an objective, grouped by everything but the seed; the least mean objective first."""
+    """Group the jobs with an objective by all settings but the seed, the lowest mean objective first."""
     names = [name for name in swept_settings(records) if name != SEED]
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
@@ -31,7 +31,7 @@ def jobs_by_setting(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
 
 
 def best_job(records: Sequence[JobRecord]) -> JobRecord | None:
-    """The best seed of the setting that is best over seeds; None: no job has an objective."""
+    """Return the best seed of the settings with the lowest mean objective, or None without objectives."""
     groups = jobs_by_setting(records)
     return min(groups[0], key=lambda one: float(one.objective or 0.0)) if groups else None
 
@@ -41,25 +41,23 @@ def print_best(sweep: Path, only_folder: bool) -> None:
 
     Args:
         sweep: folder of the sweep.
-        only_folder: print nothing but the folder of the job.
+        only_folder: print only the folder of the job.
 
     Raises:
-        ConfigurationError: there is no sweep, or no job of it has an objective.
+        ConfigurationError: the folder has no sweep, or no job has an objective.
     """
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(
-            f"{sweep} has no jobs of a sweep; expected a folder that `ringyard COMMAND -m` wrote"
+            f"{sweep} has no jobs of a sweep; expected the folder of a `ringyard COMMAND -m`"
         )
     best = best_job(records)
     if best is None:
-        reasons = "; ".join(f"job {one.number}: {one.why}" for one in records if one.why)
-        raise ConfigurationError(
-            f"no job of {sweep} has ended with an objective{': ' * bool(reasons)}{reasons}"
-        )
+        reasons = "; ".join(f"job {one.number}: {one.failure}" for one in records if one.failure)
+        raise ConfigurationError(f"no job of {sweep} has an objective{': ' * bool(reasons)}{reasons}")
     for one in records:
         if one.status == "damaged":
-            print(f"left out: job {one.number}: {one.why}", file=sys.stderr)
+            print(f"left out: job {one.number}: {one.failure}", file=sys.stderr)
     folder = sweep / str(best.number)
     if only_folder:
         print(folder)
@@ -70,22 +68,22 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if len(seeds) > 1:
         values = [float(one.objective or 0.0) for one in seeds]
         spread = f"{min(values):.6g} to {max(values):.6g}"
-        print(f"its setting over {len(seeds)} seeds: mean {fmean(values):.6g}, {spread}")
+        print(f"objective over {len(seeds)} seeds: mean {fmean(values):.6g}, from {spread}")
     print(f"folder: {folder}")
     if (folder / AGENT).is_file():
         print(f"agent: {folder / AGENT}")
         entry = quoted(f"best:{folder}")
-        print(f"compare it: ringyard compare {shlex.quote(f'schedulers=[fifo_backfill,sjf,{entry}]')}")
+        print(f"compare with: ringyard compare {shlex.quote(f'schedulers=[fifo_backfill,sjf,{entry}]')}")
 
 
 SEED = "seed"
 
-#: columns that every table has; settings stand between the two parts
+#: columns of every table, before and after those of the settings
 _FIRST, _LAST = ("job", "objective"), ("seconds", "status", "error", "folder")
 
 
 def _value(text: str) -> Any:
-    """A setting's value: a number, a truth value or the text."""
+    """Parse the value of a setting as a number or boolean, else return the text."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
@@ -93,43 +91,57 @@ def _value(text: str) -> Any:
 
 
 def override_values(record: JobRecord) -> dict[str, Any]:
-    """{setting: value} of a job's overrides."""
+    """Return {setting: value} of the overrides of a job."""
     parts = (word.lstrip("+~").partition("=") for word in record.overrides)
     return {key: _value(value) for key, _, value in parts}
 
 
 def swept_settings(records: Sequence[JobRecord]) -> list[str]:
-    """The settings in which jobs differ, in the order of the command line."""
+    """Return the settings in which jobs differ, in the order of the command line."""
     every = [override_values(record) for record in records if record.status != "damaged"]
     names = dict.fromkeys(name for one in every for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
 def describe_job(record: JobRecord, names: Sequence[str]) -> str:
-    """A job for messages: its number, and its values of some settings."""
+    """Describe a job for messages: its number and values of settings.
+
+    Args:
+        record: record of the job.
+        names: settings to show.
+    """
     settings = override_values(record)
     words = " ".join(f"{name}={settings[name]}" for name in names if name in settings)
     return f"{record.number} ({words})" if words else str(record.number)
 
 
 def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
-    """[jobs] job, objective, settings that were swept, results, seconds, status, error, folder.
+    """Make the table of a sweep.
 
     Args:
-        folder: of the sweep.
-        records: of the jobs.
+        folder: folder of the sweep.
+        records: records of the jobs.
+
+    Returns:
+        One row per job: job, objective, settings in which jobs differ, results, seconds, status, error,
+        folder.
     """
     names = swept_settings(records)
     rows = []
     for record in records:
         settings = override_values(record)
-        own = folder / str(record.number)
+        job = folder / str(record.number)
         rows.append(
             {"job": record.number, "objective": record.objective}
             | {name: settings.get(name) for name in names}
-            | _training_results(own)
-            | _comparison_results(own)
-            | {"seconds": record.seconds, "status": record.status, "error": record.why, "folder": str(own)}
+            | _training_results(job)
+            | _comparison_results(job)
+            | {
+                "seconds": record.seconds,
+                "status": record.status,
+                "error": record.failure,
+                "folder": str(job),
+            }
         )
     table = pd.DataFrame(rows).replace({"status": {"running": "killed"}})
     middle = [name for name in table.columns if name not in (*_FIRST, *_LAST)]
@@ -137,20 +149,20 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
 
 
 def _training_results(job: Path) -> dict[str, Any]:
-    """Decisions of the training, and the best agent's ratio to each baseline."""
+    """Return the decisions of a training run, and the ratio of its best agent to each baseline."""
     try:
-        said: Any = json.loads((job / "training.json").read_text())
-        best = said["best"]
+        summary: Any = json.loads((job / "training.json").read_text())
+        best = summary["best"]
         ratios = {
-            f"ratio to {name}": best / value for name, value in said["baselines"].items() if best and value
+            f"ratio to {name}": best / value for name, value in summary["baselines"].items() if best and value
         }
-        return {"decisions": said["decisions"], **ratios}
+        return {"decisions": summary["decisions"], **ratios}
     except (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError):
         return {}
 
 
 def _comparison_results(job: Path) -> dict[str, Any]:
-    """Mean JCT of each scheduler over the workloads, seconds."""
+    """Return the mean JCT of each scheduler over the workloads, in seconds."""
     try:
         runs = pd.read_csv(job / "runs.csv")
         means = runs.groupby("scheduler", sort=False)["mean_jct"].mean()

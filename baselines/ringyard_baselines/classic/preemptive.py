@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.state.progress import attained_service, remaining_iterations
 from ringyard.state.records import Job
 from ringyard_baselines.policies.ordered import OrderedScheduler
@@ -13,25 +13,25 @@ from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.priority_rule import JobKey, KeyChanges
 
 
-@fills(JobKey)
+@implements(JobKey)
 def remaining_seconds(job: Job, now: float, parameters: FloatVector) -> float:
     """Return the seconds that `job` has left at `now` if isolated; `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds
 
 
-@fills(JobKey)
+@implements(JobKey)
 def remaining_service(job: Job, now: float, parameters: FloatVector) -> float:
     """Return the GPU seconds that `job` has left at `now` if isolated; `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds * job.asked_gpus
 
 
-@fills(JobKey)
+@implements(JobKey)
 def service(job: Job, now: float, parameters: FloatVector) -> float:
     """Return the GPU seconds that `job` has held until `now`; `parameters` is not used."""
     return attained_service(job, now)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def gpus_asked(job: Job, now: float, parameters: FloatVector) -> float:
     """Return the GPUs that `job` asks for; `now` and `parameters` are not used."""
     return float(job.num_gpus)

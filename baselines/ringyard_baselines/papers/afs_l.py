@@ -23,17 +23,11 @@ def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
 
 
 class _RelativeGains(NamedTuple):
-    """Gains that the rule compares, of jobs that have GPUs already.
+    """Gains that the rule compares, of jobs that have GPUs already."""
 
-    Attributes:
-        remaining: [jobs] work left / present speed.
-        to_next: [jobs] speed gained by the next size / speed at the next size.
-        to_present: [jobs] the same gain / present speed.
-    """
-
-    remaining: FloatVector
-    to_next: FloatVector
-    to_present: FloatVector
+    remaining: FloatVector  #: [jobs] work left / present speed
+    to_next: FloatVector  #: [jobs] speed gained by the next size / speed at the next size
+    to_present: FloatVector  #: [jobs] the same gain / present speed
 
 
 @kernel

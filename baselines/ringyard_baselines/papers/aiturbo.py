@@ -45,17 +45,11 @@ MIN_REMAINING_SHARE = 0.02
 
 @dataclass(frozen=True)
 class _LossForecast:
-    """Last extrapolation of a job's loss log.
+    """Last extrapolation of a job's loss log."""
 
-    Attributes:
-        points: length of the log then.
-        end: iteration at which training ends.
-        confident: whether the confidence has ever been high enough.
-    """
-
-    points: int = 0
-    end: float = float("inf")
-    confident: bool = False
+    points: int = 0  #: length of the log then
+    end: float = float("inf")  #: iteration at which training ends
+    confident: bool = False  #: whether the confidence has ever been high enough
 
 
 def borda_scores(
@@ -91,7 +85,7 @@ def borda_scores(
 class AITurbo(Scheduler):
     """AITurbo (HPDC 2021): predictable jobs change by one unit of CPU or GPU, all jobs queue by Borda count.
 
-    At the begin of a slot, or when a job turns predictable, sizes of predictable jobs may change. At every
+    At the beginning of a slot, or when a job turns predictable, predictable jobs may change size. At every
     event jobs are ranked by Borda score and admitted from the top.
 
     FOUND (a public follow-on and its scripts; no text of the paper was available): service rate R = 10 per
@@ -101,7 +95,7 @@ class AITurbo(Scheduler):
     larger gain ranks first, as the public code intends although its ranks say otherwise. A loss curve's form,
     and a confidence of 0.5 from which a job is predictable.
 
-    Assumed: while requested sizes exceed the cluster, a change is made if its gain is positive. Otherwise a
+    Assumed: while the jobs exceed the cluster, a change is made if its gain is positive. Otherwise a
     job takes the addition that shortens its steps most, since fewer GPUs are nearly always cheaper. The speed
     model's two terms in w/p are one, because they are collinear at equal cores. A size must fit the memory
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A

@@ -17,21 +17,13 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 @dataclass
 class _CoreTuning:
-    """State of the search for a training job's number of cores.
+    """State of the search for a training job's number of cores."""
 
-    Attributes:
-        step_seconds: time of the last step.
-        utilisation: GPU utilisation before the last step.
-        last_step: 1 more core, -1 one core fewer, 0 nothing to judge.
-        more_helps: whether every step up has raised utilisation so far.
-        fewer_hurts: whether a step down has cost utilisation.
-    """
-
-    step_seconds: float
-    utilisation: float = float("nan")
-    last_step: int = 0
-    more_helps: bool = True
-    fewer_hurts: bool = False
+    step_seconds: float  #: time of the last step
+    utilisation: float = float("nan")  #: GPU utilisation before the last step
+    last_step: int = 0  #: 1 more core, -1 one core fewer, 0 nothing to judge
+    more_helps: bool = True  #: whether every step up has raised utilisation so far
+    fewer_hurts: bool = False  #: whether a step down has cost utilisation
 
 
 @checked("coda")

@@ -106,10 +106,10 @@ class ElasticTiresias(SizingScheduler):
             for other in reversed(list(sizes)):
                 if need <= 0:
                     break
-                given = min(spare[other], need)
-                sizes[other] -= given
-                need -= given
-                left += given
+                released = min(spare[other], need)
+                sizes[other] -= released
+                need -= released
+                left += released
             sizes[job] = least[job]
             left -= sizes[job]
             waiting.pop(0)

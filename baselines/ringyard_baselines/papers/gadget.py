@@ -19,23 +19,14 @@ _Numbers = NDArray[np.float64] | float
 
 
 class GrowthStep(NamedTuple):
-    """Possible growth of a job. Tuples sort by preference.
+    """Possible growth of a job. Tuples sort by preference."""
 
-    Attributes:
-        loss: negative gain in utility per GPU, inf if the job cannot grow.
-        done: share of the job that is done.
-        job: position of the job.
-        begin: position of the present size among the job's sizes.
-        end: position of the new size.
-        more: number of additional GPUs.
-    """
-
-    loss: float
-    done: float
-    job: int
-    begin: int
-    end: int
-    more: int
+    loss: float  #: negative gain in utility per GPU, inf if the job cannot grow
+    done: float  #: share of the job that is done
+    job: int  #: position of the job
+    begin: int  #: position of the present size among the job's sizes
+    end: int  #: position of the new size
+    more: int  #: number of additional GPUs
 
 
 def sigmoid_utility(
@@ -54,17 +45,11 @@ def sigmoid_utility(
 
 
 class Utilities(NamedTuple):
-    """Parameters of `sigmoid_utility` of each job, with work counted in worker slots.
+    """Parameters of `sigmoid_utility` of each job, with work counted in worker slots."""
 
-    Attributes:
-        heights: [jobs] lambda1.
-        steepnesses: [jobs] lambda2 x zeta, per worker slot.
-        midpoints: [jobs] lambda3 / zeta, worker slots.
-    """
-
-    heights: NDArray[np.float64]
-    steepnesses: NDArray[np.float64]
-    midpoints: NDArray[np.float64]
+    heights: NDArray[np.float64]  #: [jobs] lambda1
+    steepnesses: NDArray[np.float64]  #: [jobs] lambda2 x zeta, per worker slot
+    midpoints: NDArray[np.float64]  #: [jobs] lambda3 / zeta, worker slots
 
 
 def drawn_utilities(num_jobs: int) -> Utilities:

@@ -76,9 +76,7 @@ def _one_type_shares(
         return np.ones(len(scale))
     least = value.min()
     if len(value) * least <= gpus:
-        within_tolerance = value[
-            value < least * (1.0 + 1e-9)
-        ]  # the solver may take any of these for the least
+        within_tolerance = value[value < least * (1.0 + 1e-9)]  # the solver may take any of these
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
@@ -145,9 +143,7 @@ class Gavel(Scheduler):
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
-        cluster = view.cluster
-        if self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server:
-            # `_place` would do what `pack` does, which starts many jobs at once
+        if self._is_pack(view.cluster):
             of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
             hopeful = of_type[sizes[: len(of_type)] <= plan.num_free_gpus]
             started = plan.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
@@ -201,6 +197,10 @@ class Gavel(Scheduler):
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
         row, gpu_type = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
         return np.stack([jobs[row], gpu_type], axis=1)
+
+    def _is_pack(self, cluster: Cluster) -> bool:
+        """Return whether `_place` does what the rule `pack` does, which starts many jobs at once."""
+        return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
 
     def _free_by_type(self, plan: PlacementPlan) -> list[int]:
         """Return [types + 1] free GPUs of each type, then GPUs for jobs on mixed types."""

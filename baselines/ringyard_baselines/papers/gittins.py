@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ringyard import Cluster, JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.state.progress import attained_service
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
@@ -28,14 +28,14 @@ def gittins_index(attained: float, services: NDArray[np.float64], delta: float) 
     return float((left <= delta).mean() / np.minimum(left, delta).mean())
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _gittins_key(job: Job, now: float, parameters: FloatVector) -> float:
     """Return the rank of the index (0: the highest) at the job's step of attained service, as a queue."""
     step = min(int(attained_service(job, now) / parameters[0]), len(parameters) - 2)
     return service_queue_key(job, int(parameters[1 + step]))
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _next_step(job: Job, now: float, parameters: FloatVector) -> float:
     """Return when a running job reaches its next step of attained service."""
     if job.status != JobStatus.RUNNING:

@@ -98,6 +98,7 @@ class Optimus(Scheduler):
         )
 
         def best(job: int) -> tuple[float, int, int, int]:
+            """Return the job's best grant: minus its gain, the job, additional workers and servers."""
             workers, servers = sizes[job]
             options = [(-np.inf, job, 0, 0)]
             if workers < most[job]:

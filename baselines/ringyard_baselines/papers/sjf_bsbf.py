@@ -101,9 +101,9 @@ class SjfBsbf(Scheduler):
         gpus = np.lexsort((resident, jobs_there[server], wait))
         gpus = gpus[wait[gpus] < np.inf]
         room = np.bincount(server[gpus], minlength=len(jobs_there))
-        names = np.lexsort((jobs_there, -plan.free_gpus_per_server))
-        for name in names[room[names] >= size].tolist():
-            here = gpus[server[gpus] == name][:size]
+        ranked_servers = np.lexsort((jobs_there, -plan.free_gpus_per_server))
+        for s in ranked_servers[room[ranked_servers] >= size].tolist():
+            here = gpus[server[gpus] == s][:size]
             found = Allocation(job, tuple(sorted(here.tolist())))
             if plan.allocate(found):
                 return found

@@ -49,9 +49,7 @@ def _fair_share(amounts: Sequence[int], cluster: Cluster) -> int:
 
 def _exceeds(demand: Demand, fair: Demand) -> bool:
     """Return whether any resource of the demand exceeds the fair share."""
-    return any(
-        share is not None and (amount or 0) > share for amount, share in zip(demand, fair, strict=True)
-    )
+    return any(share is not None and (need or 0) > share for need, share in zip(demand, fair, strict=True))
 
 
 @checked("synergy_tune")
@@ -140,9 +138,7 @@ class SynergyTune(Scheduler):
 
     @staticmethod
     def _shape(view: SchedulingView, job: int, demand: Demand) -> Allocation:
-        gpus = tuple(
-            range(int(view.column("asked_gpus")[job]))
-        )  # their number counts, the rule chooses the ids
+        gpus = tuple(range(int(view.column("asked_gpus")[job])))  # the rule replaces these ids
         return Allocation(job, gpus, demand.cores, ram_per_worker=demand.ram)
 
     def _make_room(

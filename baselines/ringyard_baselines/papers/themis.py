@@ -77,10 +77,8 @@ class Themis(Scheduler):
             order = np.concatenate([worst_first[running], worst_first[~running]])
             return apply_sizes(view, feasible(view, order, self.placement), self.placement)
         invited = max(1, int(np.ceil(self._invited * len(jobs))))
-        others, running = worst_first[invited:], running[invited:]
-        order = np.concatenate(
-            [worst_first[:invited], others[running], self._rng.permutation(others[~running])]
-        )
+        rest, running = worst_first[invited:], running[invited:]
+        order = np.concatenate([worst_first[:invited], rest[running], self._rng.permutation(rest[~running])])
         return apply_sizes(view, feasible(view, order, self.placement), self.placement)
 
     @staticmethod

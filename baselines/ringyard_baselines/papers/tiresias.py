@@ -7,7 +7,7 @@ import numpy as np
 
 from ringyard import Observability
 from ringyard.checks import Positive, checked
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.placement import PlacementRule
 from ringyard.state.progress import attained_service, run_seconds
@@ -56,19 +56,19 @@ def _queue_of(job: Job, now: float, parameters: FloatVector) -> int:
     return queue
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _running_first(job: Job, now: float, parameters: FloatVector) -> float:
     """Return a key by queue, then by place within it, running jobs first."""
     return service_queue_key(job, _queue_of(job, now, parameters))
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _by_submission(job: Job, now: float, parameters: FloatVector) -> float:
     """Return a key by queue, then by submission, whether or not the job runs."""
     return _queue_of(job, now, parameters) * QUEUE_SPAN + job.submit_seconds
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _next_change(job: Job, now: float, parameters: FloatVector) -> float:
     """Return when a running job reaches its next queue, or a waiting one counts as starved."""
     counted = _service_since_promotion(job, now)
@@ -83,7 +83,7 @@ def _next_change(job: Job, now: float, parameters: FloatVector) -> float:
     return max(change, now + 1e-6)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _public_simulator_key(job: Job, now: float, parameters: FloatVector) -> float:
     """Return a key as `_running_first`, but a job is demoted by one queue a decision, while it runs."""
     queue = job.service_queue
@@ -99,7 +99,7 @@ def _public_simulator_key(job: Job, now: float, parameters: FloatVector) -> floa
     return service_queue_key(job, queue)
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _next_public_check(job: Job, now: float, parameters: FloatVector) -> float:
     """Return when the public simulator checks a job again. It subtracts seconds from GPU seconds there."""
     queue = job.service_queue

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from ringyard import Cluster, JobTable, Observability, PlacementRule, Simulator
 from ringyard.allocator import Estimate
 from ringyard.checks import NonNegative, Positive, checked
-from ringyard.compiled import FloatVector, fills
+from ringyard.compiled import FloatVector, implements
 from ringyard.observability import check_reads
 from ringyard.state.records import Job, JobStatus
 from ringyard_baselines.policies.preemptive import PreemptiveScheduler
 from ringyard_baselines.policies.priority_rule import FIRST_ESTIMATE, JobKey
 
 
-@fills(JobKey)
+@implements(JobKey)
 def _estimated_work(job: Job, now: float, parameters: FloatVector) -> float:
     """Return estimated seconds left (a running job's times `running_factor`) x GPUs ** gpu_power."""
     left = parameters[FIRST_ESTIMATE + job.row]

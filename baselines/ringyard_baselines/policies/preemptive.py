@@ -55,12 +55,12 @@ class PreemptiveScheduler(Scheduler):
 
     Args:
         name: name in tables.
-        key: fills `JobKey`. Jobs with lower keys run first.
+        key: implements `JobKey`. Jobs with lower keys run first.
         parameters: [parameters] passed to `key` and `wake`.
         placement: rule that places a job.
         observability: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress`
             count as the column of their name.
-        wake: fills `JobKey`: the time at which a key must be read again. `never`: only events change the
+        wake: implements `JobKey`: the time at which a key must be read again. `never`: only events change the
             order.
         round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
         key_changes: when keys change. Unless they change at any time, a decision reads few of them.

@@ -10,13 +10,13 @@ from ringyard.allocator import Estimate, EstimateSecondsLeft
 from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
-    address_of,
     bundle,
-    complain,
-    complaint,
-    fills,
+    error_message,
+    function_address,
+    implements,
+    interface,
     kernel,
-    slot,
+    raise_plugin_error,
 )
 from ringyard.placement import PlacementRule
 from ringyard.state.arrays import State
@@ -24,11 +24,15 @@ from ringyard.state.records import Job, JobStatus
 
 #: distance between the keys of two service queues: more than there are rows, or seconds to a submission
 QUEUE_SPAN = 2.0**34
-_NO_KEY = complaint("key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)")
-_NO_WAKE = complaint("wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)")
+_NO_KEY = error_message(
+    "key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)"
+)
+_NO_WAKE = error_message(
+    "wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)"
+)
 
 
-@slot
+@interface
 class JobKey(Protocol):
     """Signature of compiled functions that compute a job's priority key, or when the key changes.
 
@@ -58,7 +62,7 @@ class KeyChanges(IntEnum):
     AT_WAKES = 2
 
 
-@fills(JobKey)
+@implements(JobKey)
 def never(job: Job, now: float, parameters: FloatVector) -> float:
     """Return inf, as the `wake` of rules whose order only events change."""
     return np.inf
@@ -77,7 +81,7 @@ def service_queue_key(job: Job, queue: int) -> float:
     return (3 * queue + (job.status == JobStatus.WAITING)) * QUEUE_SPAN
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     """Write no estimate."""
 
@@ -114,7 +118,7 @@ class PriorityRule:
 @kernel
 def report_invalid_key(priority: PriorityRule, j: int, value: float, now: float) -> None:
     """Record the error that the key of `priority` for job `j` is `value`, not a number, at `now` seconds."""
-    complain(_NO_KEY, address_of(priority.key), j, value, 0.0, now)
+    raise_plugin_error(_NO_KEY, function_address(priority.key), j, value, 0.0, now)
 
 
 @kernel
@@ -122,7 +126,7 @@ def wake_time(priority: PriorityRule, job: Job, j: int, now: float) -> float:
     """Return when `priority` must read the key of `job`, row `j`, again, as computed at `now`, seconds."""
     time = priority.wake(job, now, priority.parameters)
     if np.isnan(time):
-        complain(_NO_WAKE, address_of(priority.wake), j, time, 0.0, now)
+        raise_plugin_error(_NO_WAKE, function_address(priority.wake), j, time, 0.0, now)
     return time
 
 

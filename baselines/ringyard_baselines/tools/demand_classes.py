@@ -1,4 +1,4 @@
-"""Queues of jobs that are asked class by class: of equal demands, one that finds no place speaks for all."""
+"""Starts jobs by demand class: if one job finds no place, no other job with the same demands is tried."""
 
 import heapq
 from collections.abc import Callable
@@ -13,25 +13,28 @@ from ringyard.sim.allocation import Allocation
 def start_by_demand_class(
     jobs: NDArray[np.integer], classes: NDArray[np.integer], place: Callable[[int], Allocation | None]
 ) -> list[Allocation]:
-    """Start jobs in their order; a class that finds no place is passed over from then on.
+    """Start jobs in their order; a class that finds no place is skipped from then on.
 
     Args:
         jobs: [n] rows of waiting jobs, in order.
-        classes: [n] each job's demands as a number, at least 0; equal ones find equal places.
-        place: (job) -> its place, or None; called for the first of each class and for those behind it while
-            they find one, so that the length of the queue costs little.
+        classes: [n] number of each job's demand class, at least 0. Jobs of a class find equal places.
+        place: (job) -> its allocation, or None. It is called for the first job of each class, and for those
+            behind it while they find a place, so that a long queue costs little.
+
+    Returns:
+        Allocations of the jobs that start, in the order of `jobs`.
     """
-    narrow = classes.astype(np.min_scalar_type(classes.max(initial=0)))  # sorted by digits, in linear time
+    narrow = classes.astype(np.min_scalar_type(classes.max(initial=0)))  # small integers sort in linear time
     by_class = np.argsort(narrow, kind="stable")
     ends = np.flatnonzero(np.diff(classes[by_class], append=-1)) + 1
     bounds = [0, *ends.tolist()]
-    #: (turn of a class's next job, its position in `by_class`, where its class ends there)
+    #: (position in `jobs` of a class's next job, its position in `by_class`, end of the class there)
     heads = [(int(by_class[at]), at, end) for at, end in pairwise(bounds)]
     heapq.heapify(heads)
     allocations = []
     while heads:
-        turn, at, end = heads[0]
-        found = place(int(jobs[turn]))
+        position, at, end = heads[0]
+        found = place(int(jobs[position]))
         if found is not None:
             allocations.append(found)
         if found is None or at + 1 == end:

@@ -1,4 +1,4 @@
-"""Seconds per step as a non-negative combination of terms, fitted to profiling runs (Optimus, AITurbo)."""
+"""Seconds per step as a non-negative sum of terms, fitted to profiling runs (Optimus, AITurbo)."""
 
 from collections.abc import Callable
 
@@ -16,36 +16,36 @@ Points = Callable[[SchedulingView, int], tuple[NDArray[np.float64], NDArray[np.f
 def speed_features(
     batch: float, workers: NDArray[np.float64], servers: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[points, 5] terms M/w, 1, w/p, w, p of a synchronous step (Optimus; AITurbo with one GPU a worker).
+    """Return the terms M/w, 1, w/p, w, p of a synchronous step [points, 5].
 
-    A ring has no parameter servers: its third and fifth terms are 0 (an assumption, both papers know
-    parameter servers only).
+    Source: Optimus, and AITurbo with one GPU a worker. A ring has no parameter servers, so its third and
+    fifth terms are 0 (an assumption: both papers have parameter servers only).
 
     Args:
-        batch: M, global.
-        workers: [points] w.
-        servers: [points] p, 0 for rings.
+        batch: M, global batch, samples.
+        workers: [points] w, number of workers.
+        servers: [points] p, number of parameter servers, 0 for rings.
     """
     per_server = np.where(servers > 0, workers / np.maximum(servers, 1), 0.0)
     return np.stack([batch / workers, np.ones(len(workers)), per_server, workers, servers], axis=1)
 
 
 def fit_seconds(design: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[terms] non-negative coefficients of seconds = design x coefficients, by least relative squares.
+    """Fit non-negative coefficients [terms] of seconds = design x coefficients, by least relative squares.
 
     Args:
-        design: [points, terms].
-        seconds: [points] measured, above 0.
+        design: [points, terms] terms of `speed_features`.
+        seconds: [points] measured seconds, above 0.
     """
     coefficients: NDArray[np.float64] = nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
     return coefficients
 
 
 class StepModels:
-    """A fitted model for each job, profiled when it is first asked about.
+    """Fitted step times, one model for each job. A job is profiled when its time is first needed.
 
     Args:
-        points: which allocations are profiled.
+        points: (view, job) -> numbers of workers and parameter servers to profile.
     """
 
     def __init__(self, points: Points) -> None:
@@ -53,7 +53,14 @@ class StepModels:
         self._fits: dict[int, tuple[float, ...]] = {}
 
     def seconds(self, view: SchedulingView, job: int, workers: int, servers: int) -> float:
-        """Predicted seconds per step with the batch the job asks for."""
+        """Predict seconds per step with the batch that the job asks for.
+
+        Args:
+            view: the cluster and its jobs now.
+            job: row of the job.
+            workers: number of workers.
+            servers: number of parameter servers.
+        """
         if job not in self._fits:
             self._fits[job] = self._fit(view, job)
         a, b, c, d, e = self._fits[job]
@@ -70,6 +77,6 @@ class StepModels:
 
 
 def spread_sizes(view: SchedulingView, job: int, count: int) -> NDArray[np.float64]:
-    """[<= count] numbers of workers, evenly spread over those the job may have on this cluster."""
+    """Return at most `count` numbers of workers, evenly spread over those that `job` may have in `view`."""
     low, high = int(fewest_gpus(view, np.array([job]))[0]), int(view.column("max_gpus")[job])
     return np.unique(np.linspace(low, min(high, view.cluster.num_gpus), count).round())

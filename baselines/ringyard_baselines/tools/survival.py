@@ -1,16 +1,16 @@
-"""Seconds left by a learnt hazard: how soon a tenant's jobs end that have run so long, from those that ended.
+"""Seconds left by a fitted survival model: hazard rates of a tenant's jobs, from the jobs that have ended.
 
-A small network says for a job the rate at which such jobs end in each bin of time; the features are run times
-of its tenant's ended jobs and those of its live ones so far (`ringyard_baselines.tools.tenants`). The rates
-become the job's Gittins index at every age, the most ends per second of work that a job offers over any time
-to come,
+A small network predicts the hazard rate of a job in each bin of time. Its inputs are run times of the
+tenant's ended jobs, and run times so far of the live ones (`ringyard_baselines.tools.tenants`). From the
+rates follows the job's Gittins index at age a, the highest rate of completions per second of work over any
+time b to come,
 
     G(a) = max over b > a of P(T <= b | T > a) / E[min(T, b) - a | T > a]
 
-(Gittins 1979; Aalto, Ayesta and Righter 2009), and 1 / G is what it counts as having left: exactly that if
-its end is known. The shape of the network is this project's.
+(Gittins 1979; Aalto, Ayesta and Righter 2009). The estimate of the seconds left is 1 / G, which is exact if
+the end is known. The architecture of the network is this project's.
 
-Memory of the estimate: [jobs, numbers], that of tenants and what the network makes of it.
+`memory` is [jobs, numbers]: the columns of `tenants`, then the estimates and scratch for the network.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
-from ringyard.compiled import FloatMatrix, FloatVector, fills, kernel, linked_kernel
+from ringyard.compiled import FloatMatrix, FloatVector, implements, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
@@ -40,19 +40,19 @@ from ringyard_baselines.tools.tenants import (
 )
 
 _HIDDEN = 32
-CLIPPED = 3.0  # standardised features, in standard deviations
-LOG_RATES = (-12.0, 3.0)  # least and most
-_LEAST, _MOST = LOG_RATES
+CLIP = 3.0  # standardised features are clipped to +-CLIP
+LOG_RATES = (-12.0, 3.0)  # range of log hazard rates
+_MIN_LOG_RATE, _MAX_LOG_RATE = LOG_RATES
 
-# columns of the memory behind those of tenants
-_LEFT = COLUMNS  # of the job: seconds left at each edge
+# columns of the memory behind those of `tenants`
+_LEFT = COLUMNS  # seconds left at each edge of a bin
 _INPUT = _LEFT + BINS + 1  # scratch: layers of the network
-_INSIDE = _INPUT + FEATURES
-_FURTHER = _INSIDE + _HIDDEN
-_ALIVE = _FURTHER + _HIDDEN
-_MEMORY = _ALIVE + BINS + 1
+_HIDDEN_1 = _INPUT + FEATURES
+_HIDDEN_2 = _HIDDEN_1 + _HIDDEN
+_SURVIVAL = _HIDDEN_2 + _HIDDEN
+_MEMORY = _SURVIVAL + BINS + 1
 
-#: {name: shape} of the network's parameters; the last row of a layer is its bias
+#: {name: shape} of the network's parameters. The last row of a layer is its bias
 PARAMETERS = {
     "mean": (FEATURES,),
     "scale": (FEATURES,),
@@ -72,7 +72,7 @@ _EDGES = _OUTPUT + (_HIDDEN + 1) * BINS
 def _layer(
     memory: FloatMatrix, j: int, source: int, count: int, target: int, width: int, weights: FloatVector
 ) -> None:
-    """A linear layer: memory[j, target:] from memory[j, source:]."""
+    """Apply a linear layer: memory[j, target : target + width] from memory[j, source : source + count]."""
     for h in range(width):
         memory[j, target + h] = weights[count * width + h]
     for f in range(count):
@@ -82,78 +82,78 @@ def _layer(
 
 
 @kernel
-def _survive(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
-    """Write the chances to live to each edge, by the network."""
+def _write_survival(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
+    """Write the probabilities that job j runs until each edge, by the network."""
     for f in range(FEATURES):
-        off = (memory[j, FIRST_FEATURE + f] - parameters[_MEANS + f]) * parameters[_SCALES + f]
-        memory[j, _INPUT + f] = min(max(off, -CLIPPED), CLIPPED)
-    _layer(memory, j, _INPUT, FEATURES, _INSIDE, _HIDDEN, parameters[_FIRST:_SECOND])
-    for h in range(_INSIDE, _INSIDE + _HIDDEN):
+        value = (memory[j, FIRST_FEATURE + f] - parameters[_MEANS + f]) * parameters[_SCALES + f]
+        memory[j, _INPUT + f] = min(max(value, -CLIP), CLIP)
+    _layer(memory, j, _INPUT, FEATURES, _HIDDEN_1, _HIDDEN, parameters[_FIRST:_SECOND])
+    for h in range(_HIDDEN_1, _HIDDEN_1 + _HIDDEN):
         memory[j, h] = np.tanh(memory[j, h])
-    _layer(memory, j, _INSIDE, _HIDDEN, _FURTHER, _HIDDEN, parameters[_SECOND:_OUTPUT])
-    for h in range(_FURTHER, _FURTHER + _HIDDEN):
+    _layer(memory, j, _HIDDEN_1, _HIDDEN, _HIDDEN_2, _HIDDEN, parameters[_SECOND:_OUTPUT])
+    for h in range(_HIDDEN_2, _HIDDEN_2 + _HIDDEN):
         memory[j, h] = np.tanh(memory[j, h])
-    _layer(memory, j, _FURTHER, _HIDDEN, _ALIVE, BINS, parameters[_OUTPUT:_EDGES])
-    alive = 1.0
-    for k in range(_ALIVE, _ALIVE + BINS):
-        rate = np.exp(min(max(memory[j, k], _LEAST), _MOST))
-        memory[j, k] = alive
-        alive *= np.exp(-rate)
-    memory[j, _ALIVE + BINS] = 0.0  # every job has ended by then
+    _layer(memory, j, _HIDDEN_2, _HIDDEN, _SURVIVAL, BINS, parameters[_OUTPUT:_EDGES])
+    survival = 1.0
+    for k in range(_SURVIVAL, _SURVIVAL + BINS):
+        rate = np.exp(min(max(memory[j, k], _MIN_LOG_RATE), _MAX_LOG_RATE))
+        memory[j, k] = survival
+        survival *= np.exp(-rate)
+    memory[j, _SURVIVAL + BINS] = 0.0  # every job has ended by then
 
 
 @kernel
-def _judge(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
-    """Write a job's seconds left at each edge: the inverse of its Gittins index."""
-    _survive(memory, j, parameters)
+def _write_seconds_left(memory: FloatMatrix, j: int, parameters: FloatVector) -> None:
+    """Write the seconds that job j has left at each edge, the inverse of its Gittins index."""
+    _write_survival(memory, j, parameters)
     for a in range(BINS):
-        best, spent = 0.0, 0.0
+        best, work = 0.0, 0.0
         for k in range(a, BINS):
-            here, then = memory[j, _ALIVE + k], memory[j, _ALIVE + k + 1]
-            spent += 0.5 * (here + then) * (parameters[_EDGES + k + 1] - parameters[_EDGES + k])
-            best = max(best, (memory[j, _ALIVE + a] - then) / spent)
+            here, later = memory[j, _SURVIVAL + k], memory[j, _SURVIVAL + k + 1]
+            work += 0.5 * (here + later) * (parameters[_EDGES + k + 1] - parameters[_EDGES + k])
+            best = max(best, (memory[j, _SURVIVAL + a] - later) / work)
         memory[j, _LEFT + a] = 1.0 / best
     memory[j, _LEFT + BINS] = memory[j, _LEFT + BINS - 1]
 
 
 @kernel
-def _left(memory: FloatMatrix, j: int, age: float) -> float:
-    """Seconds left of a job that has run so long, between those at two edges."""
+def _seconds_left(memory: FloatMatrix, j: int, age: float) -> float:
+    """Interpolate the seconds left of job j, which has run for `age` seconds, between two edges."""
     x = bin_of(age)
     k = int(x)
     return memory[j, _LEFT + k] + (x - k) * (memory[j, _LEFT + k + 1] - memory[j, _LEFT + k])
 
 
 @linked_kernel
-def _learn(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -> None:
-    """Bring the memory up to date: a job is judged when it arrives and when one of its tenant ends."""
+def _update(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) -> None:
+    """Update the memory: a job gets an estimate when it arrives, and again when jobs of its tenants end."""
     if not update_statistics(state, b, memory):
         return
     for i in range(num_live_jobs(memory)):
         j = live_job(memory, i)
         if needs_new_features(memory, j):
             write_features(state, b, memory, j)
-            _judge(memory, j, parameters)
+            _write_seconds_left(memory, j, parameters)
 
 
-@fills(EstimateSecondsLeft)
-def _by_hazard(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
-    _learn(state, b, parameters, memory)
+@implements(EstimateSecondsLeft)
+def _estimate(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
+    _update(state, b, parameters, memory)
     now = state.clusters[b].now
     for i in range(num_live_jobs(memory)):
         j = live_job(memory, i)
         job = state.jobs[b, j]
-        out[j] = _left(memory, j, run_seconds(job, now))
+        out[j] = _seconds_left(memory, j, run_seconds(job, now))
 
 
 class SurvivalEstimate(Estimate):
-    """Seconds left by learnt hazards: what the module says.
+    """Estimate of the seconds left by a survival model, as the module describes.
 
     Args:
-        network: {name: array} as in `PARAMETERS`.
+        network: {name: array} with the shapes of `PARAMETERS`.
 
     Raises:
-        ConfigurationError: parameters of other names or shapes, or that are no numbers.
+        ConfigurationError: parameters with other names or shapes, or that are not finite.
     """
 
     def __init__(self, network: Mapping[str, NDArray[np.float64]]) -> None:
@@ -167,15 +167,15 @@ class SurvivalEstimate(Estimate):
                 "the hazard network has parameters that are no finite numbers; fit it anew"
             )
         takes = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
-        super().__init__(_by_hazard, "hazard", takes, parameters, _MEMORY)
+        super().__init__(_estimate, "hazard", takes, parameters, _MEMORY)
 
     def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:
-        """[jobs, memory] `first_memory`."""
+        """Return `initial_memory` of `jobs` [jobs, numbers]."""
         return initial_memory(jobs, self.memory)
 
 
 def constant_rates(log_rates: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """{name: array} of a network that gives all jobs the same log rates [BINS]."""
+    """Return the parameters {name: array} of a network that gives all jobs the same log rates [BINS]."""
     network = {name: np.zeros(shape) for name, shape in PARAMETERS.items()}
     network["output"][-1] = log_rates
     return network

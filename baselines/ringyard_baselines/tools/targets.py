@@ -1,6 +1,6 @@
-"""From sizes to places: the GPUs of each job become allocations that can be carried out in order."""
+"""Turn a number of GPUs for each job into allocations that can be applied in order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -14,19 +14,19 @@ from ringyard.sim.feasibility import SHAPE_FIELDS
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
 
-#: fields of an allocation that fall back to what the job asks for, and the columns that say it
-_BESIDE_GPUS = {name: column for name, (column, power) in REQUESTED.items() if power is Capabilities.CORES}
+#: {field of an allocation that can fall back to the job's request: column of the request}
+_FALLBACKS = {name: column for name, (column, kind) in REQUESTED.items() if kind is Capabilities.CORES}
 
-_named = attrgetter(*SHAPE_FIELDS)
+_shape_values = attrgetter(*SHAPE_FIELDS)
 
 
 class Target(NamedTuple):
-    """What one job shall have; where is left to a placement rule.
+    """Number of GPUs that one job shall hold. A placement rule chooses which.
 
     Attributes:
-        job: row.
-        num_gpus: how many GPUs.
-        shape: batch, cores, parameter servers, as in `Allocation`; None: as asked.
+        job: row of the job.
+        num_gpus: number of GPUs.
+        shape: batch, cores and parameter servers, as in `Allocation`. None: as the job asks.
     """
 
     job: int
@@ -35,17 +35,22 @@ class Target(NamedTuple):
 
 
 def num_gpu_slots(view: SchedulingView, rule: PlacementRule) -> int:
-    """GPUs that jobs can hold together: one that is up counts for every job that the rule puts on it."""
+    """Return how many GPUs jobs can hold together.
+
+    Args:
+        view: the cluster and its jobs now. GPUs of failed servers do not count.
+        rule: if it shares GPUs, each GPU counts `jobs_per_gpu` times.
+    """
     return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
 
 
 def feasible(
     view: SchedulingView, order: Sequence[int] | NDArray[np.integer[Any]], rule: PlacementRule
 ) -> list[Target]:
-    """The jobs that get the GPUs they ask for when `order` is walked; a job that does not fit is skipped.
+    """Return the jobs that get the GPUs they ask for in `order`; jobs that do not fit are skipped.
 
     Args:
-        view: the present moment.
+        view: the cluster and its jobs now.
         order: rows of GPU jobs, the most urgent first.
         rule: says whether jobs share GPUs.
     """
@@ -62,122 +67,118 @@ def feasible(
     return targets
 
 
-def start_cpu_jobs(view: SchedulingView, draft: PlacementPlan, rule: PlacementRule) -> list[Allocation]:
-    """Start waiting CPU-only jobs, first come first served, where there are cores."""
+def start_cpu_jobs(view: SchedulingView, plan: PlacementPlan, rule: PlacementRule) -> list[Allocation]:
+    """Start waiting CPU-only jobs that find enough cores, first come, first served.
+
+    Args:
+        view: the cluster and its jobs now.
+        plan: placements so far. The started jobs are added to it.
+        rule: places a job.
+    """
     rows = view.waiting
     rows = np.sort(rows[view.column("kind")[rows] == JobKind.CPU_ONLY])
-    return draft.start(rule, rows) if len(rows) else []
+    return plan.start(rule, rows) if len(rows) else []
 
 
 def work_conserving(
     view: SchedulingView,
-    draft: PlacementPlan,
+    plan: PlacementPlan,
     rule: PlacementRule,
-    order: Iterable[int],
+    order: Iterable[int] | None,
     allocations: Sequence[Allocation],
 ) -> list[Allocation]:
-    """The allocations, and if nothing ran after them the first job of `order` that finds room as it asks.
+    """Add a start to allocations that would leave the cluster idle while a waiting job fits.
 
     Args:
-        view: the present moment.
-        draft: after the allocations.
-        rule: where the job goes.
-        order: rows of jobs that hold nothing then.
-        allocations: changes and stops of running jobs, and starts.
+        view: the cluster and its jobs now.
+        plan: the state after the allocations.
+        rule: places the job.
+        order: rows of jobs to try in the shape they ask for. The first that finds a place starts. None: GPU
+            jobs by submission.
+        allocations: preemptions, changes and starts.
     """
     idle = len(view.running) == len(allocations) == sum(allocation.preempts for allocation in allocations)
-    for job in order if idle else ():
-        found = draft.place(rule, job)
+    for job in (view.gpu_jobs.tolist() if order is None else order) if idle else ():
+        found = plan.place(rule, job)
         if found is not None:
             return [*allocations, found]
     return list(allocations)
-
-
-def _submitted(view: SchedulingView) -> Iterator[int]:
-    """Rows of GPU jobs by submission, looked up when the first is asked for."""
-    yield from view.gpu_jobs.tolist()
 
 
 def _with_gpus(target: Target, gpus: tuple[int, ...]) -> Allocation:
     return (target.shape or Allocation(target.job)).at(gpus)
 
 
-def _differ(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
-    """[n] whether a target names any shape that its running job does not have.
-
-    Args:
-        view: the present moment.
-        targets: [n] of running jobs.
-    """
+def _shape_changes(view: SchedulingView, targets: Sequence[Target]) -> list[bool]:
+    """Return whether each target of a running job names a shape that the job does not have [targets]."""
     if not targets:
         return []
-    named = [_named(target.shape or Allocation(target.job)) for target in targets]
-    numbers = np.array(named, dtype=np.float64)  # None: NaN
-    seen = view.select([target.job for target in targets])
-    has = np.column_stack([seen.column(name) for name in SHAPE_FIELDS])
-    differ: list[bool] = ((numbers != has) & ~np.isnan(numbers)).any(axis=1).tolist()
-    return differ
+    named = [_shape_values(target.shape or Allocation(target.job)) for target in targets]
+    wanted = np.array(named, dtype=np.float64)  # a field that is None becomes NaN
+    columns = view.select([target.job for target in targets])
+    current = np.column_stack([columns.column(name) for name in SHAPE_FIELDS])
+    changes: list[bool] = ((wanted != current) & ~np.isnan(wanted)).any(axis=1).tolist()
+    return changes
 
 
-def _reshaped(
-    view: SchedulingView, draft: PlacementPlan, rule: PlacementRule, target: Target
+def _resize(
+    view: SchedulingView, plan: PlacementPlan, rule: PlacementRule, target: Target
 ) -> list[Allocation]:
-    """Change a running job: in place if it keeps its size, else wherever the rule says; [] if it cannot.
+    """Change a running job: in place if it keeps its number of GPUs, else where `rule` puts it.
 
-    Where there is no room for what is wanted beside the GPUs, it has what it asks for.
+    Where there is no room for the wanted cores and parameter servers, the job gets those that it asks for.
+    Returns an empty list if the job cannot change.
     """
     if view.column("num_gpus")[target.job] == target.num_gpus:
         wanted = _with_gpus(target, view.gpus_of(target.job))
-        return [wanted] if draft.reallocate(wanted) else []
-    wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # how many; the rule says which
+        return [wanted] if plan.reallocate(wanted) else []
+    wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # only their number counts
     asked: dict[str, Any] = {
         name: int(view.column(column)[target.job])
-        for name, column in _BESIDE_GPUS.items()
+        for name, column in _FALLBACKS.items()
         if getattr(wanted, name) is not None
     }
-    found = draft.migrate(rule, target.job, [wanted, replace(wanted, **asked)])
+    found = plan.migrate(rule, target.job, [wanted, replace(wanted, **asked)])
     return [] if found is None else [found]
 
 
 def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
-    """Allocations after which the targets hold what they shall, and no other GPU job holds anything.
+    """Return allocations after which the targets hold their GPUs and no other GPU job holds anything.
 
     Jobs that keep their size keep their place. Preempted and shrinking jobs come first, then waiting CPU-only
-    jobs, first come first served. Jobs that start or grow follow in the order of the targets, with the cores
-    and parameter servers they ask for where there is no room for more. A job that finds no room at all keeps
-    what it has. Should nothing run then, the first waiting job that finds room as it asked starts, so that
-    no cluster idles while jobs wait.
+    jobs, first come, first served. Jobs that start or grow follow in the order of the targets. Where there is
+    no room for their cores and parameter servers, they get those that they ask for. A job that finds no place
+    keeps what it has. If nothing would run then, the first waiting job that finds a place as it asks starts.
 
     Args:
-        view: the present moment.
+        view: the cluster and its jobs now.
         targets: GPU jobs and their sizes, the most urgent first.
-        rule: where a job goes that starts or changes its size.
+        rule: places jobs that start or change their size.
     """
-    draft = PlacementPlan(view)
+    plan = PlacementPlan(view)
     rows = view.running
     num_gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
     held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
     wanted = {job for job, size, _ in targets if size > 0}
     on_gpus = rows[kinds != JobKind.CPU_ONLY].tolist()
-    allocations = draft.preempt([job for job in on_gpus if job not in wanted])
+    allocations = plan.preempt([job for job in on_gpus if job not in wanted])
     less, more = [], []
     for target in targets:
-        job, size, shape = target
-        has = held.get(job, 0)
-        if size > has:
+        current = held.get(target.job, 0)
+        if target.num_gpus > current:
             more.append(target)
-        elif size > 0 and (size < has or shape is not None):
+        elif target.num_gpus > 0 and (target.num_gpus < current or target.shape is not None):
             less.append(target)
-    for target, differs in zip(less, _differ(view, less), strict=True):
-        if differs or target.num_gpus < held[target.job]:
-            allocations += _reshaped(view, draft, rule, target)
-    allocations += start_cpu_jobs(view, draft, rule)
-    for runs, together in groupby(more, lambda target: target.job in held):
+    for target, changes in zip(less, _shape_changes(view, less), strict=True):
+        if changes or target.num_gpus < held[target.job]:
+            allocations += _resize(view, plan, rule, target)
+    allocations += start_cpu_jobs(view, plan, rule)
+    for runs, group in groupby(more, lambda target: target.job in held):
         if runs:
-            for target in together:
-                allocations += _reshaped(view, draft, rule, target)
+            for target in group:
+                allocations += _resize(view, plan, rule, target)
         else:
-            jobs, sizes, shapes = zip(*together, strict=True)
-            wished = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
-            allocations += draft.start_in_shapes(rule, sizes, wished)
-    return work_conserving(view, draft, rule, _submitted(view), allocations)
+            jobs, sizes, shapes = zip(*group, strict=True)
+            named = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
+            allocations += plan.start_in_shapes(rule, sizes, named)
+    return work_conserving(view, plan, rule, None, allocations)

@@ -1,4 +1,4 @@
-"""Slots of fixed length, for schedulers that decide anew only when one begins."""
+"""Time slots of fixed length, for schedulers that decide only when a slot begins."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from ringyard.sim.view import SchedulingView
 
 
 class TimeSlots:
-    """Tells the decisions at which a slot of fixed length begins from those that events cause in between.
+    """Distinguishes decision points at which a time slot begins from those that events cause in between.
 
     Args:
-        seconds: length of a slot; slots begin at its multiples, the first with the first job.
+        seconds: length of a slot. Slots begin at its multiples, the first one with the first job.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -18,7 +18,7 @@ class TimeSlots:
         self._next = -np.inf
 
     def begins(self, view: SchedulingView) -> bool:
-        """Whether a slot begins now, or should have since the last question."""
+        """Return whether a slot has begun since the last call with jobs in the system."""
         empty = not len(view.waiting) and not len(view.running)
         if empty or view.now < self._next:
             return False

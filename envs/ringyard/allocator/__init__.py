@@ -4,7 +4,7 @@ Baselines score every job 0, agents score each job anew at every decision. One d
 
 1. `estimates`: seconds that each live job still has to run. With its score they give its *weight*.
 2. `utilities`: (speed on k GPUs / speed as asked) ** size_power, computed once for each job table.
-3. `target_sizes`: grant GPUs greedily, each step to the job whose weight x utility grows most per GPU.
+3. `target_sizes`: grant GPUs greedily, each step where weight x utility grows most per GPU.
 4. `allocator`: choose a GPU type for each target, if the cluster has several.
 5. `gpu_placement`: shrink jobs above their target. Then place each target, largest first, on one server or on
    whole ones. `worker_resources` says with how many cores and how much RAM.

@@ -51,73 +51,51 @@ class AllocatorConfig:
 
 @bundle
 class AllocationPlan:
-    """What the allocator reads, plans and records: one row per cluster.
+    """What the allocator reads, plans and records: one row per cluster."""
 
-    Attributes:
-        score: [clusters, jobs] score of each job. At 0 it weighs by its seconds left alone.
-        type_score: [clusters, jobs, scored GPU types] factor exp(type_score) of the job's speed on the type.
-        type_score_columns: [GPU types of the cluster] column of `type_score`; -1: none. [0] without scores.
-        utility: [clusters, jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as
-            asked) ** `Allocator.size_power`; 0: the job cannot run on so many.
-        batch_size: [clusters, jobs, sizes + 1] global batch there, samples.
-        max_speed: [clusters, jobs] largest of these speed ratios, at least 1.
-        max_utility: [clusters, jobs] largest utility.
-        estimate_memory: [clusters, jobs, numbers] memory of the estimate.
-        seconds_left: [clusters, jobs] estimated seconds left of a live job, isolated, as it asks to run.
-        preemption_margin: [clusters, jobs] seconds left that weigh for a running job, less
-            `Allocator.preemption_price` restarts. It does not migrate to make room unless this is above 0.
-        weight: [clusters, jobs] factor of a live job's utility on GPUs of its own.
-        sharing_weight: [clusters, jobs] factor of a live job's speed on shared GPUs.
-        target_gpus: [clusters, jobs] GPUs that a live job shall hold.
-        priority: [clusters, jobs] key of `queue`, which is a heap at times. The largest comes first.
-        next_step: [clusters, jobs] GPUs, or cores of each worker, after the job's next step.
-        granted_cores: [clusters, jobs] cores of each worker that a running job is granted.
-        granted_utility: [clusters, jobs] speed with these cores / isolated speed as asked, less costs.
-        step_utility: [clusters, jobs] the same after the next step.
-        target_gpu_type: [clusters, jobs] column of `State.slowness` where the job shall run; -1: any.
-        wanted_cores: [clusters, jobs] cores that each worker wants; -1: none are counted; 0: not computed.
-        unassigned_gpus: [clusters, GPU types] scratch: GPUs that no job has as a target yet.
-        queue: [clusters, jobs] rows of jobs, the first counts[QUEUED] valid, scratch behind them.
-        last_change: [clusters, jobs] number of the last decision that changed the job.
-        preemptible_gpus: [clusters, servers] GPUs that only preemptible jobs hold (`is_preemptible`).
-        chosen_gpus: [clusters, servers] scratch: GPUs to take there.
-        visited: [clusters, jobs + 1] scratch: a job is visited if its mark equals the last entry.
-        out: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job).
-        counts: [clusters, 4] jobs in the queue, decisions, and recorded changes and places of this decision.
-        moves: [clusters, changes, 8] recorded changes: job, places (0: preempted), then its shape.
-        move_places: [clusters, places] places of all recorded changes.
-    """
-
-    score: FloatMatrix
+    score: FloatMatrix  #: [clusters, jobs] score of each job. At 0 it weighs by its seconds left alone.
+    #: [clusters, jobs, scored GPU types] factor exp(type_score) of the job's speed on the type
     type_score: FloatCube
+    #: [GPU types of the cluster] column of `type_score`, -1: none. [0] without scores.
     type_score_columns: Int32Vector
+    #: [clusters, jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as asked) **
+    #: `Allocator.size_power`, 0: the job cannot run on so many
     utility: FloatCube
-    batch_size: FloatCube
-    max_speed: FloatMatrix
-    max_utility: FloatMatrix
-    estimate_memory: FloatCube
+    batch_size: FloatCube  #: [clusters, jobs, sizes + 1] global batch there, samples
+    max_speed: FloatMatrix  #: [clusters, jobs] largest of these speed ratios, at least 1
+    max_utility: FloatMatrix  #: [clusters, jobs] largest utility
+    estimate_memory: FloatCube  #: [clusters, jobs, numbers] memory of the estimate
+    #: [clusters, jobs] estimated seconds left of a live job, isolated, as it asks to run
     seconds_left: FloatMatrix
+    #: [clusters, jobs] seconds left that weigh for a running job, less `Allocator.preemption_price`
+    #: restarts. It does not migrate to make room unless this is above 0.
     preemption_margin: FloatMatrix
-    weight: FloatMatrix
-    sharing_weight: FloatMatrix
-    target_gpus: Int32Matrix
+    weight: FloatMatrix  #: [clusters, jobs] factor of a live job's utility on GPUs of its own
+    sharing_weight: FloatMatrix  #: [clusters, jobs] factor of a live job's speed on shared GPUs
+    target_gpus: Int32Matrix  #: [clusters, jobs] GPUs that a live job shall hold
+    #: [clusters, jobs] key of `queue`, which is a heap at times. The largest comes first.
     priority: FloatMatrix
-    next_step: Int32Matrix
-    granted_cores: Int32Matrix
+    next_step: Int32Matrix  #: [clusters, jobs] GPUs, or cores of each worker, after the job's next step
+    granted_cores: Int32Matrix  #: [clusters, jobs] cores of each worker that a running job is granted
+    #: [clusters, jobs] speed with these cores / isolated speed as asked, less costs
     granted_utility: FloatMatrix
-    step_utility: FloatMatrix
+    step_utility: FloatMatrix  #: [clusters, jobs] the same after the next step
+    #: [clusters, jobs] column of `State.slowness` where the job shall run, -1: any
     target_gpu_type: Int32Matrix
+    #: [clusters, jobs] cores that each worker wants, -1: not counted, 0: not computed
     wanted_cores: Int32Matrix
-    unassigned_gpus: Int32Matrix
-    queue: Int32Matrix
-    last_change: IntMatrix
+    unassigned_gpus: Int32Matrix  #: [clusters, GPU types] scratch: GPUs that no job has as a target yet
+    queue: Int32Matrix  #: [clusters, jobs] rows of jobs, the first counts[QUEUED] valid, scratch behind them
+    last_change: IntMatrix  #: [clusters, jobs] number of the last decision that changed the job
+    #: [clusters, servers] GPUs that only preemptible jobs hold (`is_preemptible`)
     preemptible_gpus: Int32Matrix
-    chosen_gpus: Int32Matrix
-    visited: IntMatrix
-    out: Int32Matrix
+    chosen_gpus: Int32Matrix  #: [clusters, servers] scratch: GPUs to take there
+    visited: IntMatrix  #: [clusters, jobs + 1] scratch: a job is visited if its mark equals the last entry
+    out: Int32Matrix  #: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job)
+    #: [clusters, 4] jobs in the queue, decisions, and recorded changes and places of this decision
     counts: IntMatrix
-    moves: FloatCube
-    move_places: Int32Matrix
+    moves: FloatCube  #: [clusters, changes, 8] recorded changes: job, places (0: preempted), then its shape
+    move_places: Int32Matrix  #: [clusters, places] places of all recorded changes
 
 
 def empty_allocation_plan(
@@ -220,22 +198,15 @@ def is_on_wrong_type(state: State, b: int, j: int, plan: AllocationPlan) -> bool
     return kind >= 0 and state.servers[b, state.slots[b, state.jobs[b, j].first_slot].server].gpu_type != kind
 
 
-@kernel
-def _add_preemptible_gpus(state: State, b: int, j: int, plan: AllocationPlan, change: int) -> None:
-    """Add `change` to `preemptible_gpus` of the servers of job `j`, for each GPU that it has for itself."""
-    i = state.jobs[b, j].first_slot
-    while i >= 0:
-        slot = state.slots[b, i]
-        if state.gpus[b, slot.gpu].num_jobs == 1:
-            plan.preemptible_gpus[b, slot.server] += change
-        i = slot.next_slot
-
-
 @linked_kernel
 def preempt_job(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
     """Preempt running job `j` of cluster `b` of the `state` by `physics`, and record it in `plan`."""
-    if is_preemptible(state, b, j, plan):
-        _add_preemptible_gpus(state, b, j, plan, -1)
+    i = state.jobs[b, j].first_slot if is_preemptible(state, b, j, plan) else -1
+    while i >= 0:
+        slot = state.slots[b, i]
+        if state.gpus[b, slot.gpu].num_jobs == 1:
+            plan.preemptible_gpus[b, slot.server] -= 1
+        i = slot.next_slot
     preempt(state, b, j, physics)
     plan.last_change[b, j] = plan.counts[b, DECISIONS]
     n = plan.counts[b, MOVES]

@@ -1,8 +1,8 @@
 """The allocator: its options, and one decision from job scores to GPU assignments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ringyard.allocator.worker_resources import (
     with_saturating_resources,
 )
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, consolidate, place
@@ -59,15 +59,12 @@ class StartOnly:
 
     Jobs start in descending order of weight per GPU. With gamma 1 and every score at 0, that is the order of
     ascending GPU seconds left (smallest work first).
-
-    Attributes:
-        placement: finds the GPUs of a job.
-        strict: the first job that finds no place blocks the jobs behind it. False: they are tried.
-        min_score: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
     """
 
-    placement: PlacementRule = field(default_factory=consolidate)
+    placement: PlacementRule = field(default_factory=consolidate)  #: finds the GPUs of a job
+    #: the first job that finds no place blocks the jobs behind it. False: they are tried.
     strict: bool = False
+    #: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
     min_score: Annotated[float, "[-1, 1]"] = -1.0
 
     @property
@@ -85,35 +82,29 @@ class Allocator:
     they add most weight x utility. The utility of k GPUs is (speed on k / speed as asked) ** size_power. The
     package's docstring lists the steps of a decision. All defaults are assumptions. `migration_price` and
     `same_type_bonus` were chosen on workloads of experiment `full` that no table reports.
-
-    Attributes:
-        gamma: 0: seconds left do not matter. 1: weights of least remaining work first.
-        size_power: 1: GPUs go where they add most speed. Lower: GPUs spread over more jobs.
-        resize_price: factor of what a change of GPUs or cores costs a running job's utility, which is the
-            pause of the change / seconds left.
-        score_scale: factor of scores in the logarithm of weights.
-        sharing_power: weights on shared GPUs are seconds left ** -sharing_power * exp(score_scale * score).
-        migration_price: a running job migrates to a faster GPU type if that saves the seconds of this many
-            restarts. On shared GPUs, a change has to win more weighted speed than that of their duration.
-        same_type_bonus: a running job's speed on its present GPU type counts 1 + same_type_bonus times.
-        running_factor: factor of a running job's seconds left in its weight. Below 1, similar jobs preempt
-            one another less often.
-        preemption_price: a running job's first GPUs are granted as if it had this many restarts less to run.
-            It does not migrate to make room if it has less left than that.
-        estimate: estimate of the seconds left.
-        start_only: only start jobs, with these options. None: also preempt, migrate and resize.
     """
 
-    gamma: Gamma = 1.0
-    size_power: SizePower = 0.7
+    gamma: Gamma = 1.0  #: 0: seconds left do not matter. 1: weights of least remaining work first.
+    size_power: SizePower = 0.7  #: 1: GPUs go where they add most speed. Lower: GPUs spread over more jobs.
+    #: factor of what a change of GPUs or cores costs a running job's utility, which is the pause of the
+    #: change / seconds left
     resize_price: NonNegative = 5.0
-    score_scale: Annotated[float, "(0, 100]"] = 5.0
+    score_scale: Annotated[float, "(0, 100]"] = 5.0  #: factor of scores in the logarithm of weights
+    #: weights on shared GPUs are seconds left ** -sharing_power * exp(score_scale * score)
     sharing_power: Gamma = 0.5
+    #: a running job migrates to a faster GPU type if that saves the seconds of this many restarts. On
+    #: shared GPUs, a change has to win more weighted speed than that of their duration.
     migration_price: NonNegative = 10.0
+    #: a running job's speed on its present GPU type counts 1 + same_type_bonus times
     same_type_bonus: NonNegative = 0.5
+    #: factor of a running job's seconds left in its weight. Below 1, similar jobs preempt one another
+    #: less often.
     running_factor: RunningFactor = 1.0
+    #: a running job's first GPUs are granted as if it had this many restarts less to run. It does not
+    #: migrate to make room if it has less left than that.
     preemption_price: NonNegative = 0.0
-    estimate: Estimate = field(default_factory=predicted)
+    estimate: Estimate = field(default_factory=predicted)  #: estimate of the seconds left
+    #: only start jobs, with these options. None: also preempt, migrate and resize.
     start_only: StartOnly | None = None
 
     @property
@@ -126,22 +117,12 @@ class Allocator:
     @cached_property
     def config(self) -> AllocatorConfig:
         """The options as kernels read them."""
-        options = self.start_only or StartOnly()
-        return AllocatorConfig(
-            estimate=self.estimate,
-            gamma=self.gamma,
-            resize_price=self.resize_price,
-            score_scale=self.score_scale,
-            sharing_power=self.sharing_power,
-            migration_price=self.migration_price,
-            same_type_bonus=self.same_type_bonus,
-            running_factor=self.running_factor,
-            preemption_price=self.preemption_price,
-            start_only=self.start_only is not None,
-            placement=options.placement,
-            strict=options.strict,
-            min_score=options.min_score,
-        )
+        options: Any = self.start_only or StartOnly()
+        own = {
+            one.name: getattr(self, one.name) for one in fields(AllocatorConfig) if hasattr(self, one.name)
+        }
+        rest = {one.name: getattr(options, one.name) for one in fields(options)}
+        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
 
 
 @kernel
@@ -187,9 +168,7 @@ def _order_by_size(state: State, b: int, plan: AllocationPlan) -> None:
 
 
 @kernel
-def _start_on_free_gpus(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> bool:
+def _start_job(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
     """Start waiting job `j` in `shape` on free GPUs, if there are enough. Return whether it started."""
     job = state.jobs[b, j]
     out = plan.out[b]
@@ -199,11 +178,10 @@ def _start_on_free_gpus(
     set_asked_shape(job)
     if count == 0:
         return False
-    first = whole(state.gpus[b, out[0]].server)
+    first = to_int(state.gpus[b, out[0]].server)
     if state.gpus[b, out[count - 1]].server == first:
-        shape = with_saturating_resources(
-            state, b, j, shape, first, free_per_worker(state, b, first, shape), physics
-        )
+        free = free_per_worker(state, b, first, shape)
+        shape = with_saturating_resources(state, b, j, shape, first, free, physics)
     place_job(state, b, j, shape, out, plan, physics)
     return True
 
@@ -218,7 +196,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
     if cluster.free_gpus == 0:
         return
     cluster.visit_mark += 1
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0 and cluster.free_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -228,9 +206,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
         state.class_marks[b, job.demand_class] = cluster.visit_mark
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.utility[b, j, k] > 0.0:
-                if _start_on_free_gpus(
-                    state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics
-                ):
+                if _start_job(state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics):
                     state.class_marks[b, job.demand_class] = 0
                     break
 
@@ -247,18 +223,6 @@ def _type_regret(state: State, job: Job) -> float:
     return 1.0 / least - 1.0 / most
 
 
-@kernel
-def _stays_on_type(
-    state: State, job: Job, left: float, present: int, other: int, config: AllocatorConfig
-) -> bool:
-    """Whether a migration from the `present` GPU type to the `other` would save too little time.
-
-    The `job` has `left` seconds to run, and `config` prices its restart.
-    """
-    here, there = slowness_on(state.slowness, job, present), slowness_on(state.slowness, job, other)
-    return left * (here - there) <= config.migration_price * restart_pause(job, job.num_gpus)
-
-
 @linked_kernel
 def _set_target_types(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Assign each target a GPU type with enough GPUs, in descending order of weight x `_type_regret`.
@@ -271,7 +235,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].up != 0:
             room[state.servers[b, s].gpu_type] += state.servers[b, s].num_gpus
-    count = whole(plan.counts[b, QUEUED])
+    count = to_int(plan.counts[b, QUEUED])
     for i in range(count):
         j = plan.queue[b, i]
         plan.target_gpu_type[b, j] = -1
@@ -288,7 +252,7 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
         running = job.status == JobStatus.RUNNING
         best = -1
         fastest = 0.0
-        present = whole(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
+        present = to_int(state.servers[b, state.slots[b, job.first_slot].server].gpu_type) if running else -1
         for kind in range(len(room)):
             speed = 1.0 / slowness_on(state.slowness, job, kind)
             if kind < len(plan.type_score_columns) and plan.type_score_columns[kind] >= 0:
@@ -299,7 +263,8 @@ def _set_target_types(state: State, b: int, plan: AllocationPlan, config: Alloca
                 best = kind
                 fastest = speed
         if present >= 0 and best >= 0 and best != present and room[present] >= wanted:
-            if _stays_on_type(state, job, plan.seconds_left[b, j], present, best, config):
+            saved = slowness_on(state.slowness, job, present) - slowness_on(state.slowness, job, best)
+            if plan.seconds_left[b, j] * saved <= config.migration_price * restart_pause(job, job.num_gpus):
                 best = present
         plan.target_gpu_type[b, j] = best
         if best >= 0:
@@ -318,7 +283,7 @@ def _start_waiting_jobs(
     cluster.visit_mark += 1
     out = plan.out[b]
     running = cluster.num_running > 0
-    count = queue_waiting_jobs(state, b, plan.weight, whole(cluster.num_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -365,15 +330,15 @@ def run_allocator(
     _order_by_size(state, b, plan)
     count = plan.counts[b, QUEUED]
     for i in range(count):
-        shrink_to_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        shrink_to_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _start_cpu_jobs(state, b, plan, physics)
     count_preemptible_gpus(state, b, plan)
     missing = 0
     for i in range(count):
-        missing += not place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+        missing += not place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     if missing > 0:
         for i in range(count):
-            place_target(state, b, whole(plan.queue[b, i]), plan, physics)
+            place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)
     if state.clusters[b].jobs_per_gpu > 1:
         share_gpus(state, b, plan, config, physics)

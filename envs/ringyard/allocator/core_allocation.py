@@ -1,8 +1,8 @@
-"""Which jobs on a server hold how many of its cores: each core goes where it adds most, or to make room."""
+"""Divide the cores of a server among its jobs, greedily: each core goes where it adds most weighted speed."""
 
 from ringyard.allocator.allocation_plan import AllocationPlan, AllocatorConfig, place_job
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.restart import cores_pause
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
@@ -12,7 +12,7 @@ from ringyard.state.arrays import State
 
 @kernel
 def _has_adjustable_cores(state: State, b: int, i: int) -> bool:
-    """Whether slot i is the first of a job that holds GPUs and cores of one server alone."""
+    """Whether slot `i` is the first of a job that holds cores, and GPUs of one server only."""
     j = state.slots[b, i].job
     if j < 0:
         return False
@@ -22,7 +22,7 @@ def _has_adjustable_cores(state: State, b: int, i: int) -> bool:
 
 @kernel
 def reclaimable_cores(state: State, b: int, s: int) -> int:
-    """Cores of server s that its jobs would give back if each worker kept one."""
+    """Cores of server `s` of cluster `b` in `state` that could be taken back if each worker kept one."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     spare = 0
@@ -34,23 +34,19 @@ def reclaimable_cores(state: State, b: int, s: int) -> int:
 
 
 @kernel
-def _missing_cores(state: State, b: int, j: int, s: int, wanted: int, shape: Shape) -> int:
-    """Cores that `wanted` workers of job j in this shape lack on server s, its own there being free."""
-    num_held = detach(state, b, j)
-    free = whole(state.servers[b, s].free_cores)
-    reattach(state, b, j, num_held)
-    return wanted * shape.cores_per_worker + shape.parameter_servers * shape.cores_per_server_task - free
-
-
-@kernel
 def reclaim_cores(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Let the job on server s with most cores for each worker give back what job j lacks; whether it did.
+    """Take cores that job `j` lacks from the job with most cores per worker on server `s`, if there is one.
 
-    Each of its workers keeps one; `deal_cores` follows.
+    Return whether there was. `wanted` workers of `j` would run there in `shape`. The other job keeps one core
+    per worker. `plan` records its change, which `physics` rates. At the end of a decision, `divide_cores`
+    divides the cores of cluster `b` of `state` anew.
     """
-    missing = _missing_cores(state, b, j, s, wanted, shape)
+    num_held = detach(state, b, j)
+    free = to_int(state.servers[b, s].free_cores)  # with those of the job itself
+    reattach(state, b, j, num_held)
+    missing = wanted * shape.cores_per_worker + shape.parameter_servers * shape.cores_per_server_task - free
     if missing <= 0:
         return False
     server = state.servers[b, s]
@@ -58,16 +54,16 @@ def reclaim_cores(
     most = -1
     cores = 1
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
-        k = whole(state.slots[b, i].job)
+        k = to_int(state.slots[b, i].job)
         if k == j or not _has_adjustable_cores(state, b, i):
             continue
         more = state.jobs[b, k].cores_per_worker - cores
         if more > 0 or (more == 0 and 0 <= k < most):
             most = k
-            cores = whole(state.jobs[b, k].cores_per_worker)
+            cores = to_int(state.jobs[b, k].cores_per_worker)
     if most < 0:
         return False
-    gpus = whole(state.jobs[b, most].num_gpus)
+    gpus = to_int(state.jobs[b, most].num_gpus)
     fewer = max(1, cores - (missing + gpus - 1) // gpus)
     collect_places(state, b, most, plan.out[b])
     place_job(
@@ -78,7 +74,7 @@ def reclaim_cores(
 
 @kernel
 def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config: AllocatorConfig) -> float:
-    """What other cores cost a running job's worth: the pause that they add to the one it is in."""
+    """Utility that a change of cores costs a running job: the pause it adds to a present one, priced."""
     job = state.jobs[b, j]
     now = state.clusters[b].now
     pending = max(job.pause_ends_seconds - now, 0.0)
@@ -87,9 +83,9 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
 
 @kernel
 def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Physics) -> float:
-    """Speed of job j, a copy of which is in the scratch row, with so many cores for each worker, less `cost`.
+    """Speed of job `j` with `cores` per worker / its isolated speed as asked, less `cost` if they change.
 
-    A share of its speed alone as it asks; a job that keeps its cores saves the cost.
+    A copy of the job is in the last row of `state.jobs`.
     """
     job = state.jobs[b, j]
     speed = job.isolated_iteration_seconds / seconds_in_shape(
@@ -100,160 +96,104 @@ def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Phy
 
 @linked_kernel
 def _find_core_step(
-    state: State,
-    b: int,
-    j: int,
-    left: int,
-    plan: AllocationPlan,
-    config: AllocatorConfig,
-    physics: Physics,
+    state: State, b: int, j: int, left: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """The step that adds most per core to what job j is dealt, of `left` cores at most; slope 0: none.
+    """Find the step of job `j`, of at most `left` cores, that adds most weighted utility per core.
 
-    A step is one core; below what the job has, also all the way to that; at what it has, as many as give most
-    per core, since the first of them pays for the change.
+    It goes to `next_step` and `step_utility`, its gain per core to `priority` (0: no step gains). A step is
+    one core per worker. Below the cores that the job holds, it may also go up to them. At these, it may be
+    any number of cores, because the first of them bears the cost of the change.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
-    have = whole(plan.granted_cores[b, j])
-    most = have + left // whole(job.num_gpus)
-    held = whole(job.cores_per_worker)
+    have = to_int(plan.granted_cores[b, j])
+    most = have + left // to_int(job.num_gpus)
+    held = to_int(job.cores_per_worker)
     cost = _core_change_cost(state, b, j, plan, config)
     value = plan.granted_utility[b, j]
     best = 0.0
     last = 0.0
     k = have + 1
     while k <= most:
-        worth = _utility(state, b, j, k, cost, physics)
-        gain = (worth - value) / (k - have)
+        utility = _utility(state, b, j, k, cost, physics)
+        gain = (utility - value) / (k - have)
         better = gain > best
         if better:
             best = gain
             plan.next_step[b, j] = k
-            plan.step_utility[b, j] = worth
+            plan.step_utility[b, j] = utility
         if cost == 0.0 or have > held or k == held:
             break
         if have < held:
             k = held
             continue
-        if (best > 0.0 and not better) or (k > have + 1 and worth <= last):
+        if (best > 0.0 and not better) or (k > have + 1 and utility <= last):
             break
-        last = worth
+        last = utility
         k += 1
     plan.priority[b, j] = plan.weight[b, j] * best / job.num_gpus
 
 
 @kernel
-def _is_worthwhile(
-    state: State,
-    b: int,
-    first: int,
-    last: int,
-    plan: AllocationPlan,
-    config: AllocatorConfig,
-    physics: Physics,
-) -> bool:
-    """Whether the jobs of slots first to last - 1 lose nothing by having what they are dealt."""
-    gain = 0.0
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
-            job = state.jobs[b, j]
-            dealt = whole(plan.granted_cores[b, j])
-            if dealt != job.cores_per_worker:
-                state.jobs[b, state.jobs.shape[1] - 1] = job
-                held = whole(job.cores_per_worker)
-                cost = _core_change_cost(state, b, j, plan, config)
-                more = _utility(state, b, j, dealt, cost, physics) - _utility(
-                    state, b, j, held, cost, physics
-                )
-                gain += plan.weight[b, j] * more
-    return gain >= 0.0
-
-
-@kernel
 def _best_core_step(state: State, b: int, first: int, last: int, plan: AllocationPlan) -> int:
-    """The job of slots first to last - 1 whose step adds most per core, of equal ones by row; -1: none."""
+    """Job of slots `first` to `last` - 1 with the largest priority, then the lowest row. -1: none."""
     best = -1
     for i in range(first, last):
         if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
-            ahead = plan.priority[b, j] - (0.0 if best < 0 else plan.priority[b, best])
-            if ahead > 0.0 or (ahead == 0.0 and j < best):
+            j = to_int(state.slots[b, i].job)
+            more = plan.priority[b, j] - (0.0 if best < 0 else plan.priority[b, best])
+            if more > 0.0 or (more == 0.0 and j < best):
                 best = j
     return best
-
-
-@kernel
-def _divide_cores(
-    state: State,
-    b: int,
-    first: int,
-    last: int,
-    left: int,
-    plan: AllocationPlan,
-    config: AllocatorConfig,
-    physics: Physics,
-) -> None:
-    """Deal workers of the jobs of slots first to last - 1 a core each, then `left` more, best steps first."""
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
-            state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
-            cost = _core_change_cost(state, b, j, plan, config)
-            plan.granted_cores[b, j] = 1
-            plan.granted_utility[b, j] = _utility(state, b, j, 1, cost, physics)
-            _find_core_step(state, b, j, left, plan, config, physics)
-    while left > 0:
-        best = _best_core_step(state, b, first, last, plan)
-        if best < 0:
-            return
-        cores = whole((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
-        if cores <= left:
-            plan.granted_cores[b, best] = plan.next_step[b, best]
-            plan.granted_utility[b, best] = plan.step_utility[b, best]
-            left -= cores
-        _find_core_step(state, b, best, left, plan, config, physics)
-
-
-@kernel
-def _apply_cores(
-    state: State, b: int, first: int, last: int, more: bool, plan: AllocationPlan, physics: Physics
-) -> None:
-    """Give jobs of slots first to last - 1 what they are dealt, where that is more, or where it is less."""
-    for i in range(first, last):
-        if _has_adjustable_cores(state, b, i):
-            j = whole(state.slots[b, i].job)
-            job = state.jobs[b, j]
-            cores = whole(plan.granted_cores[b, j])
-            if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more:
-                collect_places(state, b, j, plan.out[b])
-                place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)
 
 
 @linked_kernel
 def divide_cores(
     state: State, b: int, s: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Deal the cores of server s anew among the jobs that have all their GPUs there: each where it adds most.
+    """Divide the cores of server `s` of cluster `b` of `state` anew among jobs with all their GPUs there.
 
-    What a change costs counts: a job has other cores than before only where that is worth its pause. Jobs
-    that have fewer afterwards give them back first.
+    Weights are in `plan`, `physics` rates the jobs, and cores change only where that is worth the pause,
+    which `config` prices.
     """
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
-    first = whole(server.first_gpu * per_gpu)
-    last = whole((server.first_gpu + server.num_gpus) * per_gpu)
-    _divide_cores(
-        state,
-        b,
-        first,
-        last,
-        whole(server.free_cores) + reclaimable_cores(state, b, s),
-        plan,
-        config,
-        physics,
-    )
-    if _is_worthwhile(state, b, first, last, plan, config, physics):
-        for more in (False, True):
-            _apply_cores(state, b, first, last, more, plan, physics)
+    first = to_int(server.first_gpu * per_gpu)
+    last = to_int((server.first_gpu + server.num_gpus) * per_gpu)
+    left = to_int(server.free_cores) + reclaimable_cores(state, b, s)
+    for i in range(first, last):  # one core for each worker, then the best steps
+        if _has_adjustable_cores(state, b, i):
+            j = to_int(state.slots[b, i].job)
+            state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+            plan.granted_cores[b, j] = 1
+            cost = _core_change_cost(state, b, j, plan, config)
+            plan.granted_utility[b, j] = _utility(state, b, j, 1, cost, physics)
+            _find_core_step(state, b, j, left, plan, config, physics)
+    best = _best_core_step(state, b, first, last, plan) if left > 0 else -1
+    while best >= 0:
+        cores = to_int((plan.next_step[b, best] - plan.granted_cores[b, best]) * state.jobs[b, best].num_gpus)
+        if cores <= left:
+            plan.granted_cores[b, best] = plan.next_step[b, best]
+            plan.granted_utility[b, best] = plan.step_utility[b, best]
+            left -= cores
+        _find_core_step(state, b, best, left, plan, config, physics)
+        best = _best_core_step(state, b, first, last, plan) if left > 0 else -1
+    gain = 0.0  # of all changes together, less their costs
+    for i in range(first, last):
+        if _has_adjustable_cores(state, b, i):
+            j = to_int(state.slots[b, i].job)
+            held, cores = to_int(state.jobs[b, j].cores_per_worker), to_int(plan.granted_cores[b, j])
+            if cores != held:
+                state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
+                cost = _core_change_cost(state, b, j, plan, config)
+                more = _utility(state, b, j, cores, cost, physics)
+                gain += plan.weight[b, j] * (more - _utility(state, b, j, held, cost, physics))
+    for more_cores in (False, True):  # decreases free the cores for increases
+        for i in range(first, last if gain >= 0.0 else first):
+            if _has_adjustable_cores(state, b, i):
+                j = to_int(state.slots[b, i].job)
+                job = state.jobs[b, j]
+                cores = to_int(plan.granted_cores[b, j])
+                if cores != job.cores_per_worker and (cores > job.cores_per_worker) == more_cores:
+                    collect_places(state, b, j, plan.out[b])
+                    place_job(state, b, j, with_cores(current_shape(job), cores), plan.out[b], plan, physics)

@@ -1,7 +1,7 @@
 """Estimates of the seconds that jobs still have to run, from which the allocator computes weights.
 
-Write an own estimate as a compiled function that fills `EstimateSecondsLeft`, decorated with
-`ringyard.compiled.fills(EstimateSecondsLeft)`, and wrap it in an `Estimate`, as `attained` does.
+Write an own estimate as a compiled function that implements `EstimateSecondsLeft`, decorated with
+`ringyard.compiled.implements(EstimateSecondsLeft)`, and wrap it in an `Estimate`, as `attained` does.
 """
 
 from dataclasses import field
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatMatrix, FloatVector, bundle, fills, kernel, slot
+from ringyard.compiled import FloatMatrix, FloatVector, bundle, implements, interface, kernel
 from ringyard.jobs import JobTable
 from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State, waiting_at
@@ -24,18 +24,18 @@ UnknownSeconds = Annotated[float, "[0, 1e10]"]
 
 @kernel
 def num_live(state: State, b: int) -> int:
-    """Number of jobs of cluster `b` that wait or run."""
+    """Number of jobs of cluster `b` in `state` that wait or run."""
     return int(state.clusters[b].num_waiting + state.clusters[b].num_running)
 
 
 @kernel
 def live_job(state: State, b: int, i: int) -> int:
-    """Row of the `i`-th live job of cluster `b`, waiting jobs first, then running ones."""
+    """Row of the `i`-th live job of cluster `b` in `state`, waiting jobs first, then running ones."""
     waiting = state.clusters[b].num_waiting
     return waiting_at(state, b, i) if i < waiting else int(state.running[b, i - waiting])
 
 
-@slot
+@interface
 class EstimateSecondsLeft(Protocol):
     """Compiled function that estimates how long live jobs would still run, isolated and as they ask."""
 
@@ -57,22 +57,15 @@ class EstimateSecondsLeft(Protocol):
 class Estimate:
     """An estimate of how long jobs would still run.
 
-    Attributes:
-        seconds: fills `EstimateSecondsLeft`.
-        name: shown in tables.
-        observability: what `seconds` may read of jobs.
-        parameters: [parameters] passed to `seconds`.
-        memory: numbers kept of each job between decisions.
-
     Raises:
         ObservabilityError: `seconds` reads more of jobs than `observability` declares.
     """
 
-    seconds: EstimateSecondsLeft
-    name: str
-    observability: Observability
-    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
-    memory: int = 0
+    seconds: EstimateSecondsLeft  #: implements `EstimateSecondsLeft`
+    name: str  #: shown in tables
+    observability: Observability  #: what `seconds` may read of jobs
+    parameters: FloatVector = field(default_factory=lambda: np.zeros(1))  #: [parameters] passed to `seconds`
+    memory: int = 0  #: numbers kept of each job between decisions
 
     def __post_init__(self) -> None:
         check_reads(self.seconds, self.observability, f"estimate {self.name}")
@@ -82,7 +75,7 @@ class Estimate:
         return np.zeros((len(jobs), self.memory))
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     now = state.clusters[b].now
     for i in range(num_live(state, b)):
@@ -109,7 +102,7 @@ def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
     return Estimate(_predicted, "predicted", observability | Observability.SPEEDS, parameters)
 
 
-@fills(EstimateSecondsLeft)
+@implements(EstimateSecondsLeft)
 def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector) -> None:
     now = state.clusters[b].now
     for i in range(num_live(state, b)):

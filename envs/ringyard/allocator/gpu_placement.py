@@ -1,4 +1,7 @@
-"""Where jobs go: one server where one would do, whole ones for more, cleared for them as need be."""
+"""Find GPUs for targets: one server where one could hold the job, else whole servers.
+
+GPUs that other jobs hold are reclaimed as far as needed (`ringyard.allocator.reclaim`).
+"""
 
 from ringyard.allocator.allocation_plan import DECISIONS, AllocationPlan, is_on_wrong_type, place_job
 from ringyard.allocator.reclaim import migratable_gpus, reclaim_gpus, reclaimable_gpus
@@ -8,7 +11,7 @@ from ringyard.allocator.worker_resources import (
     with_saturating_resources,
     with_size,
 )
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, gpus_when_idle, take_free_gpus
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
@@ -22,7 +25,7 @@ _NONE = -1
 
 @kernel
 def shape_with_gpus(job: Job, gpus: int, batch: float) -> Shape:
-    """What the job has (or asks for, if it waits), on so many GPUs and with such a batch."""
+    """Copy of the shape that `job` has, or asks for if it waits, with other `gpus` and global `batch`."""
     shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
     return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
 
@@ -35,7 +38,10 @@ def _is_allowed_type(state: State, b: int, j: int, s: int, plan: AllocationPlan)
 
 @kernel
 def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
-    """The tightest of the servers where fewest GPUs must be cleared of loose jobs for job j; -1: none."""
+    """Server where the fewest GPUs, then cores, must be reclaimed for `wanted` GPUs of job `j`. -1: none.
+
+    Ties go to the fewest free and preemptible GPUs.
+    """
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
@@ -44,7 +50,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
         if tight < wanted or plan.chosen_gpus[b, s] > 0:
             continue
         if (max(0, wanted - server.free_gpus) << 40) + tight >= least:
-            continue  # it costs so much at least
+            continue  # already this lower limit of its cost is no better
         if not _is_allowed_type(state, b, j, s, plan) or reclaimable_gpus(state, b, j, s, plan) < wanted:
             continue
         cleared = max(0, wanted - available_gpus(state, b, j, s))
@@ -58,7 +64,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
 
 @kernel
 def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
-    """The server where fewest GPUs must be cleared by moving jobs away; -1: none."""
+    """Server where the fewest GPUs must be freed by migrating small jobs. -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
@@ -75,20 +81,11 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
 
 
 @kernel
-def _find_server(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan) -> int:
-    """The server to be cleared for job j; its own GPUs count as free. -1: none."""
-    num_held = detach(state, b, j)
-    set_shape(state.jobs[b, j], shape)
-    s = _best_server(state, b, j, shape.num_gpus, plan)
-    reattach(state, b, j, num_held)
-    if s < 0:
-        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
-    return s
-
-
-@kernel
 def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Say in `chosen` which servers job j, which holds nothing, would fill wholly, and one for the rest."""
+    """Write to `plan.chosen_gpus` which servers job `j` fills wholly, and one more for the rest.
+
+    The job holds no GPUs. Return whether there are such servers.
+    """
     chosen = plan.chosen_gpus[b]
     largest = 0
     for s in range(state.servers.shape[1]):
@@ -121,7 +118,10 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
 def _place_on_several_servers(
     state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> int:
-    """Places of a job that no server could hold alone, on whole servers and one more, into `out`; 0: none."""
+    """Write GPUs of whole servers, and one more, for a job larger than any server to `plan.out`.
+
+    Return their number, 0 if there are not enough.
+    """
     chosen = plan.chosen_gpus[b]
     chosen[:] = 0
     num_held = detach(state, b, j)
@@ -130,29 +130,32 @@ def _place_on_several_servers(
     reattach(state, b, j, num_held)
     for s in range(len(chosen)):
         found = found and (
-            chosen[s] == 0 or reclaim_gpus(state, b, j, s, whole(chosen[s]), shape, plan, physics)
+            chosen[s] == 0 or reclaim_gpus(state, b, j, s, to_int(chosen[s]), shape, plan, physics)
         )
     count = 0
     if found:
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)
         for s in range(len(chosen)):
-            count = take_free_gpus(state, b, j, s, whole(chosen[s]), plan.out[b], count)
+            count = take_free_gpus(state, b, j, s, to_int(chosen[s]), plan.out[b], count)
         reattach(state, b, j, num_held)
     chosen[:] = 0
     return count
 
 
 @linked_kernel
-def _place_by_reclaiming(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> bool:
-    """Give job j this shape on one server, or on whole ones if none could hold it; whether it did.
+def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
+    """Run job `j` in this `shape` on one server, or on whole ones if none could hold it.
 
-    Loose jobs stop and small ones move to make room.
+    Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
     """
     out = plan.out[b]
-    s = _find_server(state, b, j, shape, plan)
+    num_held = detach(state, b, j)  # its own GPUs count as free
+    set_shape(state.jobs[b, j], shape)
+    s = _best_server(state, b, j, shape.num_gpus, plan)
+    reattach(state, b, j, num_held)
+    if s < 0:
+        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
     count = 0
     if s < 0:
         count = _place_on_several_servers(state, b, j, shape, plan, physics)
@@ -171,10 +174,9 @@ def _place_by_reclaiming(
 
 @kernel
 def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """The GPUs that running job j would keep if it shrank, of the servers where it has most, into `out`.
+    """Move the GPUs that a shrinking job keeps to the front of `plan.out`: of servers where it has most.
 
-    Returns:
-        Whether they are on no more servers than so many GPUs need.
+    Return whether they are on no more servers than `wanted` GPUs need.
     """
     out, most = plan.out[b], plan.chosen_gpus[b]
     held = collect_places(state, b, j, out)
@@ -188,13 +190,13 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
         for s in range(len(most)):
             if most[s] > most[best]:
                 best = s
-        here = min(left, whole(most[best]))
+        here = min(left, to_int(most[best]))
         if here < left and here < state.servers[b, best].num_gpus:
             most[:] = 0
             return False
         most[best] = 0
         left -= here
-        for i in range(kept, held):  # its GPUs to the front
+        for i in range(kept, held):
             if here > 0 and state.gpus[b, out[i]].server == best:
                 g = out[i]
                 out[i] = out[kept]
@@ -207,9 +209,12 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
 
 @linked_kernel
 def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Let running job j keep as many GPUs as it shall hold, if it holds more, where it is."""
+    """Shrink running job `j` to its target in place, if it holds more GPUs and can.
+
+    `plan` has the targets of cluster `b` in `state`, `physics` rates the job anew.
+    """
     job = state.jobs[b, j]
-    target = whole(plan.target_gpus[b, j])
+    target = to_int(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
     shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
@@ -222,9 +227,12 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
 
 @linked_kernel
 def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> bool:
-    """Let job j start on, or go to, the GPUs that it shall hold; whether it has them then."""
+    """Start, resize or migrate job `j` so that it runs as `plan` has it. Return whether it does then.
+
+    The job is of cluster `b` in `state`, and `physics` rates it anew.
+    """
     job = state.jobs[b, j]
-    target = whole(plan.target_gpus[b, j])
+    target = to_int(plan.target_gpus[b, j])
     if target == 0:
         return True
     if job.status == JobStatus.RUNNING and job.num_gpus == target and not is_on_wrong_type(state, b, j, plan):
@@ -232,4 +240,4 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
     if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
     shape = with_least_resources(state, b, shape_with_gpus(job, target, plan.batch_size[b, j, target]))
-    return _place_by_reclaiming(state, b, j, shape, plan, physics)
+    return _find_place(state, b, j, shape, plan, physics)

@@ -1,4 +1,4 @@
-"""Jobs on GPUs that others hold: which jobs join others, move on or make way."""
+"""Co-locate jobs on shared GPUs: which jobs start beside others, migrate, or are replaced."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from ringyard.allocator.allocation_plan import (
 from ringyard.allocator.estimates import live_job, num_live
 from ringyard.allocator.target_sizes import build_heap, pop_largest, queue_waiting_jobs
 from ringyard.allocator.worker_resources import with_least_resources
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import open_gpus
-from ringyard.placement.share import sharing_effects, take_least_interfering
+from ringyard.placement.share import factors_at, take_least_interfering
 from ringyard.restart import restart_pause
 from ringyard.sim.engine.allocation import detach, reattach
 from ringyard.sim.engine.co_location import sharing_slowdown
@@ -27,46 +27,40 @@ from ringyard.state.records import Job, JobStatus
 
 _NONE = -1
 _ANY_TYPE = -1
-#: assumptions, so that a decision takes a bounded time: running jobs that are tried elsewhere, most to win
-#: first, and waiting ones that are tried in the place of each, heaviest first
+# These bound the time of a decision (assumptions): co-located jobs that are tried elsewhere, those with most
+# to gain first, and waiting jobs that are tried in the place of each, the heaviest first.
 _MAX_MOVED = 16
 _MAX_CANDIDATES = 8
-
-
-@kernel
-def _set_sharing_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
-    """Say what the speed of live jobs counts beside others on a GPU."""
-    for i in range(num_live(state, b)):
-        j = live_job(state, b, i)
-        score = np.exp(config.score_scale * plan.score[b, j])
-        plan.sharing_weight[b, j] = plan.seconds_left[b, j] ** -config.sharing_power * score
 
 
 @kernel
 def _sharing_gain(
     state: State, b: int, j: int, own: SharingFactors, count: int, plan: AllocationPlan
 ) -> float:
-    """Weighted speed won if job j, that holds nothing, joined `out[:count]`, less what those there lose."""
-    out, seen = plan.out[b], plan.visited[b]
+    """Weighted speed of job `j` on the first `count` GPUs of `plan.out`, less what the jobs there lose.
+
+    The job holds no GPUs. `own` is its effect on neighbours there (`factors_at`).
+    """
+    out, visited = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
     job = state.jobs[b, j]
-    seen[-1] += 1
+    visited[-1] += 1
     worst = 0.0
     lost = 0.0
     for n in range(count):
-        suffered = 0.0
+        slowdown = 0.0
         for i in range(out[n] * per_gpu, (out[n] + 1) * per_gpu):
             k = state.slots[b, i].job
             if k < 0:
                 continue
-            suffered += excess_of_worker(state, b, job.model, own, i)
-            if seen[k] == seen[-1]:
+            slowdown += excess_of_worker(state, b, job.model, own, i)
+            if visited[k] == visited[-1]:
                 continue
-            seen[k] = seen[-1]
-            before = sharing_slowdown(state, b, k)  # its record does not know which job is lifted
+            visited[k] = visited[-1]
+            before = sharing_slowdown(state, b, k)  # its record still counts the detached job j
             after = max(before, 1.0 + excess_of_neighbour(state, b, job.model, own, i))
             lost += summable(plan.sharing_weight[b, k] * (1.0 - before / after))
-        worst = max(worst, suffered)
+        worst = max(worst, slowdown)
     return plan.sharing_weight[b, j] / (1.0 + worst) - lost
 
 
@@ -74,7 +68,10 @@ def _sharing_gain(
 def _sharing_gain_on(
     state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: AllocationPlan
 ) -> float:
-    """What job j would win on the mildest GPUs of server s, which go to `out`; 0: there is no room."""
+    """`_sharing_gain` of job `j` on the GPUs of server `s` with least interference, written to `plan.out`.
+
+    0 if it has no room for `wanted` GPUs.
+    """
     if state.servers[b, s].open_gpus < wanted:
         return 0.0
     if state.jobs[b, j].uses_host_resources and open_gpus(state, b, j, s) < wanted:
@@ -88,36 +85,35 @@ def _sharing_gain_on(
 def _find_shared_gpus(
     state: State, b: int, j: int, wanted: int, gpu_type: int, floor: float, plan: AllocationPlan
 ) -> float:
-    """Write GPUs of the server of a type where job j would win most to `out`; what it would win.
+    """Write `wanted` GPUs of the server where job `j` gains most to `plan.out`, and return the gain.
 
-    Args:
-        floor: least gain worth having; if no server gives more, it is the answer and `out` means nothing.
-        (others): as everywhere.
+    The server has `gpu_type` (-1: any). If no server gives more than `floor`, that is returned, and
+    `plan.out` means nothing.
     """
     best = _NONE
     most = floor
     own = SharingFactors(0.0, 0.0)
-    known = _ANY_TYPE  # type that `own` is on
+    known = _ANY_TYPE  # GPU type for which `own` was computed
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus < wanted or plan.sharing_weight[b, j] <= most:
             continue
-        kind = whole(state.servers[b, s].gpu_type)
+        kind = to_int(state.servers[b, s].gpu_type)
         if gpu_type == _ANY_TYPE or kind == gpu_type:
             if kind != known:
-                own = sharing_effects(state, b, j, s)
+                own = factors_at(state, b, j, s)
                 known = kind
             gain = _sharing_gain_on(state, b, j, s, own, wanted, plan)
             if gain > most:
                 best = s
                 most = gain
     if best >= 0:
-        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, plan.out[b], 0)
+        take_least_interfering(state, b, j, best, factors_at(state, b, j, best), wanted, plan.out[b], 0)
     return most
 
 
 @kernel
 def _least_shape(state: State, b: int, j: int) -> Shape:
-    """How waiting job j would start beside others; its record has this shape until it is asked again."""
+    """Set the record of waiting job `j` to the shape with least cores and RAM, and return it."""
     shape = with_least_resources(state, b, asked_shape(state.jobs[b, j]))
     set_shape(state.jobs[b, j], shape)
     return shape
@@ -125,9 +121,9 @@ def _least_shape(state: State, b: int, j: int) -> Shape:
 
 @kernel
 def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Start waiting jobs, the heaviest first, beside others where that wins weighted speed."""
+    """Start waiting jobs on shared GPUs where that gains weighted speed, in order of weight per GPU."""
     cluster = state.clusters[b]
-    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(cluster.open_gpus), plan)
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, to_int(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
@@ -140,19 +136,19 @@ def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: P
 
 @kernel
 def _loss_of_neighbours(state: State, b: int, j: int, plan: AllocationPlan) -> float:
-    """Weighted speed that those beside running job j lose to all their neighbours; below 0: none is there."""
-    seen = plan.visited[b]
+    """Weighted speed that the neighbours of running job `j` lose to co-location. -1: it has none."""
+    visited = plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
-    seen[-1] += 1
-    seen[j] = seen[-1]
+    visited[-1] += 1
+    visited[j] = visited[-1]
     lost = -1.0
     slot = state.jobs[b, j].first_slot
     while slot >= 0:
         first = state.slots[b, slot].gpu * per_gpu
         for i in range(first, first + per_gpu):
             k = state.slots[b, i].job
-            if k >= 0 and seen[k] != seen[-1]:
-                seen[k] = seen[-1]
+            if k >= 0 and visited[k] != visited[-1]:
+                visited[k] = visited[-1]
                 here = plan.sharing_weight[b, k] * (1.0 - 1.0 / state.jobs[b, k].sharing_slowdown)
                 lost = max(lost, 0.0) + summable(here)
         slot = state.slots[b, slot].next_slot
@@ -161,35 +157,38 @@ def _loss_of_neighbours(state: State, b: int, j: int, plan: AllocationPlan) -> f
 
 @kernel
 def _restart_cost(job: Job, j: int, b: int, plan: AllocationPlan, config: AllocatorConfig) -> float:
-    """Weighted speed that a restart of the running job costs over the time that it has left."""
-    restarts = config.migration_price * restart_pause(job, whole(job.num_gpus)) / plan.seconds_left[b, j]
+    """Weighted speed that a restart costs running job `j`: its pause / seconds left, priced."""
+    restarts = config.migration_price * restart_pause(job, to_int(job.num_gpus)) / plan.seconds_left[b, j]
     return float(plan.sharing_weight[b, j] * restarts)
 
 
 @kernel
 def _queue_candidates(state: State, b: int, plan: AllocationPlan) -> int:
-    """Keep the heaviest waiting jobs at the end of the queue's array, the heaviest last; how many."""
-    count = queue_waiting_jobs(state, b, plan.sharing_weight, whole(state.clusters[b].num_gpus), plan)
-    kept = min(count, _MAX_CANDIDATES)
-    for i in range(kept):
+    """Write the heaviest waiting jobs to the end of `plan.queue`, the heaviest last. Return their number."""
+    count = queue_waiting_jobs(state, b, plan.sharing_weight, to_int(state.clusters[b].num_gpus), plan)
+    num_candidates = min(count, _MAX_CANDIDATES)
+    for i in range(num_candidates):
         j = pop_largest(plan.queue[b], plan.priority[b], count - i)
         plan.queue[b, plan.queue.shape[1] - 1 - i] = j
-    return kept
+    return num_candidates
 
 
 @kernel
-def _queue_co_located(
-    state: State, b: int, num_rivals: int, plan: AllocationPlan, config: AllocatorConfig
+def _queue_sharing(
+    state: State, b: int, num_candidates: int, plan: AllocationPlan, config: AllocatorConfig
 ) -> int:
-    """Queue running jobs beside others, those first whose move or stop could win most; how many."""
+    """Make a heap of co-located running jobs by how much migrating or replacing them could gain at most.
+
+    Return their number. The `num_candidates` waiting jobs at the end of `plan.queue` may replace them.
+    """
     cluster = state.clusters[b]
     last = plan.queue.shape[1] - 1
     heaviest = 0.0
-    for i in range(num_rivals):
+    for i in range(num_candidates):
         heaviest = max(heaviest, plan.sharing_weight[b, plan.queue[b, last - i]])
     count = 0
     for i in range(cluster.num_running):
-        j = whole(state.running[b, i])
+        j = to_int(state.running[b, i])
         job = state.jobs[b, j]
         if job.num_gpus == 0 or plan.last_change[b, j] == plan.counts[b, DECISIONS]:
             continue
@@ -209,16 +208,16 @@ def _queue_co_located(
 
 @kernel
 def _best_replacement(
-    state: State, b: int, s: int, most: float, num_rivals: int, plan: AllocationPlan
+    state: State, b: int, s: int, most: float, num_candidates: int, plan: AllocationPlan
 ) -> tuple[int, float]:
-    """(rival that would win most on server s, if more than `most`; what it would win), or (-1, `most`)."""
+    """Candidate that gains most on server `s`, and its gain. (-1, `most`) if none gains more than that."""
     best = _NONE
-    for i in range(num_rivals):
-        j = whole(plan.queue[b, plan.queue.shape[1] - 1 - i])
+    for i in range(num_candidates):
+        j = to_int(plan.queue[b, plan.queue.shape[1] - 1 - i])
         if state.jobs[b, j].status != JobStatus.WAITING or plan.sharing_weight[b, j] <= most:
             continue
         shape = _least_shape(state, b, j)
-        gain = _sharing_gain_on(state, b, j, s, sharing_effects(state, b, j, s), shape.num_gpus, plan)
+        gain = _sharing_gain_on(state, b, j, s, factors_at(state, b, j, s), shape.num_gpus, plan)
         set_asked_shape(state.jobs[b, j])
         if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
             best = j
@@ -231,31 +230,32 @@ def _migrate_or_replace(
     state: State,
     b: int,
     j: int,
-    num_rivals: int,
+    num_candidates: int,
     plan: AllocationPlan,
     config: AllocatorConfig,
     physics: Physics,
 ) -> bool:
-    """Move running job j to open GPUs, or start a rival in its place, if that wins enough; whether it did."""
+    """Migrate co-located job `j`, or replace it by a waiting candidate, if that gains more than it costs.
+
+    Return whether anything changed.
+    """
     job = state.jobs[b, j]
     out = plan.out[b]
     shape = current_shape(job)
-    s = whole(state.slots[b, job.first_slot].server)
-    gpu_type = whole(state.servers[b, s].gpu_type)
-    elsewhere = state.clusters[b].open_gpus > 0
+    s = to_int(state.slots[b, job.first_slot].server)
+    gpu_type = to_int(state.servers[b, s].gpu_type)
+    has_open_gpus = state.clusters[b].open_gpus > 0
     num_held = detach(state, b, j)
     for i in range(num_held):
         out[i] = state.place_scratch[b, i]
-    stays = _sharing_gain(state, b, j, sharing_effects(state, b, j, s), num_held, plan)
-    most = max(stays + _restart_cost(job, j, b, plan, config), 0.0)
-    winner, most = _best_replacement(state, b, s, most, num_rivals, plan)
-    if elsewhere and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
+    present = _sharing_gain(state, b, j, factors_at(state, b, j, s), num_held, plan)
+    most = max(present + _restart_cost(job, j, b, plan, config), 0.0)
+    winner, most = _best_replacement(state, b, s, most, num_candidates, plan)
+    if has_open_gpus and _find_shared_gpus(state, b, j, shape.num_gpus, gpu_type, most, plan) > most:
         winner = j
     elif winner >= 0:
         shape = _least_shape(state, b, winner)
-        take_least_interfering(
-            state, b, winner, s, sharing_effects(state, b, winner, s), shape.num_gpus, out, 0
-        )
+        take_least_interfering(state, b, winner, s, factors_at(state, b, winner, s), shape.num_gpus, out, 0)
         set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
     if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):
@@ -266,27 +266,26 @@ def _migrate_or_replace(
     return True
 
 
-@kernel
-def _rearrange_co_located(
-    state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
-) -> bool:
-    """Improve on running jobs beside others, one by one; whether any moved or made way."""
+@linked_kernel
+def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
+    """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed.
+
+    `plan` has seconds left and scores of the jobs of cluster `b` of `state`, which `config` turns into
+    weights on shared GPUs. `physics` rates the jobs.
+    """
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        score = np.exp(config.score_scale * plan.score[b, j])
+        plan.sharing_weight[b, j] = plan.seconds_left[b, j] ** -config.sharing_power * score
+    _start_on_shared_gpus(state, b, plan, physics)
     if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:
-        return False
-    num_rivals = _queue_candidates(state, b, plan)
-    count = _queue_co_located(state, b, num_rivals, plan, config)
+        return
+    num_candidates = _queue_candidates(state, b, plan)
+    count = _queue_sharing(state, b, num_candidates, plan, config)
     changed = False
     for i in range(min(count, _MAX_MOVED)):
         j = pop_largest(plan.queue[b], plan.priority[b], count - i)
         if plan.last_change[b, j] != plan.counts[b, DECISIONS]:
-            changed = _migrate_or_replace(state, b, j, num_rivals, plan, config, physics) or changed
-    return changed
-
-
-@linked_kernel
-def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
-    """Let waiting jobs join others, and running ones move on or make way, where that wins weighted speed."""
-    _set_sharing_weights(state, b, plan, config)
-    _start_on_shared_gpus(state, b, plan, physics)
-    if _rearrange_co_located(state, b, plan, config, physics):
+            changed = _migrate_or_replace(state, b, j, num_candidates, plan, config, physics) or changed
+    if changed:
         _start_on_shared_gpus(state, b, plan, physics)

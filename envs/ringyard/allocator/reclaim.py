@@ -1,4 +1,4 @@
-"""Making room on a server: loose jobs stop, others give back cores, and small ones move."""
+"""Reclaim GPUs of a server: preempt jobs without a target, take back cores, migrate small jobs."""
 
 from ringyard.allocator.allocation_plan import (
     DECISIONS,
@@ -8,7 +8,7 @@ from ringyard.allocator.allocation_plan import (
     preempt_job,
 )
 from ringyard.allocator.core_allocation import reclaim_cores, reclaimable_cores
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
 from ringyard.placement.availability import available_gpus, max_workers, take_free_gpus
 from ringyard.resources import CORES, NUM_RESOURCES
@@ -22,7 +22,7 @@ _NONE = -1
 
 @kernel
 def _only_preemptible(state: State, b: int, g: int, plan: AllocationPlan) -> bool:
-    """Whether GPU g is held, and by loose jobs only."""
+    """Whether GPU `g` has jobs, all of them preemptible."""
     per_gpu = state.clusters[b].jobs_per_gpu
     held = False
     for i in range(g * per_gpu, (g + 1) * per_gpu):
@@ -36,7 +36,7 @@ def _only_preemptible(state: State, b: int, g: int, plan: AllocationPlan) -> boo
 
 @kernel
 def count_preemptible_gpus(state: State, b: int, plan: AllocationPlan) -> None:
-    """Count the GPUs of each server that only loose jobs hold."""
+    """Set `plan.preemptible_gpus` of each server of cluster `b` in `state`."""
     for s in range(state.servers.shape[1]):
         plan.preemptible_gpus[b, s] = 0
     for g in range(state.gpus.shape[1]):
@@ -46,7 +46,7 @@ def count_preemptible_gpus(state: State, b: int, plan: AllocationPlan) -> None:
 
 @kernel
 def _preemptible_amount(state: State, b: int, s: int, r: int, plan: AllocationPlan) -> int:
-    """What loose jobs hold of resource r on server s."""
+    """Amount of resource `r` that preemptible jobs hold on server `s`."""
     held = 0
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
@@ -54,22 +54,25 @@ def _preemptible_amount(state: State, b: int, s: int, r: int, plan: AllocationPl
         j = state.slots[b, i].job
         if j < 0 or not is_preemptible(state, b, j, plan):
             continue
-        first = True  # of its slots here
+        counted = False
         for k in range(server.first_gpu * per_gpu, i):
-            first = first and state.slots[b, k].job != j
-        if first:
+            counted = counted or state.slots[b, k].job == j
+        if not counted:
             held += held_on_server(state, b, j, s, r)
     return held
 
 
 @kernel
 def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
-    """GPUs of server s that job j, which holds nothing, could have if loose jobs stopped."""
+    """GPUs that job `j`, which holds none, could have on server `s` if preemptible jobs were preempted.
+
+    `plan` says which jobs of cluster `b` in `state` are preemptible. Workers of others keep one core.
+    """
     server = state.servers[b, s]
     job = state.jobs[b, j]
     if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    gpus = whole(server.free_gpus + plan.preemptible_gpus[b, s])
+    gpus = to_int(server.free_gpus + plan.preemptible_gpus[b, s])
     if job.uses_host_resources and gpus > 0:
         for r in range(NUM_RESOURCES):
             amount = free_on(server, r) + _preemptible_amount(state, b, s, r, plan)
@@ -80,8 +83,8 @@ def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan)
 
 @kernel
 def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
-    """The tightest other server that has room for running job j as it is; -1: none."""
-    wanted = whole(state.jobs[b, j].num_gpus)
+    """Server with the fewest free GPUs that can take running job `j` from server `s` as it is. -1: none."""
+    wanted = to_int(state.jobs[b, j].num_gpus)
     kind = state.servers[b, s].gpu_type
     best = _NONE
     for t in range(state.servers.shape[1]):
@@ -97,7 +100,11 @@ def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan
 
 @kernel
 def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Whether running job j is smaller than `wanted`, has one server, own GPUs, time, and stayed so far."""
+    """Whether running job `j` may migrate to make room for `wanted` GPUs.
+
+    It has fewer GPUs, on one server and shared with no job, keeps its target, has enough time left, and this
+    decision has not changed it.
+    """
     job = state.jobs[b, j]
     if (
         job.num_servers != 1
@@ -116,7 +123,10 @@ def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPl
 
 @kernel
 def migratable_gpus(state: State, b: int, s: int, wanted: int, plan: AllocationPlan) -> int:
-    """GPUs of server s from which small jobs could move elsewhere, one by one."""
+    """GPUs of server `s` of jobs that could migrate, each alone, to make room for `wanted` GPUs.
+
+    `plan` has the targets of the jobs of cluster `b` in `state`.
+    """
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     count = 0
@@ -124,20 +134,20 @@ def migratable_gpus(state: State, b: int, s: int, wanted: int, plan: AllocationP
         j = state.slots[b, i].job
         if j >= 0 and state.jobs[b, j].first_slot == i and _is_migratable(state, b, j, wanted, plan):
             if _migration_target(state, b, j, s, plan) >= 0:
-                count += whole(state.jobs[b, j].num_gpus)
+                count += to_int(state.jobs[b, j].num_gpus)
     return count
 
 
 @kernel
 def _is_smaller(state: State, b: int, j: int, other: int) -> bool:
-    """Whether job j has fewer GPUs than the other, or as many and a lower row."""
+    """Whether job `j` has fewer GPUs than the `other`, or as many and a lower row."""
     mine, its = state.jobs[b, j].num_gpus, state.jobs[b, other].num_gpus
     return mine < its or (mine == its and j < other)
 
 
 @kernel
 def _smallest_preemptible(state: State, b: int, s: int, plan: AllocationPlan) -> int:
-    """The loose job on server s with fewest GPUs; -1: none."""
+    """Preemptible job on server `s` with the fewest GPUs. -1: none."""
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
     best = _NONE
@@ -145,13 +155,13 @@ def _smallest_preemptible(state: State, b: int, s: int, plan: AllocationPlan) ->
         j = state.slots[b, i].job
         if j >= 0 and is_preemptible(state, b, j, plan) and _only_preemptible(state, b, i // per_gpu, plan):
             if best < 0 or _is_smaller(state, b, j, best):
-                best = whole(j)
+                best = to_int(j)
     return best
 
 
 @kernel
 def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: AllocationPlan) -> int:
-    """The job on server s with fewest GPUs that can move elsewhere; -1: none."""
+    """Job on server `s` with the fewest GPUs that can migrate to make room. -1: none."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     best = _NONE
@@ -161,26 +171,26 @@ def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: Alloca
             continue
         if best < 0 or _is_smaller(state, b, j, best):
             if _migration_target(state, b, j, s, plan) >= 0:
-                best = whole(j)
+                best = to_int(j)
     return best
-
-
-@kernel
-def _available_gpus(state: State, b: int, j: int, s: int, shape: Shape) -> int:
-    """GPUs of server s that job j could have in this shape now, its own given back."""
-    num_held = detach(state, b, j)
-    set_shape(state.jobs[b, j], shape)
-    found = available_gpus(state, b, j, s)
-    reattach(state, b, j, num_held)
-    return found
 
 
 @linked_kernel
 def reclaim_gpus(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Make room for job j on server s: loose jobs stop, then small ones move; whether it did."""
-    while _available_gpus(state, b, j, s, shape) < wanted:
+    """Make room for `wanted` GPUs of job `j` in this `shape` on server `s`. Return whether there is.
+
+    Jobs of cluster `b` of `state` are preempted or migrated one by one, the smallest first, as their targets
+    in `plan` allow. `physics` rates them.
+    """
+    while True:
+        num_held = detach(state, b, j)
+        set_shape(state.jobs[b, j], shape)
+        found = available_gpus(state, b, j, s)
+        reattach(state, b, j, num_held)
+        if found >= wanted:
+            return True
         victim = _smallest_preemptible(state, b, s, plan)
         if victim >= 0:
             preempt_job(state, b, victim, plan, physics)
@@ -192,6 +202,5 @@ def reclaim_gpus(
             return False
         other = _migration_target(state, b, mover, s, plan)
         out = plan.out[b]
-        take_free_gpus(state, b, mover, other, whole(state.jobs[b, mover].num_gpus), out, 0)
+        take_free_gpus(state, b, mover, other, to_int(state.jobs[b, mover].num_gpus), out, 0)
         place_job(state, b, mover, current_shape(state.jobs[b, mover]), out, plan, physics)
-    return True

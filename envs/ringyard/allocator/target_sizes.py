@@ -1,4 +1,7 @@
-"""The GPUs that each job shall hold: each GPU goes where it adds most weighted worth."""
+"""Weights of jobs, and the number of GPUs that each shall hold (its target).
+
+GPUs are granted greedily. Each step goes where weighted utility grows most per GPU.
+"""
 
 import numpy as np
 
@@ -8,35 +11,37 @@ from ringyard.compiled import (
     FloatMatrix,
     FloatVector,
     Int32Vector,
-    address_of,
-    complain,
-    complaint,
+    error_message,
+    function_address,
     kernel,
     linked_kernel,
-    whole,
+    raise_plugin_error,
+    to_int,
 )
 from ringyard.restart import resize_pause, restart_pause
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobStatus
 
 _LEAST_SECONDS = 1.0
-_NO_TIME = complaint(
-    "estimate {function} says that job {job} has {got} s left at {there:.0f} s; expected a finite number, at"
+_NO_TIME = error_message(
+    "estimate {function} gave job {job} {got} seconds left at {there:.0f} s; expected a finite number of at"
     " least 0"
 )
 
 
 @kernel
 def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
-    """Seconds that stopping a running job counts as."""
-    return config.preemption_price * restart_pause(job, whole(job.num_gpus))
+    """`AllocatorConfig.preemption_price` restarts of a running job, seconds."""
+    return config.preemption_price * restart_pause(job, to_int(job.num_gpus))
 
 
 @linked_kernel
 def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
-    """Estimate what live jobs have left, and say what their speed counts.
+    """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
-    Of a job that was stopped, the pause of its next start counts as work left.
+    The pause of the next start of a preempted or failed job counts as seconds left. The jobs are of cluster
+    `b` of `state`, `plan` has their scores, and `config` the exponents and the estimate. An estimate that is
+    negative or not finite ends in a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
@@ -46,10 +51,12 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
         job = state.jobs[b, j]
         left = plan.seconds_left[b, j]
         if not 0.0 <= left < np.inf:
-            complain(_NO_TIME, address_of(config.estimate.seconds), j, left, 0.0, state.clusters[b].now)
+            raise_plugin_error(
+                _NO_TIME, function_address(config.estimate.seconds), j, left, 0.0, state.clusters[b].now
+            )
         left = max(left, _LEAST_SECONDS)
         if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
-            left += restart_pause(job, whole(job.asked_gpus))
+            left += restart_pause(job, to_int(job.asked_gpus))
         plan.seconds_left[b, j] = left
         shown = left
         if job.status == JobStatus.RUNNING:
@@ -60,23 +67,24 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
 
 
 @kernel
-def _precedes(slope: FloatVector, i: int, k: int) -> int:
-    """1 if job i is asked before job k, else 0; of equal ones by row, as running ones stand as they will end.
+def _precedes(priority: FloatVector, i: int, k: int) -> int:
+    """1 if job `i` has more `priority` than job `k`, or as much and a lower row. Else 0.
 
-    Without a branch: which of two jobs it is cannot be foreseen.
+    The row breaks ties, because the order of running jobs reveals when they will end. It has no branch,
+    because processors could not predict it.
     """
-    return whole((slope[i] > slope[k]) | ((slope[i] == slope[k]) & (i < k)))
+    return to_int((priority[i] > priority[k]) | ((priority[i] == priority[k]) & (i < k)))
 
 
 @kernel
-def _sift_down(queue: Int32Vector, slope: FloatVector, i: int, count: int) -> None:
-    """Restore the heap (largest slope first) below position i."""
+def _sift_down(queue: Int32Vector, priority: FloatVector, i: int, count: int) -> None:
+    """Restore the heap of `count` jobs (largest priority first) below position `i`."""
     j = queue[i]
     while 2 * i + 1 < count:
         k = 2 * i + 1
         if k + 1 < count:
-            k += _precedes(slope, queue[k + 1], queue[k])
-        if _precedes(slope, j, queue[k]):
+            k += _precedes(priority, queue[k + 1], queue[k])
+        if _precedes(priority, j, queue[k]):
             break
         queue[i] = queue[k]
         i = k
@@ -84,43 +92,36 @@ def _sift_down(queue: Int32Vector, slope: FloatVector, i: int, count: int) -> No
 
 
 @kernel
-def build_heap(queue: Int32Vector, slope: FloatVector, count: int) -> None:
-    """Make a heap of the first `count` jobs of a queue.
-
-    Args:
-        queue: [jobs] rows.
-        slope: [jobs] by row: the largest comes first.
-        count: of the jobs.
-    """
+def build_heap(queue: Int32Vector, priority: FloatVector, count: int) -> None:
+    """Make a heap of the first `count` rows in `queue`: the largest `priority` (by row) first."""
     for i in range(count // 2 - 1, -1, -1):
-        _sift_down(queue, slope, i, count)
+        _sift_down(queue, priority, i, count)
 
 
 @kernel
-def pop_largest(queue: Int32Vector, slope: FloatVector, count: int) -> int:
-    """The job with the largest slope of a heap of `count`; the heap is one shorter then."""
+def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
+    """Remove and return the job of largest `priority` from the first `count` entries of a heap `queue`.
+
+    It is left at position count - 1, behind the heap.
+    """
     j = queue[0]
     queue[0] = queue[count - 1]
     queue[count - 1] = j
-    _sift_down(queue, slope, 0, count - 1)
-    return whole(j)
+    _sift_down(queue, priority, 0, count - 1)
+    return to_int(j)
 
 
 @kernel
-def queue_waiting_jobs(
-    state: State, b: int, weight: FloatMatrix, most_gpus: int, plan: AllocationPlan
-) -> int:
-    """Queue the waiting jobs that ask for so many GPUs at most, the heaviest per GPU first; how many.
+def queue_waiting_jobs(state: State, b: int, weight: FloatMatrix, max_gpus: int, plan: AllocationPlan) -> int:
+    """Make a heap of waiting jobs in `plan.queue` by `weight` [clusters, jobs] / GPUs. Return its length.
 
-    Args:
-        weight: [clusters, jobs] `AllocationPlan.weight`, or one of its like.
-        (others): as everywhere.
+    CPU-only jobs of cluster `b` of `state`, and jobs that ask for more than `max_gpus`, are left out.
     """
     count = 0
     for i in range(state.clusters[b].num_waiting):
         j = waiting_at(state, b, i)
         asked = state.jobs[b, j].asked_gpus
-        if 0 < asked <= most_gpus:
+        if 0 < asked <= max_gpus:
             plan.priority[b, j] = weight[b, j] / asked
             plan.queue[b, count] = j
             count += 1
@@ -130,15 +131,18 @@ def queue_waiting_jobs(
 
 @kernel
 def _resize_cost(job: Job, k: int, left: float, config: AllocatorConfig) -> float:
-    """What going to k GPUs costs a running job's worth."""
+    """Utility that a resize of a running job to `k` GPUs costs: its pause / `left` seconds, priced."""
     return config.resize_price * resize_pause(job, k) / left
 
 
 @kernel
 def _find_gpu_step(
-    state: State, b: int, j: int, most: int, plan: AllocationPlan, config: AllocatorConfig
+    state: State, b: int, j: int, max_step: int, plan: AllocationPlan, config: AllocatorConfig
 ) -> None:
-    """The step of job j, of `most` GPUs at most, that adds most per GPU to its grant; slope 0: none."""
+    """Find the step of job `j`, of at most `max_step` GPUs, that adds most weighted utility per GPU.
+
+    Its size goes to `next_step`, its gain per GPU to `priority` (0: no step gains).
+    """
     job = state.jobs[b, j]
     table = plan.utility[b, j]
     have = plan.target_gpus[b, j]
@@ -151,9 +155,9 @@ def _find_gpu_step(
         if held > 0 and have != held:
             value -= _resize_cost(job, have, plan.seconds_left[b, j], config) if varies else cost
     best = 0.0
-    for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + most, len(table) - 1) + 1):
+    for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + max_step, len(table) - 1) + 1):
         if best * (k - have) >= plan.max_utility[b, j] - value:
-            break  # no larger size adds as much
+            break  # no larger size can gain as much
         if table[k] > 0.0:
             gain = table[k] - value
             if held > 0 and k != held:
@@ -169,7 +173,11 @@ def _find_gpu_step(
 
 @linked_kernel
 def set_target_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
-    """Grant GPUs step by step, the best step first, until none is left."""
+    """Set `target_gpus` of live jobs: grant GPUs step by step, the best step first, until none is left.
+
+    `plan` has weights and utilities of the jobs of cluster `b` of `state`, and all GPU jobs in its queue
+    afterwards. `config` prices resizes and preemptions.
+    """
     cluster = state.clusters[b]
     budget = cluster.num_gpus - cluster.down_gpus
     count = 0

@@ -1,4 +1,4 @@
-"""What the allocator goes by: how fast jobs are on so many GPUs."""
+"""Utilities of jobs by number of GPUs: what the allocator reads of their speeds."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,42 +9,43 @@ from numpy.typing import NDArray
 from ringyard.allocator.allocation_plan import AllocationPlan
 from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 
-#: those of `Rates` with a column for each size
+#: fields of `JobUtilities` with a column for each number of GPUs
 TABLES = ("utility", "batch_size")
 
 
 class JobUtilities(NamedTuple):
-    """Rows of a `AllocationPlan`; sizes are as many as the largest job may hold.
+    """Utilities of a table of jobs, for sizes of 0 to as many GPUs as the largest job may hold."""
 
-    Attributes:
-        worth: [jobs, sizes + 1] (speed on so many GPUs of one server, or of the fewest / speed as asked) **
-            `Allocator.size_power`; 0: not possible.
-        batch: [jobs, sizes + 1] global batch there, samples.
-        most_speed: [jobs] the largest of these ratios, at least 1.
-    """
-
+    #: [jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as asked) **
+    #: `Allocator.size_power`, 0: not possible
     utility: NDArray[np.float64]
-    batch_size: NDArray[np.float64]
-    max_speed: NDArray[np.float64]
+    batch_size: NDArray[np.float64]  #: [jobs, sizes + 1] global batch there, samples
+    max_speed: NDArray[np.float64]  #: [jobs] largest of these speed ratios, at least 1
 
 
-def job_utilities(profiled: IsolatedJobs, size_power: float) -> JobUtilities:
-    """The utilities of all jobs, with the batch of most progress; they hold whatever happens.
+def job_utilities(isolated: IsolatedJobs, size_power: float) -> JobUtilities:
+    """Return the utilities of jobs at the batch of most progress. They never change during an episode.
 
     Args:
-        profiled: the jobs.
-        size_power: of the `Allocator`.
+        isolated: the jobs.
+        size_power: `Allocator.size_power`.
     """
-    table = speed_table(profiled, BatchRule.GOODPUT)
+    table = speed_table(isolated, BatchRule.GOODPUT)
     speed, batch_size = (np.zeros((len(table.place), table.sizes + 1)) for _ in range(2))
-    asked = profiled.jobs["asked_gpus"][table.rows]
+    asked = isolated.jobs["asked_gpus"][table.rows]
     speed[table.rows] = table.speed / table.speed[np.arange(len(asked)), asked][:, None]
     batch_size[table.rows] = table.batch
     return JobUtilities(speed**size_power, batch_size, np.maximum(speed.max(axis=1), 1.0))
 
 
 def write_utilities(plan: AllocationPlan, b: int, utilities: JobUtilities) -> None:
-    """Into a plan whose tables have room for them; longer rows are as if there were no more sizes."""
+    """Write utilities into a plan.
+
+    Args:
+        plan: has at least as many sizes as the utilities. Utilities of further sizes become 0.
+        b: cluster.
+        utilities: of its jobs.
+    """
     count, width = utilities.utility.shape
     for name in TABLES:
         rows = getattr(plan, name)[b, :count]
@@ -52,11 +53,11 @@ def write_utilities(plan: AllocationPlan, b: int, utilities: JobUtilities) -> No
         rows[:, width:] = 0.0
     plan.max_speed[b, :count] = utilities.max_speed
     plan.max_utility[b, :count] = utilities.utility.max(axis=1)
-    plan.wanted_cores[b] = 0  # of other jobs
+    plan.wanted_cores[b] = 0  # those of the jobs before are no longer valid
 
 
 def with_capacity_for(plan: AllocationPlan, utilities: JobUtilities) -> AllocationPlan:
-    """The plan, or one like it whose tables are as long as those of the utilities."""
+    """Return `plan`, or a copy with more sizes, so that `utilities` can be written into it."""
     longer = utilities.utility.shape[1] - plan.utility.shape[2]
     if longer <= 0:
         return plan
@@ -65,6 +66,6 @@ def with_capacity_for(plan: AllocationPlan, utilities: JobUtilities) -> Allocati
 
 
 def with_utilities_of(plan: AllocationPlan, other: AllocationPlan) -> AllocationPlan:
-    """A plan for the same jobs as another, with its utilities."""
+    """Return a copy of `plan` with the utilities of an `other` plan for the same jobs."""
     names = (*TABLES, "max_speed", "max_utility")
     return replace(plan, **{name: getattr(other, name) for name in names})

@@ -1,28 +1,23 @@
-"""What a job's workers want to hold beside their GPUs: the least cores and RAM that make most speed."""
+"""CPU cores and RAM of a job's workers: the least with which the job is nearly as fast as it can be."""
 
 from typing import NamedTuple
 
 from ringyard.allocator.allocation_plan import AllocationPlan
 from ringyard.allocator.estimates import live_job, num_live
-from ringyard.compiled import kernel, linked_kernel, whole
+from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.host_resources import storage_seconds_per_byte
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, current_shape, set_asked_shape, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import slowness_on
-from ringyard.state.records import UNLIMITED, UNLIMITED_CORES, Server
+from ringyard.state.records import UNLIMITED, UNLIMITED_CORES
 
-#: the least cores and RAM that come this close to a job's best speed are all that it wants
+#: share of the best speed that a job's cores and RAM should reach
 _SATURATION = 0.98
 
 
 class WorkerResources(NamedTuple):
-    """What a worker may hold beside its GPU.
-
-    Attributes:
-        cores: of its server.
-        ram: bytes.
-    """
+    """Cores and RAM (bytes) of one worker."""
 
     cores: int
     ram: int
@@ -30,14 +25,14 @@ class WorkerResources(NamedTuple):
 
 @kernel
 def with_size(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
-    """The shape on so many GPUs, with such a batch, and so many cores and bytes of RAM for each worker."""
+    """Copy of `shape` with other `num_gpus`, `batch_size`, and `cores` and `ram` (bytes) per worker."""
     servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
     return Shape(num_gpus, batch_size, cores, servers, cores_each, shape.memory_bandwidth_cap, ram)
 
 
 @kernel
 def with_cores(shape: Shape, cores: int) -> Shape:
-    """The same with so many cores for each worker."""
+    """Copy of `shape` with other `cores` per worker."""
     return with_size(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
 
 
@@ -47,23 +42,21 @@ def _with_ram(shape: Shape, ram: int) -> Shape:
 
 
 @kernel
-def _counts_cores(server: Server) -> bool:
-    return server.num_cores < UNLIMITED_CORES
-
-
-@kernel
 def _ram_step(state: State, b: int) -> int:
-    """A third of a GPU's fair share of RAM, bytes, on the server where that is least: Synergy's least."""
+    """A third of a GPU's proportional share of RAM on the server where that is least, bytes.
+
+    It is the least RAM per worker of Synergy (OSDI 2022).
+    """
     unit = UNLIMITED
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        unit = min(unit, whole(server.ram_bytes) // (3 * whole(server.num_gpus)))
+        unit = min(unit, to_int(server.ram_bytes) // (3 * to_int(server.num_gpus)))
     return unit
 
 
 @kernel
 def with_least_resources(state: State, b: int, shape: Shape) -> Shape:
-    """The shape with one core, and a third of the fair share of RAM, for each worker that has any."""
+    """Copy of `shape` with one core and the least RAM of cluster `b` of `state` for workers that have any."""
     if shape.cores_per_worker > 0:
         shape = with_cores(shape, 1)
     if shape.ram_per_worker > 0:
@@ -73,7 +66,10 @@ def with_least_resources(state: State, b: int, shape: Shape) -> Shape:
 
 @kernel
 def seconds_in_shape(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
-    """Seconds per base iteration of the job in the scratch row, where it is, in another shape."""
+    """Seconds per base iteration of job `j` in another `shape` on its present servers.
+
+    A copy of the job is in the last row of `state.jobs` of cluster `b`, and `physics` rates it.
+    """
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     set_shape(scratch, shape)
     return iteration_seconds(scratch, j, physics) / scratch.progress_per_iteration
@@ -81,24 +77,24 @@ def seconds_in_shape(state: State, b: int, j: int, shape: Shape, physics: Physic
 
 @kernel
 def free_per_worker(state: State, b: int, s: int, shape: Shape) -> WorkerResources:
-    """What server s has free for each worker of a job of this shape, after its parameter servers."""
+    """Free cores and RAM of server `s` of cluster `b` in `state` per worker of a job of this `shape`."""
     server = state.servers[b, s]
     cores = server.free_cores - shape.parameter_servers * shape.cores_per_server_task
-    return WorkerResources(whole(cores) // shape.num_gpus, whole(server.free_ram) // shape.num_gpus)
+    return WorkerResources(to_int(cores) // shape.num_gpus, to_int(server.free_ram) // shape.num_gpus)
 
 
 @linked_kernel
 def _least_saturating(
     state: State, b: int, j: int, shape: Shape, s: int, free: WorkerResources, physics: Physics
 ) -> Shape:
-    """As `most_beside`, of the job in the scratch row."""
+    """`with_saturating_resources` of the job in the last row of `state.jobs`."""
     server = state.servers[b, s]
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     scratch.num_servers = 1
     scratch.contenders = 0.0
     scratch.gpu_speed = 1.0 / slowness_on(state.slowness, scratch, server.gpu_type)
     scratch.straggler = 1.0
-    if server.storage_bytes_per_second > 0.0:  # as if the server were full of readers
+    if server.storage_bytes_per_second > 0.0:  # assumes that every GPU of the server has a reader
         seconds = storage_seconds_per_byte(server.num_gpus, server.storage_bytes_per_second)
         scratch.storage_seconds_per_byte = seconds
     if shape.ram_per_worker > 0:
@@ -130,11 +126,9 @@ def _least_saturating(
 def with_saturating_resources(
     state: State, b: int, j: int, shape: Shape, s: int, free: WorkerResources, physics: Physics
 ) -> Shape:
-    """The shape with the least cores, then RAM, that make job j nearly as fast as can be on server s.
+    """Copy of `shape` with the least cores, then RAM, at which job `j` nearly reaches its best speed.
 
-    Args:
-        free: for each worker there.
-        (others): as everywhere.
+    Each worker can have `free` cores and RAM on server `s` of cluster `b` of `state`. `physics` rates jobs.
     """
     if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
         return shape
@@ -144,8 +138,11 @@ def with_saturating_resources(
 
 @linked_kernel
 def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Find the cores that each worker wants as its job asks to run, once, where cores are counted."""
-    if not _counts_cores(state.servers[b, 0]):
+    """Compute `plan.wanted_cores` of live jobs of cluster `b` of `state` by `physics`, if it counts cores.
+
+    They are the cores per worker at which a job that runs as it asks is nearly as fast as it can be.
+    """
+    if state.servers[b, 0].num_cores >= UNLIMITED_CORES:
         return
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     for i in range(num_live(state, b)):
@@ -153,12 +150,12 @@ def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physic
         if plan.wanted_cores[b, j] != 0 or state.jobs[b, j].asked_gpus == 0:
             continue
         state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
-        set_asked_shape(scratch)  # whatever it has now, and whatever runs beside it
+        set_asked_shape(scratch)  # regardless of its present allocation and neighbours
         scratch.sharing_slowdown = 1.0
         scratch.bandwidth_slowdown = 1.0
         shape = current_shape(scratch)
         if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
             plan.wanted_cores[b, j] = -1
             continue
-        free = WorkerResources(whole(state.servers[b, 0].num_cores), shape.ram_per_worker)
+        free = WorkerResources(to_int(state.servers[b, 0].num_cores), shape.ram_per_worker)
         plan.wanted_cores[b, j] = _least_saturating(state, b, j, shape, 0, free, physics).cores_per_worker

@@ -1,22 +1,22 @@
 """A lower bound on the sum of completion times by Lagrangian duality.
 
-Let a GPU of each type, and a core, cost z(t) >= 0 a second, for any z. A schedule never takes more than the
-cluster has, so the sum of its completion times is at least
+Let a GPU of each type, and a core, have a price z(t) >= 0 per second, for any z. A schedule never uses more
+than the cluster has, so the sum of its completion times is at least
 
-    sum over jobs of (end + cost of what the job takes) - integral of z(t) x capacity.
+    sum over jobs of (end + cost of the resources that the job uses) - integral of z(t) x capacity.
 
-Each job's part is at least what the job would choose alone at these prices: any end, and before it any of its
-options (`ringyard.bounds.options`) that do all its work. So every z gives a bound that no schedule beats.
-Preemption, resizing, sharing and migration are among these choices at no cost. That servers hold whole GPUs
-and that the future is unknown is not: both only make schedules longer.
+Each job's term is at least the minimum over all ends, and all sequences of its options
+(`ringyard.bounds.options`) before it that do its work. So every z gives a valid lower bound. Preemption,
+resizing, sharing and migration are free in this minimum. Servers and the unknown future are ignored, because
+both only make schedules longer.
 
-A job's choice is bounded in turn by a multiplier m >= 0 of its work. Until an end C it pays at least
-m - integral over [submission, C] of g(t), where g(t) is the most of m x rate - price over its options, or 0.
-Some dozen m are tried. On a grid of time with constant prices in each cell, the expression is linear in C.
+A job's minimum is bounded in turn by a multiplier m >= 0 of its work. Until an end C it costs at least
+m - integral over [submission, C] of g(t), where g(t) is the maximum of m x rate - price over its options, and
+0. Some dozen m are tried. On a grid of time with constant prices in each cell, the expression is linear in C.
 
-Subgradient steps find good prices: they raise the price of what is over capacity and lower the rest. Where
-sizes are fixed and all jobs are there at once, the prices of Eastman, Even and Isaacs (Management Science,
-1964) are among them.
+Subgradient steps improve prices: they raise the price of overused resources and lower the others. If sizes
+are fixed and all jobs arrive at once, the prices of Eastman, Even and Isaacs (Management Science, 1964) are
+among them.
 """
 
 from typing import NamedTuple
@@ -28,8 +28,8 @@ from ringyard.bounds.options import JobOptions
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
 
 _CELLS = 128
-_GRID_MARGIN = 1.3  # the grid goes on so many times longer than all work may take
-_HALVINGS = 9  # of the first prices that are tried
+_GRID_MARGIN = 1.3  # length of the grid / longest time that all work may take
+_HALVINGS = 9  # halvings of the first prices that are tried
 _ITERATIONS = 100
 _MULTIPLIERS = np.logspace(0.0, 2.0, 60)
 _FINE_MULTIPLIERS = np.logspace(0.0, 2.0, 240)
@@ -38,56 +38,40 @@ _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
 
 @bundle
 class _JobList:
-    """The jobs.
+    """Jobs in order of submission."""
 
-    Attributes:
-        submit: [jobs] seconds.
-        leaves: [jobs] seconds at which the job leaves unfinished, inf: never.
-        fastest: [jobs] seconds of its fastest option.
-        options: what the jobs can do.
-    """
-
-    submit: FloatVector
-    leaves: FloatVector
-    fastest: FloatVector
-    options: JobOptions
+    submit: FloatVector  #: [jobs] submission times, seconds
+    departure: FloatVector  #: [jobs] seconds at which the job leaves unfinished, inf: never
+    fastest: FloatVector  #: [jobs] seconds of its fastest option
+    options: JobOptions  #: options of the jobs
 
 
 @bundle
 class _DualPrices:
-    """Prices in each cell of a grid of time (0 outside of it), what jobs take at them, and scratch.
+    """Prices in each cell of a grid of time (0 outside of it), the resources used at them, and scratch."""
 
-    Attributes:
-        edges: [cells + 1] seconds.
-        gpus: [sets of types, cells] of a GPU of the cheapest type of the set; set 0: 0.
-        cores: [cells] of a core.
-        multipliers: [tries] of a job's work, in units of its fastest option's seconds, ascending from 1.
-        gpu_seconds: [sets of types, cells] GPU seconds that jobs chose.
-        core_seconds: [cells] core seconds.
-        chosen: [most options] scratch of `_best_options`: their rows.
-        costs: [most options] their prices per second.
-        gained: [tries] scratch: integral of g so far.
-    """
-
-    edges: FloatVector
-    gpus: FloatMatrix
-    cores: FloatVector
-    multipliers: FloatVector
-    gpu_seconds: FloatMatrix
-    core_seconds: FloatVector
-    chosen: IntVector
-    costs: FloatVector
-    gained: FloatVector
+    edges: FloatVector  #: [cells + 1] seconds
+    gpus: FloatMatrix  #: [sets of types, cells] price of a GPU of the cheapest type of the set. Set 0: 0.
+    cores: FloatVector  #: [cells] price of a core
+    multipliers: FloatVector  #: [tries] m / seconds of the job's fastest option, ascending from 1
+    gpu_seconds: FloatMatrix  #: [sets of types, cells] GPU seconds used
+    core_seconds: FloatVector  #: [cells] core seconds used
+    chosen: IntVector  #: [most options] scratch of `_best_options`: rows of options
+    costs: FloatVector  #: [most options] their prices per second
+    gained: FloatVector  #: [tries] scratch: integral of g so far
 
 
 @kernel
-def _best_options(demand: _JobList, prices: _DualPrices, j: int, cell: int) -> int:
-    """Write job j's options that are best in a cell for some multiplier into `chosen`, slowest first."""
-    options = demand.options
+def _best_options(jobs: _JobList, prices: _DualPrices, j: int, cell: int) -> int:
+    """Write the options of job `j` that are best in a `cell` for some multiplier to `prices.chosen`.
+
+    They are the lower convex hull of (rate, cost), slowest first. Return their number.
+    """
+    options = jobs.options
     count = 0
     for o in range(options.first[j], options.first[j + 1]):
         cost = prices.gpus[options.types[o], cell] * options.gpus[o] + prices.cores[cell] * options.cores[o]
-        while count > 0:  # the lower convex hull of (rate, cost) and (0, 0)
+        while count > 0:
             last = prices.chosen[count - 1]
             last_cost = prices.costs[count - 1]
             before_rate = options.rate[prices.chosen[count - 2]] if count > 1 else 0.0
@@ -112,7 +96,7 @@ def _first_cell(prices: _DualPrices, seconds: float) -> int:
 
 
 class _CompletionBound(NamedTuple):
-    """A lower bound on a job's end plus cost in seconds, with its cell and multiplier."""
+    """Lower bound on a job's end plus cost, in seconds, with the cell and the multiplier that give it."""
 
     total: float
     cell: int
@@ -120,28 +104,28 @@ class _CompletionBound(NamedTuple):
 
 
 @kernel
-def _bound_job(demand: _JobList, prices: _DualPrices, j: int) -> _CompletionBound:
-    """Bound the least end plus cost of job j from below."""
-    rate = demand.options.rate
+def _bound_job(jobs: _JobList, prices: _DualPrices, j: int) -> _CompletionBound:
+    """Lower bound on the least end plus cost of job `j`."""
+    rate = jobs.options.rate
     cells = len(prices.edges) - 1
-    alone = demand.fastest[j]
-    earliest = demand.submit[j] + alone
-    best = _CompletionBound(demand.leaves[j], -1, 0)
+    fastest = jobs.fastest[j]
+    earliest = jobs.submit[j] + fastest
+    best = _CompletionBound(jobs.departure[j], -1, 0)
     prices.gained[:] = 0.0
-    now = demand.submit[j]
+    now = jobs.submit[j]
     for cell in range(_first_cell(prices, now), cells + 1):
         end = max(now, earliest)
         if end >= best.total:
             break
-        if cell == cells:  # all is free from now on
-            best = _CompletionBound(min(best.total, max(end, now + alone - prices.gained[0])), cell, 0)
+        if cell == cells:  # prices are 0 from now on
+            best = _CompletionBound(min(best.total, max(end, now + fastest - prices.gained[0])), cell, 0)
             break
         until = prices.edges[cell + 1]
-        count = _best_options(demand, prices, j, cell)
+        count = _best_options(jobs, prices, j, cell)
         found = _CompletionBound(end, cell, 0)
         k = 0
         for m in range(len(prices.multipliers)):
-            multiplier = prices.multipliers[m] * alone
+            multiplier = prices.multipliers[m] * fastest
             gain = multiplier * rate[prices.chosen[k]] - prices.costs[k]
             while k + 1 < count:
                 more = multiplier * rate[prices.chosen[k + 1]] - prices.costs[k + 1]
@@ -162,16 +146,16 @@ def _bound_job(demand: _JobList, prices: _DualPrices, j: int) -> _CompletionBoun
 
 
 @kernel
-def _add_usage(demand: _JobList, prices: _DualPrices, j: int, choice: _CompletionBound) -> None:
-    """Add what job j takes by its choice to the seconds used."""
-    options = demand.options
-    multiplier = prices.multipliers[choice.multiplier] * demand.fastest[j]
+def _add_usage(jobs: _JobList, prices: _DualPrices, j: int, choice: _CompletionBound) -> None:
+    """Add the resources that job `j` uses in its minimum to those of `prices`."""
+    options = jobs.options
+    multiplier = prices.multipliers[choice.multiplier] * jobs.fastest[j]
     left = 1.0
-    now = demand.submit[j]
+    now = jobs.submit[j]
     for cell in range(_first_cell(prices, now), min(choice.cell + 1, len(prices.edges) - 1)):
         gain = 0.0
         best = -1
-        for k in range(_best_options(demand, prices, j, cell)):
+        for k in range(_best_options(jobs, prices, j, cell)):
             more = multiplier * options.rate[prices.chosen[k]] - prices.costs[k]
             if more > gain:
                 gain = more
@@ -185,18 +169,18 @@ def _add_usage(demand: _JobList, prices: _DualPrices, j: int, choice: _Completio
 
 
 @kernel
-def _bound_jobs(demand: _JobList, prices: _DualPrices) -> float:
-    """Bound the sum of all jobs' completion times and costs, and add up what the jobs take."""
+def _bound_jobs(jobs: _JobList, prices: _DualPrices) -> float:
+    """Lower bound on the sum of all jobs' completion times and costs. Add their use to `prices`."""
     total = 0.0
-    for j in range(len(demand.submit)):
-        choice = _bound_job(demand, prices, j)
-        total += choice.total - demand.submit[j]
-        _add_usage(demand, prices, j, choice)
+    for j in range(len(jobs.submit)):
+        choice = _bound_job(jobs, prices, j)
+        total += choice.total - jobs.submit[j]
+        _add_usage(jobs, prices, j, choice)
     return total
 
 
 def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
-    """[types] mean value of a GPU of each type to the jobs, relative to the type that suits each job best."""
+    """[types] mean value of a GPU of each type to the jobs, relative to each job's best type."""
     taken = options.gpus / options.rate
     on_gpus = options.least(taken) > 0.0
     if not on_gpus.any():
@@ -210,40 +194,40 @@ class _DualProblem:
     """Jobs, the capacity of a cluster, and a grid of time for prices.
 
     Args:
-        demand: the jobs.
+        jobs: the jobs.
         capacity: [types + 1] GPUs of each type, then CPU cores.
     """
 
-    def __init__(self, demand: _JobList, capacity: NDArray[np.float64]) -> None:
-        self.demand = demand
+    def __init__(self, jobs: _JobList, capacity: NDArray[np.float64]) -> None:
+        self.jobs = jobs
         self.capacity = capacity[:, None]
-        options = demand.options
+        options = jobs.options
         self.values = np.append(_relative_values(options, len(capacity) - 1), 1.0)[:, None]
-        begin, self.last = float(demand.submit[0]), float(demand.submit[-1])
+        begin, self.last = float(jobs.submit[0]), float(jobs.submit[-1])
         busy = self.last - begin
         for taken, rows in ((options.gpus, slice(0, -1)), (options.cores, slice(-1, None))):
-            work = np.where(np.isinf(demand.leaves), options.least(taken / options.rate), 0.0)
+            work = np.where(np.isinf(jobs.departure), options.least(taken / options.rate), 0.0)
             busy = max(busy, float(work.sum()) / max(self.weighted_capacity(rows), 1e-9))
-        seconds = _GRID_MARGIN * max(busy, float(demand.fastest.mean()), 1e-9 * begin)
+        seconds = _GRID_MARGIN * max(busy, float(jobs.fastest.mean()), 1e-9 * begin)
         self.edges = begin + seconds * np.linspace(0.0, 1.0, _CELLS + 1)
         self.widths = np.diff(self.edges)
         self.most_options = int(np.diff(options.first).max())
 
     def weighted_capacity(self, rows: slice) -> float:
-        """Capacity of some resources, GPUs weighted by their values."""
+        """Capacity of the resources in `rows`, GPUs weighted by their values."""
         return float((self.capacity * self.values)[rows].sum())
 
     def total(
         self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
-        """The bound on the sum of completion times at given prices, and the relative excess of demand.
+        """Return the bound on the sum of completion times at given prices, and the relative excess use.
 
         Args:
-            prices: [types + 1, cells] of GPUs by type, then of cores.
+            prices: [types + 1, cells] prices of GPUs by type, then of cores.
             multipliers: as in `_DualPrices`.
 
         Returns:
-            Seconds, and [types + 1, cells] taken / capacity - 1.
+            Seconds, and [types + 1, cells] used / capacity - 1.
         """
         types = len(prices) - 1
         cheapest = np.zeros((1 << types, _CELLS), np.int64)
@@ -263,7 +247,7 @@ class _DualProblem:
             np.zeros(self.most_options),
             np.zeros(len(multipliers)),
         )
-        total = _bound_jobs(self.demand, dual)
+        total = _bound_jobs(self.jobs, dual)
         taken = np.zeros_like(prices)
         for members in range(1, 1 << types):
             np.add.at(taken, (cheapest[members], np.arange(_CELLS)), dual.gpu_seconds[members])
@@ -273,14 +257,14 @@ class _DualProblem:
 
 
 def _smooth(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Means over neighbouring cells: prices of one cell alone only send jobs to the next."""
+    """Mean over neighbouring cells of `rows`. A price of a single cell would only move jobs to the next."""
     padded = np.pad(rows, ((0, 0), (2, 2)), mode="edge")
     parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
     return np.asarray(np.sum(parts, axis=0))
 
 
 def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArray[np.float64]]:
-    """The best of some prices that are constant until the last arrival and then fall to 0; their total."""
+    """Best bound of prices that are constant until the last arrival and then fall to 0, and its prices."""
     middles = (problem.edges[:-1] + problem.edges[1:]) / 2.0
     fall = max(problem.edges[-1] / _GRID_MARGIN - problem.last, problem.widths[0])
     shape = np.clip((problem.last + fall - middles) / fall, 0.0, 1.0)
@@ -300,23 +284,22 @@ def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArra
 
 def total_jct_bound(
     submit_seconds: NDArray[np.float64],
-    leaves_seconds: NDArray[np.float64],
+    departure_seconds: NDArray[np.float64],
     options: JobOptions,
     capacity: NDArray[np.float64],
 ) -> float:
-    """A lower bound on the sum of these jobs' completion times in any schedule, in seconds.
+    """Return a lower bound on the sum of jobs' completion times in any schedule, in seconds.
 
     Args:
-        submit_seconds: [jobs] ascending.
-        leaves_seconds: [jobs] when the job leaves, done or not; inf: never.
-        options: of these jobs.
-        capacity: [types + 1] GPUs of each type, then CPU cores; 0 where these are not counted and no option
-            takes any.
+        submit_seconds: [jobs] submission times, ascending.
+        departure_seconds: [jobs] time at which the job leaves, finished or not. inf: none.
+        options: options of these jobs.
+        capacity: [types + 1] GPUs of each type, then CPU cores (0 if no option uses any).
     """
     fastest = options.least(1.0 / options.rate)
-    problem = _DualProblem(_JobList(submit_seconds, leaves_seconds, fastest, options), capacity)
+    problem = _DualProblem(_JobList(submit_seconds, departure_seconds, fastest, options), capacity)
     total, prices = _initial_prices(problem, len(submit_seconds))
-    found = [prices, np.zeros_like(prices)]  # the best, and the mean of the later ones
+    found = [prices, np.zeros_like(prices)]  # the best, and the mean of the later half
     change = np.zeros_like(prices)
     least_step = 5.0 / np.maximum(problem.capacity, 1.0)
     for iteration in range(_ITERATIONS):
@@ -328,4 +311,5 @@ def total_jct_bound(
         change = 0.9 * change + 0.1 * _smooth(excess)
         step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
         prices = np.maximum(prices + step * change, 0.0)
-    return max(problem.total(prices, _FINE_MULTIPLIERS)[0] for prices in found) * (1.0 - 1e-9)  # rounding
+    # The factor covers rounding.
+    return max(problem.total(prices, _FINE_MULTIPLIERS)[0] for prices in found) * (1.0 - 1e-9)

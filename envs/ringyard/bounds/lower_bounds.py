@@ -1,4 +1,4 @@
-"""Lower bounds no schedule can beat: how far from the best possible a result is at most."""
+"""Lower bounds on mean JCT and makespan: how far from the optimum a schedule can be at most."""
 
 import heapq
 from dataclasses import dataclass, replace
@@ -15,24 +15,19 @@ from ringyard.sim.simulator import Simulator
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """Bounds for any schedule of a job table, in seconds.
+    """Lower bounds for any schedule of a job table, in seconds.
 
-    What a job can do at best, and what it takes then: `ringyard.bounds.options`. Jobs with an acceptable
-    completion time may be blocked, and means are over those that are not: the bounds take the choice of
-    blocked jobs that gives the least mean.
-
-    Attributes:
-        isolated_mean_jct: every job alone, at its fastest feasible allocation, from its arrival on.
-        pooled_mean_jct: preemptive shortest-remaining-first of the jobs' GPU seconds on one machine as
-            fast as all GPUs together.
-        dual_mean_jct: no job is faster than alone, capacity is shared (`ringyard.bounds.lagrangian`).
-        makespan: from the first arrival to the latest possible end of any job, or of all jobs from some
-            arrival on if no GPU idles from then on.
+    Jobs with an acceptable completion time may be blocked, and means are over the others. The bounds assume
+    the choice of blocked jobs with the least mean.
     """
 
-    isolated_mean_jct: float
+    isolated_mean_jct: float  #: mean of every job isolated, at its fastest allocation, from its arrival on
+    #: preemptive shortest-remaining-processing-time (SRPT) of the jobs' GPU seconds on one machine as
+    #: fast as all GPUs together
     pooled_mean_jct: float
-    dual_mean_jct: float
+    dual_mean_jct: float  #: bound with both limits, by Lagrangian duality (`ringyard.bounds.lagrangian`)
+    #: from the first arrival to the latest of these: the earliest possible end of each job, and the end
+    #: of all jobs from some arrival on if no GPU idles from then on
     makespan: float
 
     @property
@@ -42,7 +37,7 @@ class LowerBounds:
 
 
 def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
-    """Mean completion time of preemptive shortest remaining processing time on one machine; 0 of none."""
+    """Mean JCT of preemptive shortest-remaining-processing-time on one machine. 0 without jobs."""
     if not len(submit):
         return 0.0
     queue: list[float] = []
@@ -68,44 +63,44 @@ def lower_bounds(
     gpu_seconds: NDArray[np.float64],
     total_gpus: int,
     blockable: NDArray[np.bool_] | None = None,
-    priced_mean: float = 0.0,
+    dual_mean: float = 0.0,
 ) -> LowerBounds:
-    """Bounds for jobs sorted by submit time.
+    """Return bounds for jobs given by arrays.
 
     Args:
-        submit_seconds: [jobs] ascending.
-        fastest_seconds: [jobs] shortest possible run time.
-        gpu_seconds: [jobs] fewest GPU seconds it can take.
-        total_gpus: of the cluster.
-        blockable: [jobs] whether a schedule may do without the job; None: none.
-        priced_mean: the bound by prices of the jobs that are not blockable; 0: not known.
+        submit_seconds: [jobs] submission times, ascending.
+        fastest_seconds: [jobs] shortest possible run times.
+        gpu_seconds: [jobs] fewest GPU seconds of each job.
+        total_gpus: GPUs of the cluster.
+        blockable: [jobs] whether a schedule may block the job. None: it may block none.
+        dual_mean: `dual_mean_jct` of the jobs that are not blockable. 0: not known.
     """
     work = gpu_seconds / total_gpus
-    maybe = np.zeros(len(work), np.bool_) if blockable is None else blockable
-    sure = ~maybe
-    alone = fastest_seconds[sure].mean() if sure.any() else 0.0
-    pooled = _srpt_mean(submit_seconds[sure], work[sure])
-    isolated_mean, pooled_mean, priced_mean = (
-        _mean_with_blocking(mean, sure, fastest_seconds) for mean in (alone, pooled, priced_mean)
+    may_block = np.zeros(len(work), np.bool_) if blockable is None else blockable
+    required = ~may_block
+    isolated = fastest_seconds[required].mean() if required.any() else 0.0
+    pooled = _srpt_mean(submit_seconds[required], work[required])
+    isolated_mean, pooled_mean, dual_mean = (
+        _mean_with_blocking(mean, required, fastest_seconds) for mean in (isolated, pooled, dual_mean)
     )
-    makespan = _makespan_bound(submit_seconds, fastest_seconds, work, sure)
-    return LowerBounds(isolated_mean, pooled_mean, priced_mean, makespan)
+    makespan = _makespan_bound(submit_seconds, fastest_seconds, work, required)
+    return LowerBounds(isolated_mean, pooled_mean, dual_mean, makespan)
 
 
 def _makespan_bound(
     submit: NDArray[np.float64],
     fastest: NDArray[np.float64],
     work: NDArray[np.float64],
-    sure: NDArray[np.bool_],
+    required: NDArray[np.bool_],
 ) -> float:
-    ends = submit + np.where(sure, fastest, 0.0)
-    to_come = np.cumsum(np.where(sure, work, 0.0)[::-1])[::-1]
+    ends = submit + np.where(required, fastest, 0.0)
+    to_come = np.cumsum(np.where(required, work, 0.0)[::-1])[::-1]
     return float(np.maximum(ends, submit + to_come).max() - submit[0])
 
 
-def _mean_with_blocking(mean: float, sure: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
-    """The mean over the sure jobs, or over them and the shortest of the others if that is less."""
-    count, others = int(sure.sum()), np.sort(seconds[~sure])
+def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
+    """Mean over the `required` jobs, or over them and the shortest of the others if that is less."""
+    count, others = int(required.sum()), np.sort(seconds[~required])
     counts = count + np.arange(len(others) + 1)
     totals = mean * count + np.concatenate([[0.0], np.cumsum(others)])
     first = 0 if count else 1
@@ -113,54 +108,62 @@ def _mean_with_blocking(mean: float, sure: NDArray[np.bool_], seconds: NDArray[n
 
 
 def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
-    """[jobs] when each leaves at the latest, done or not; inf: never."""
-    leaves: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
-    return leaves
+    """[jobs] latest time at which each job departure, finished or not. inf: none."""
+    departure: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
+    return departure
 
 
 def _isolated_bounds(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """As `isolated_bounds`, by options that are known."""
-    leaves = _departure_seconds(sim)
-    seconds = np.minimum(options.least(1.0 / options.rate), leaves - sim.jobs.submit_seconds)
-    return seconds, np.where(np.isfinite(leaves), 0.0, options.least(options.gpus / options.rate))
+    """`isolated_bounds` from the `options` of the jobs."""
+    departure = _departure_seconds(sim)
+    seconds = np.minimum(options.least(1.0 / options.rate), departure - sim.jobs.submit_seconds)
+    return seconds, np.where(np.isfinite(departure), 0.0, options.least(options.gpus / options.rate))
 
 
 def isolated_bounds(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[jobs] least seconds and least GPU seconds of each job, whatever it is given.
+    """Return the least run time and the least GPU seconds of each job of a simulation, in any allocation.
 
-    Of a GPU that n jobs share, 1/n counts. A job that its user withdraws may take no work at all.
+    A GPU that n jobs share counts 1/n. A job that its user withdraws may need no GPU seconds at all.
+
+    Args:
+        sim: simulation of the jobs, run or not.
+
+    Returns:
+        [jobs] seconds, and [jobs] GPU seconds.
     """
     return _isolated_bounds(sim, job_options(sim))
 
 
 def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
-    """[types + 1] GPUs of each type, then CPU cores, 0 if the cluster does not count them."""
+    """[types + 1] GPUs of each type, then CPU cores (0 if the cluster does not count them)."""
     kinds = cluster.distinct_gpu_types
     columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
     return np.append(np.bincount(columns, cluster.gpus_per_server), float(sum(cluster.cores_per_server)))
 
 
 def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
-    """Bounds for the jobs of a simulation, run or not.
+    """Return lower bounds for the jobs of a simulation.
 
     Args:
-        sim: of the jobs.
-        measured: shares of the jobs between which they count (`sim.metrics.measured_rows`). Bounds of their
-            means are of these jobs alone, as if the others were not there: what those cost them makes the
-            bounds looser, never wrong. The makespan's is of all jobs.
+        sim: simulation of the jobs, run or not.
+        measured: only jobs between these shares in order of arrival count in means, as in
+            `sim.metrics.measured_rows`. Bounds on their means ignore the other jobs, which keeps them valid.
+            The bound on makespan is of all jobs.
 
     Raises:
-        ConfigurationError: no such shares, or no job is between them.
+        ConfigurationError: shares out of their range, or no job between them.
     """
     rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
     submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
     options, gpus = job_options(sim), sim.cluster.num_gpus
     seconds, work = _isolated_bounds(sim, options)
-    sure = rows[~blockable[rows]]
+    required = rows[~blockable[rows]]
     total = 0.0
-    if len(sure):
-        leaves = _departure_seconds(sim)
-        total = total_jct_bound(submit[sure], leaves[sure], options.rows(sure), _capacity_of(sim.cluster))
-    mean = total / max(len(sure), 1)
+    if len(required):
+        departure = _departure_seconds(sim)
+        total = total_jct_bound(
+            submit[required], departure[required], options.rows(required), _capacity_of(sim.cluster)
+        )
+    mean = total / max(len(required), 1)
     found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
     return replace(found, makespan=_makespan_bound(submit, seconds, work / gpus, ~blockable))

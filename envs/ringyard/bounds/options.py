@@ -1,21 +1,21 @@
-"""The options of each job: how fast it can run at best, and what of the cluster that takes.
+"""Options of each job: how fast it can run at best with which resources, for the lower bounds.
 
-Whatever a running job holds at some moment of a schedule, one of its options is no slower and takes no more:
+Whatever a running job holds at some moment of a schedule, one of its options is no slower and uses no more:
 
-* GPU types: the slowest of its GPUs sets the pace. An option as fast as on one type takes GPUs of any type on
+* GPU types: the slowest of its GPUs sets the pace. An option as fast as on one type uses GPUs of any type on
   which the job is as fast at some batch of its range.
-* Sharing: beside n - 1 other jobs on its fullest GPU, a worker suffers at least n - 1 times the least that a
-  worker of any model of the workload causes. Each of its GPUs counts at least 1/n, so that the jobs on a GPU
-  take no more than the GPU together.
-* Servers: any number that holds the GPUs. A ring is alone on its links.
+* Sharing: beside n - 1 other jobs on its fullest GPU, a worker is slowed by at least n - 1 times the least
+  interference of any model of the workload. Each of its GPUs counts at least 1/n, so that the jobs on a GPU
+  use no more than the GPU together.
+* Servers: any number that can hold the GPUs. Rings share no links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
-* Batch: all of its range (`_best_of_batches`).
+* Batch: its whole range (`_best_of_batches`).
 * Parameter servers: any number with any number of cores, which are not counted.
-* Memory bandwidth (but for what a CPU-only job needs itself), storage, RAM, GPU memory, stragglers,
-  restarts and failures only slow jobs or forbid something, so options ignore them.
+* Memory bandwidth (except a CPU-only job's own), storage, RAM, GPU memory, stragglers, restarts and failures
+  are ignored, because they only slow jobs or forbid something.
 
-Assumption: more cores, fewer neighbours and an own link slow no job. It holds for all shipped performance
-models.
+Assumption: more cores, fewer neighbours and an unshared link slow no job. It holds for all performance models
+of this package.
 """
 
 from typing import NamedTuple
@@ -24,16 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import (
-    FloatCube,
-    FloatMatrix,
-    FloatVector,
-    IntVector,
-    Records1,
-    bundle,
-    kernel,
-    whole,
-)
+from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
@@ -49,7 +40,7 @@ _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
-#: what differs between jobs that are equally fast in every shape, but for how much work they have
+#: fields in which jobs may differ and still have options of equal speed per iteration
 _FIELDS_WITHOUT_EFFECT = (
     "submit_seconds",
     "total_iterations",
@@ -69,83 +60,57 @@ _FIELDS_WITHOUT_EFFECT = (
 
 @bundle
 class JobOptions:
-    """Options of jobs.
+    """Options of jobs."""
 
-    Attributes:
-        first: [jobs + 1] row of each job's first option; they come by rate, slowest first.
-        rate: [options] share of all its work that the job does in a second.
-        types: [options] set of GPU types, bit t for type t, any of which serve; 0: no GPUs.
-        gpus: [options] that it takes; of one shared by n jobs 1/n.
-        cores: [options] that it takes.
-    """
-
+    #: [jobs + 1] row of each job's first option. A job's options are sorted by rate, slowest first.
     first: IntVector
-    rate: FloatVector
-    types: IntVector
-    gpus: FloatVector
-    cores: FloatVector
+    rate: FloatVector  #: [options] share of all its work that the job does per second
+    types: IntVector  #: [options] set of GPU types, bit t for type t, any of which it may use. 0: no GPUs.
+    gpus: FloatVector  #: [options] GPUs used. A GPU shared by n jobs counts 1/n.
+    cores: FloatVector  #: [options] CPU cores used
 
     def rows(self, jobs: NDArray[np.int64]) -> "JobOptions":
-        """The options of some jobs alone."""
+        """Return the options of some `jobs` [n], in this order."""
         counts = np.diff(self.first)[jobs]
         kept = np.concatenate([np.arange(self.first[j], self.first[j + 1]) for j in jobs.tolist()] or [jobs])
         columns = (self.rate[kept], self.types[kept], self.gpus[kept], self.cores[kept])
         return JobOptions(np.cumsum([0, *counts]), *columns)
 
     def least(self, values: FloatVector) -> NDArray[np.float64]:
-        """[jobs] the least of each job's [options] values."""
+        """[jobs] least of the `values` [options] of each job's options."""
         return np.minimum.reduceat(values, self.first[:-1]) if len(values) else values
 
 
 @bundle
 class _Limits:
-    """Limits of the cluster, and scratch of one search.
+    """Limits of the cluster, and scratch of one search."""
 
-    Attributes:
-        fewest_servers: [GPUs + 1] that hold so many GPUs.
-        most_servers: of the cluster.
-        most_cores: of a server.
-        counts_cores: whether the cluster does.
-        most_bandwidth: bytes per second of memory of a server.
-        jobs_per_gpu: K.
-        slowness: as `State.slowness`.
-        excess: [models + 1, GPU types] least extra time beside one neighbour, as a share of its own.
-        scan: [points, 2] batches tried, and seconds of an iteration at each.
-    """
-
-    fewest_servers: IntVector
-    most_servers: int
-    most_cores: int
-    counts_cores: bool
-    most_bandwidth: float
-    jobs_per_gpu: int
-    slowness: FloatCube
-    excess: FloatMatrix
-    scan: FloatMatrix
+    fewest_servers: IntVector  #: [GPUs + 1] fewest servers that can hold so many GPUs
+    most_servers: int  #: servers of the cluster
+    most_cores: int  #: most cores of a server
+    counts_cores: bool  #: whether the cluster counts cores
+    most_bandwidth: float  #: largest memory bandwidth of a server, bytes per second
+    jobs_per_gpu: int  #: most jobs on a GPU
+    slowness: FloatCube  #: `State.slowness`
+    excess: FloatMatrix  #: [models + 1, GPU types] least relative extra time beside one neighbour
+    scan: FloatMatrix  #: [points, 2] batches tried, and seconds of an iteration at each
 
 
 class _RunShape(NamedTuple):
-    """How a job runs.
+    """How a job runs."""
 
-    Attributes:
-        gpus: how many.
-        cores: of each worker; 0: not counted.
-        gpu_type: of the slowest GPU.
-        excess: extra time because of neighbours, as a share of its own.
-    """
-
-    gpus: int
-    cores: int
-    gpu_type: int
-    excess: float
+    gpus: int  #: number of GPUs
+    cores: int  #: cores of each worker. 0: not counted.
+    gpu_type: int  #: type of the slowest GPU
+    excess: float  #: relative extra time because of neighbours
 
 
 @kernel
 def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
-    """Seconds of an iteration with the best number of parameter servers.
+    """Lower bound on the seconds of an iteration with any number of parameter servers and cores.
 
-    They are monotonous in the cores of each and convex in the number of servers
-    (`parameter_server.step_seconds`): beyond two that are looked at, no lower than the line through them.
+    Seconds are monotonic in the cores of each and convex in the number of servers
+    (`parameter_server.step_seconds`). So beyond two numbers tried, they are above the line through these.
     """
     best = np.inf
     for choice in range(3):
@@ -170,8 +135,8 @@ def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physic
 
 @kernel
 def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, physics: Physics) -> float:
-    """Least seconds of an iteration with this batch; inf if no server has so many cores."""
-    set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+    """Least seconds of an iteration with this `batch`. inf: no server has so many cores."""
+    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
     job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
     job.sharing_slowdown = 1.0 + run.excess
     best = np.inf
@@ -189,10 +154,10 @@ def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, ph
 
 @kernel
 def _best_of_batches(job: Job, j: int, run: _RunShape, limits: _Limits, physics: Physics) -> float:
-    """A lower bound on the seconds per base iteration with any batch of the job's range.
+    """Lower bound on the seconds per base iteration with any batch of the job's range.
 
-    A batch between two others takes as long as the smaller at least and is worth as much as the larger at
-    most. So batches are tried in coarse steps, then in fine ones between points that may hold the best.
+    A batch between two others takes at least as long as the smaller and makes at most the progress of the
+    larger. So batches are tried in coarse steps, then in fine ones between points that may have the best.
     """
     points = 0
     batch = job.min_batch
@@ -221,7 +186,7 @@ def _best_of_batches(job: Job, j: int, run: _RunShape, limits: _Limits, physics:
 
 @kernel
 def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus: float, cores: float) -> int:
-    """Append an option unless one since `begin` is as fast and takes no more; the new number."""
+    """Append an option unless one since row `begin` is as fast and uses no more. Return the new count."""
     for o in range(begin, count):
         less = out[o, _GPUS] <= gpus and out[o, _CORES] <= cores
         if less and out[o, _RATE] >= rate and out[o, _TYPES] == types:
@@ -235,14 +200,15 @@ def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus
 
 @kernel
 def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
-    """Set of the types on which the job is at least as fast as on that of the run, at some batch.
+    """Set of GPU types on which the job is at least as fast as on that of the `run`, at some batch.
 
-    How much slower one is than another is linear in the fixed share, which falls with the batch.
+    The ends of the batch range suffice: the difference of two types is linear in the fixed share of compute
+    time, which falls with the batch.
     """
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(job, Shape(run.gpus, batch, run.cores, whole(job.parameter_servers), 0, 1.0, 0))
+        set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
         slowness = slowness_on(limits.slowness, job, run.gpu_type)
         for other in range(limits.slowness.shape[1]):
             if slowness_on(limits.slowness, job, other) <= slowness:
@@ -251,18 +217,8 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
 
 
 @kernel
-def _least_interference(job: Job, types: int, limits: _Limits) -> float:
-    """Least excess beside one neighbour on any of these types."""
-    least = np.inf
-    for gpu_type in range(limits.slowness.shape[1]):
-        if (types >> gpu_type) & 1:
-            least = min(least, limits.excess[job.model, gpu_type])
-    return least
-
-
-@kernel
 def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
-    """Options of a CPU-only job into `out`, rates per base iteration; how many."""
+    """Write options of a CPU-only job to `out`, rates in base iterations per second. Return their number."""
     count = 0
     for cores in range(1, limits.most_cores + 1):
         job.cores_per_worker = cores
@@ -274,19 +230,23 @@ def _write_cpu_job_options(job: Job, j: int, limits: _Limits, physics: Physics, 
 
 @kernel
 def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physics, out: FloatMatrix) -> int:
-    """Options of job j into `out`, rates per base iteration; how many."""
+    """Write options of job `j` to `out`, with rates in base iterations per second. Return their number."""
     job = jobs[j]
     if job.kind == JobKind.CPU_ONLY:
         return _write_cpu_job_options(job, j, limits, physics, out)
     counts = limits.counts_cores and job.asked_cores > 0
-    most_gpus = min(whole(job.max_gpus), len(limits.fewest_servers) - 1)
+    most_gpus = min(to_int(job.max_gpus), len(limits.fewest_servers) - 1)
     count = 0
     for gpu_type in range(limits.slowness.shape[1]):
         for neighbours in range(limits.jobs_per_gpu):
             begin = count
             for gpus in range(job.min_gpus, most_gpus + 1):
                 types = _types_as_fast(job, _RunShape(gpus, 0, gpu_type, 0.0), limits)
-                excess = neighbours * _least_interference(job, types, limits)
+                least = np.inf  # relative extra time beside one neighbour
+                for other in range(limits.slowness.shape[1]):
+                    if (types >> other) & 1:
+                        least = min(least, limits.excess[job.model, other])
+                excess = neighbours * least
                 taken = gpus / (neighbours + 1.0)
                 best = _best_of_batches(job, j, _RunShape(gpus, 0, gpu_type, excess), limits, physics)
                 if not counts:
@@ -303,7 +263,7 @@ def _write_options(jobs: Records1[Job], j: int, limits: _Limits, physics: Physic
 
 
 def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) -> NDArray[np.float64]:
-    """[models + 1, GPU types] least extra time beside a worker of these models, as a share of its own."""
+    """[models + 1, GPU types] least relative extra time beside a worker of any of these `models`."""
     rows, types = state.slowness.shape[:2]
     if jobs_per_gpu == 1 or not len(models):
         return np.zeros((rows, types))
@@ -337,7 +297,7 @@ def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
 
 
 def job_options(sim: Simulator) -> JobOptions:
-    """The options of a simulation's jobs, run or not."""
+    """Return the options of the jobs of a simulation, run or not."""
     jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
     iterations = jobs["total_iterations"].copy()
     for name in _FIELDS_WITHOUT_EFFECT:

@@ -1,7 +1,16 @@
 """The only room that knows numba; its README explains every mechanism and what it buys."""
 
 from ringyard.compiled.bundles import bundle
-from ringyard.compiled.functions import entry_point, field_reader, field_writer, kernel, linked_kernel, whole
+from ringyard.compiled.functions import entry_point, field_reader, field_writer, kernel, linked_kernel, to_int
+from ringyard.compiled.interfaces import (
+    CompiledFunction,
+    error_message,
+    function_address,
+    implements,
+    interface,
+    is_validated,
+    raise_plugin_error,
+)
 from ringyard.compiled.records import (
     BoolMatrix,
     BoolVector,
@@ -27,7 +36,6 @@ from ringyard.compiled.records import (
     take_rows,
     u8,
 )
-from ringyard.compiled.slots import CompiledFunction, address_of, complain, complaint, fills, is_watched, slot
 
 __all__ = [
     "BoolMatrix",
@@ -48,23 +56,23 @@ __all__ = [
     "Records2",
     "Records3",
     "UIntVector",
-    "address_of",
     "bundle",
-    "complain",
-    "complaint",
     "entry_point",
+    "error_message",
     "f4",
     "f8",
     "field_reader",
     "field_writer",
-    "fills",
+    "function_address",
     "i4",
     "i8",
-    "is_watched",
+    "implements",
+    "interface",
+    "is_validated",
     "kernel",
     "linked_kernel",
-    "slot",
+    "raise_plugin_error",
     "take_rows",
+    "to_int",
     "u8",
-    "whole",
 ]

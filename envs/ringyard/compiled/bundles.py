@@ -24,9 +24,9 @@ from numba.extending import (
     unbox,
 )
 
+from ringyard.compiled.interfaces import CompiledFunction, InterfaceType
 from ringyard.compiled.numba_internals import AbstractTemplate, AttributeTemplate, cgutils, infer_global, ir
 from ringyard.compiled.records import numba_type_of
-from ringyard.compiled.slots import CompiledFunction, SlotType
 
 C = TypeVar("C", bound=type)
 
@@ -44,7 +44,7 @@ class BundleType(types.Opaque):  # type: ignore[misc]
         super().__init__(name=f"Bundle({name}: {', '.join(map(str, fields.values()))})")
 
 
-class ManyType(types.Opaque):  # type: ignore[misc]
+class BundleTupleType(types.Opaque):  # type: ignore[misc]
     """Numba's view of a tuple of bundles of one class, however many: `many[i]` is the i-th.
 
     Args:
@@ -57,7 +57,7 @@ class ManyType(types.Opaque):  # type: ignore[misc]
 
 
 register_model(BundleType)(models.OpaqueModel)
-register_model(ManyType)(models.OpaqueModel)
+register_model(BundleTupleType)(models.OpaqueModel)
 
 
 @infer_getattr
@@ -102,12 +102,12 @@ def _get_field(context: Any, builder: Any, bundle: BundleType, value: Any, name:
 class _ManyItem(AbstractTemplate):  # type: ignore[misc]
     def generic(self, arguments: Any, keywords: Any) -> Any:
         many, index = arguments
-        if isinstance(many, ManyType) and isinstance(index, types.Integer):
+        if isinstance(many, BundleTupleType) and isinstance(index, types.Integer):
             return many.one(many, types.int64)
         return None
 
 
-@lower_builtin(operator.getitem, ManyType, types.int64)  # type: ignore[untyped-decorator]
+@lower_builtin(operator.getitem, BundleTupleType, types.int64)  # type: ignore[untyped-decorator]
 def _get_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     addresses = builder.bitcast(arguments[0], ir.IntType(64).as_pointer())
     address = _load(builder, builder.gep(addresses, [arguments[1]]))
@@ -138,17 +138,19 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
             raise TypeError(f"expected an array of {kind.dtype}, got {value.dtype}")
         address = value.__array_interface__["data"][0]  # as `ctypes.data`, in a fifth of the time
         return [0, 0, value.size, value.itemsize, address, *value.shape, *value.strides]
-    if isinstance(kind, SlotType):
+    if isinstance(kind, InterfaceType):
         if not isinstance(value, CompiledFunction):
-            raise TypeError(f"expected a function that fills a slot (`@fills`), got {value!r}")
+            raise TypeError(
+                f"expected a function that implements an interface (`@implements`), got {value!r}"
+            )
         if value.signature != kind.signature:
             raise TypeError(
                 f"expected a function {kind.signature}, got {value.python.__name__}{value.signature}"
             )
-        return [value.address, int(value.watched)]
+        return [value.address, int(value.validated)]
     if isinstance(kind, BundleType):
         return [value._address]
-    if isinstance(kind, ManyType):
+    if isinstance(kind, BundleTupleType):
         kept.append(np.array([one._address for one in value], dtype=np.int64))
         return [int(kept[-1].ctypes.data)]
     if kind == types.float64:
@@ -160,8 +162,8 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
 def bundle(cls: C) -> C:
     """Make a class a frozen dataclass that kernels receive as a pointer; attributes read as usual.
 
-    Annotations say what kernels see (array types, slots, bundles, `tuple[Bundle, ...]`); a field annotated
-    `str` and flags stay in Python.
+    Annotations say what kernels get (array types, interfaces, bundles, `tuple[Bundle, ...]`). Fields of
+    type `str` and flags stay in Python.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)
@@ -188,7 +190,7 @@ def bundle(cls: C) -> C:
 
     changed: Any = dataclass(frozen=True, eq=False)(cls)
     changed.numba_type = numba_type
-    changed.many = ManyType(numba_type)
+    changed.many = BundleTupleType(numba_type)
     changed.__getattr__ = pack
     changed.__getstate__ = state
     changed._numba_type_ = numba_type  # where numba looks first when Python calls a kernel

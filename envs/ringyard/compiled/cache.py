@@ -19,20 +19,20 @@ from typing import Any
 import numba
 from platformdirs import user_cache_path
 
-from ringyard.compiled.numba_internals import NullCache, dumps, processor, rebuild, reduce
+from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
 
 #: kernels to compile from which on it takes long enough to be said
-_WORTH = 24
+_MIN_REPORTED = 24
 _expected = 0
-_left: set[str] = set()
+_pending: set[str] = set()
 
 
-def _say(text: str, end: str = "\n") -> None:
+def _print(text: str, end: str = "\n") -> None:
     print(text, end=end, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def announced(name: str, missing: list[str]) -> Iterator[None]:
+def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
     """Say that a kernel and what it is made of are compiled, how far that is, and how long it took.
 
     On a terminal one line follows the kernels that are done; elsewhere there is a line before and one after.
@@ -42,36 +42,36 @@ def announced(name: str, missing: list[str]) -> Iterator[None]:
         missing: names of kernels whose machine code is not on disk yet.
     """
     global _expected
-    if len(missing) < _WORTH or _left:
+    if len(missing) < _MIN_REPORTED or _pending:
         yield
         return
     begin = time.monotonic()
-    _left.update(missing)
+    _pending.update(missing)
     _expected = len(missing)
-    _say(f"ringyard: compiling {name} and {_expected} kernels that it calls, once for this machine ...")
+    _print(f"ringyard: compiling {name} and {_expected} kernels that it calls, once for this machine ...")
     how = "compilation stopped after"
     try:
         yield
         how = "compiled in"
     finally:
-        _left.clear()
+        _pending.clear()
         clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        _say(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
+        _print(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
 
 
-def compiled_one(name: str) -> None:
+def report_kernel(name: str) -> None:
     """Note that a kernel is there, compiled or from the disk."""
-    if name in _left:
-        _left.discard(name)
+    if name in _pending:
+        _pending.discard(name)
         if sys.stderr.isatty():
             short = ".".join(name.split(".")[-2:])
-            _say(f"\r\x1b[K  {_expected - len(_left)} of {_expected}: {short}", end="")
+            _print(f"\r\x1b[K  {_expected - len(_pending)} of {_expected}: {short}", end="")
 
 
 #: packages of this project; each imports only those before it
-HOUSE = ("ringyard", "ringyard_baselines", "ringyard_agents")
+OWN_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
 #: folders of one package to keep: other versions, other checkouts, sources as they were before an edit
-_KEPT = 16
+_MAX_FOLDERS = 16
 
 
 def _sources(module: str) -> list[Path]:
@@ -85,13 +85,13 @@ def _sources(module: str) -> list[Path]:
         another package, all its files besides. Of a module that is in no package, those beside it.
     """
     package = module.partition(".")[0]
-    house = HOUSE[: HOUSE.index(package) + 1] if package in HOUSE else HOUSE
+    house = OWN_PACKAGES[: OWN_PACKAGES.index(package) + 1] if package in OWN_PACKAGES else OWN_PACKAGES
     specs = [spec for spec in map(find_spec, house) if spec is not None]
     folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
     files = [file for folder in folders for file in sorted(Path(folder).rglob("*.py"))]
     room = Path(__file__).parent
     files = [file for file in files if file.parent == room or b"ringyard.compiled" in file.read_bytes()]
-    if package not in HOUSE:
+    if package not in OWN_PACKAGES:
         own: Any = sys.modules[package]
         if hasattr(own, "__path__"):
             files += [file for folder in own.__path__ for file in sorted(Path(folder).rglob("*.py"))]
@@ -131,7 +131,7 @@ def folder_of(module: str) -> Path | None:
             return None
         return folder  # one that others filled
     others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
-    for old in others[_KEPT:]:
+    for old in others[_MAX_FOLDERS:]:
         shutil.rmtree(old, ignore_errors=True)
     return folder
 
@@ -203,15 +203,15 @@ class DiskCache(NullCache):  # type: ignore[misc]
         with suppress(AttributeError, ImportError, pickle.UnpicklingError, EOFError):  # types that are gone
             key, payload = pickle.loads(data)
             if key == self._key(signature):
-                compiled_one(key[0])
-                return rebuild(context, payload)
+                report_kernel(key[0])
+                return deserialize(context, payload)
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled for a signature, if it can be."""
-        compiled_one(f"{self._function.__module__}.{self._function.__qualname__}")
+        report_kernel(f"{self._function.__module__}.{self._function.__qualname__}")
         file = self._file(signature)
-        reduced = reduce(compiled)
+        reduced = serialize(compiled)
         if file is None or reduced is None:
             return
         data = _with_checksum(dumps((self._key(signature), reduced)))

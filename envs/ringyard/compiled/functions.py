@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin, typeof_impl
 
-from ringyard.compiled.cache import HOUSE, DiskCache, announced
+from ringyard.compiled.cache import OWN_PACKAGES, DiskCache, report_compilation
 from ringyard.compiled.numba_internals import (
     AbstractTemplate,
     address_of,
@@ -22,20 +22,20 @@ from ringyard.compiled.numba_internals import (
     emit_call,
     function_type,
     global_compiler_lock,
-    keep_in,
     llvm,
+    set_cache,
 )
 from ringyard.compiled.records import Record, signature_of
 from ringyard.errors import ConfigurationError
 
 #: linked kernels that calls of slots need, wherever they are
-_RAISING: list["Kernel"] = []
+_RAISING_KERNELS: list["Kernel"] = []
 F = TypeVar("F", bound=Callable[..., Any])
 #: watch the functions of this house that fill slots too, as those of others always are
-WATCH_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
+VALIDATE_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
 
 
-class FoundOnce(functools.cached_property[Any]):
+class LockedCachedProperty(functools.cached_property[Any]):
     """A cached property that one thread finds for all; that of `functools` has no lock since Python 3.12."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
@@ -44,12 +44,12 @@ class FoundOnce(functools.cached_property[Any]):
             return super().__get__(instance, owner)
 
 
-def is_foreign(function: Callable[..., Any]) -> bool:
+def is_third_party(function: Callable[..., Any]) -> bool:
     """Whether a function is of another package: its indices are checked against the bounds of arrays."""
-    return function.__module__.partition(".")[0] not in HOUSE
+    return function.__module__.partition(".")[0] not in OWN_PACKAGES
 
 
-def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
+def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
     """A copy with a cache file of its own, for which some global names mean something else."""
     original: Any = function
     copy = FunctionType(
@@ -64,7 +64,7 @@ def _renamed(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -
     return copy
 
 
-def _called_by(function: Any) -> list["Kernel"]:
+def _direct_kernels(function: Any) -> list["Kernel"]:
     """The kernels that a Python function names."""
     names = function.__code__.co_names
     values = [function.__globals__.get(name) for name in names]
@@ -73,7 +73,7 @@ def _called_by(function: Any) -> list["Kernel"]:
     return [value for value in values if isinstance(value, Kernel)]
 
 
-def _made_of(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
+def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
     """The kernels that a Python function calls, straight or through others, callees first.
 
     Args:
@@ -81,15 +81,15 @@ def _made_of(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterat
         seen: those not to come again.
         through_linked: go on through linked kernels, which bring what they call with them.
     """
-    for value in _called_by(function):
+    for value in _direct_kernels(function):
         if value not in seen:
             seen.add(value)
             if through_linked or not value.linked:
-                yield from _made_of(value.python, seen, through_linked)
+                yield from _kernels_within(value.python, seen, through_linked)
             yield value
 
 
-def _found(module: str, name: str) -> Any:
+def _import_name(module: str, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
 
 
@@ -115,7 +115,7 @@ class ByName:
         """
         module, name = self.python.__module__, self.python.__qualname__
         try:
-            found = _found(module, name)
+            found = _import_name(module, name)
         except (ImportError, AttributeError):
             found = None
         if found is not self:
@@ -123,7 +123,7 @@ class ByName:
                 f"the compiled function {module}.{name} cannot be pickled: expected to find it by that name;"
                 " define it at the top level of a module, not as a lambda or inside a function"
             )
-        return _found, (module, name)
+        return _import_name, (module, name)
 
     def __copy__(self) -> Self:
         """Itself: it never changes."""
@@ -157,9 +157,9 @@ class Kernel(ByName):
         self.raises = raises
         self.is_guarded = guarded
         if raises:
-            _RAISING.append(self)
+            _RAISING_KERNELS.append(self)
 
-    @FoundOnce
+    @LockedCachedProperty
     def signature(self) -> Any:
         """What the annotations declare, as numba knows it."""
         return signature_of(self.python)
@@ -169,29 +169,29 @@ class Kernel(ByName):
         """Whether annotations say what all arguments are."""
         return Any not in self.python.__annotations__.values()
 
-    @FoundOnce
+    @LockedCachedProperty
     def guarded(self) -> "Kernel":
         """The same, held to the bounds of arrays; a linked kernel stays as it is."""
         return self if self.linked or self.is_guarded else Kernel(self.python, False, guarded=True)
 
-    @FoundOnce
+    @LockedCachedProperty
     def _compiled(self) -> Any:
         """The function as it is compiled: a guarded one calls guarded kernels."""
         if not self.is_guarded:
             return self.python
         values = {name: self.python.__globals__.get(name) for name in self.python.__code__.co_names}
         kernels = {name: value.guarded for name, value in values.items() if isinstance(value, Kernel)}
-        return _renamed(self.python, "guarded", kernels)
+        return _copy_function(self.python, "guarded", kernels)
 
     def _dispatcher(self, function: Any, **wrappers: bool) -> tuple[Any, DiskCache]:
         """Numba's, and where it keeps machine code, which needs the linked kernels that it calls."""
 
         def link() -> None:
-            for one in _made_of(self.python, set(), through_linked=False):
+            for one in _kernels_within(self.python, set(), through_linked=False):
                 if one.linked:
                     one.link()
             if not self.raises:
-                for raising in _RAISING:
+                for raising in _RAISING_KERNELS:
                     raising.link()
 
         # _nrt=False: kernels allocate nothing, so they need no reference counts; counting the state's arrays
@@ -200,15 +200,15 @@ class Kernel(ByName):
             nogil=True, error_model="numpy", _nrt=self.raises, boundscheck=self.is_guarded, **wrappers
         )(function)
         cache = DiskCache(function, link)
-        keep_in(cache, dispatcher)
+        set_cache(cache, dispatcher)
         return dispatcher, cache
 
-    @FoundOnce
+    @LockedCachedProperty
     def _inside(self) -> tuple[Any, DiskCache]:
         """The dispatcher that other kernels call, without what Python needs to call it."""
         return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
-    @FoundOnce
+    @LockedCachedProperty
     def inside(self) -> Any:
         """The dispatcher that other kernels call.
 
@@ -219,22 +219,22 @@ class Kernel(ByName):
             self.declared  # noqa: B018
         return self._inside[0]
 
-    @FoundOnce
+    @LockedCachedProperty
     def declared(self) -> Any:
         """What numba compiled for the types that annotations declare."""
         compiled = compiled_for(self._inside[0], self.signature)
         self._inside[0].disable_compile()
         return compiled
 
-    @FoundOnce
+    @LockedCachedProperty
     def outside(self) -> Any:
         """The dispatcher that Python calls; numba looks at the types of what it is given."""
-        dispatcher, cache = self._dispatcher(_renamed(self._compiled, "from_python", {}))
+        dispatcher, cache = self._dispatcher(_copy_function(self._compiled, "from_python", {}))
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
             missing = [] if cache.has(signature) else self.missing()
-            with announced(self.python.__qualname__, missing):
+            with report_compilation(self.python.__qualname__, missing):
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
@@ -246,12 +246,12 @@ class Kernel(ByName):
 
     def missing(self) -> list[str]:
         """Names of the kernels in it whose machine code is not on disk; none for functions of others."""
-        if is_foreign(self.python):
+        if is_third_party(self.python):
             return []
-        parts = [one for one in _made_of(self.python, set(), through_linked=True) if one.declares]
+        parts = [one for one in _kernels_within(self.python, set(), through_linked=True) if one.declares]
         return [one.name for one in parts if not one.is_on_disk()]
 
-    @FoundOnce
+    @LockedCachedProperty
     def address(self) -> int:
         """Where the machine code for the declared types begins, in numba's calling convention."""
         return address_of(self.declared)
@@ -284,13 +284,13 @@ def kernel(function: F) -> F:
 
     A fully annotated one is compiled once, for the types it declares.
     """
-    made: Any = Kernel(function, linked=False, guarded=is_foreign(function))
+    made: Any = Kernel(function, linked=False, guarded=is_third_party(function))
     return made
 
 
 def linked_kernel(function: F) -> F:
     """Decorate a function that is compiled by itself and called by its name: right for large ones."""
-    made: Any = Kernel(function, linked=True, guarded=is_foreign(function))
+    made: Any = Kernel(function, linked=True, guarded=is_third_party(function))
     return made
 
 
@@ -338,7 +338,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
 
 
 @kernel
-def whole(value: Any) -> int:
+def to_int(value: Any) -> int:
     """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
     return np.int64(value)  # type: ignore[return-value]
 
@@ -346,7 +346,7 @@ def whole(value: Any) -> int:
 R = TypeVar("R", bound=Record)
 
 
-def _compiled(record: type[Record], name: str, lines: Sequence[str], **annotations: Any) -> Any:
+def _kernel_from_source(record: type[Record], name: str, lines: Sequence[str], **annotations: Any) -> Any:
     arguments = ["record", *(one for one in annotations if one != "return")]
     source = "\n".join([f"def {name}({', '.join(arguments)}):", *lines])
     module = "ringyard.compiled.functions"
@@ -367,7 +367,7 @@ def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], i
     """
     lines = [f"    if r == {i}:\n        return record.{name}" for i, name in enumerate(fields[:-1])]
     lines.append(f"    return record.{fields[-1]}")
-    made = _compiled(record, f"read_{'_'.join(fields)}", lines, **{"r": int, "return": int})
+    made = _kernel_from_source(record, f"read_{'_'.join(fields)}", lines, **{"r": int, "return": int})
     return cast("Callable[[R, int], int]", made)
 
 
@@ -380,5 +380,5 @@ def field_writer(record: type[R], fields: Sequence[str]) -> Callable[[R, int, in
     """
     lines = [f"    if r == {i}:\n        record.{name} = value" for i, name in enumerate(fields)]
     annotations = {"r": int, "value": int, "return": None}
-    made = _compiled(record, f"write_{'_'.join(fields)}", lines, **annotations)
+    made = _kernel_from_source(record, f"write_{'_'.join(fields)}", lines, **annotations)
     return cast("Callable[[R, int, int], None]", made)

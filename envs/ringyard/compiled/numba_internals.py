@@ -7,14 +7,14 @@ installed, so that a newer one without them is a clear message (`tests/envs/test
 from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
-from llvmlite import ir  # what bundles, slots and calls by name are lowered to
+from llvmlite import ir  # what bundles, interfaces and calls by name are lowered to
 from numba import config
 from numba.core import cgutils  # shorthand for `ir`
 
 # base of a dispatcher's cache: Numba's own looks at one source file, and writes an index before its data
 from numba.core.caching import NullCache
 
-# where the parts of an exception lie that machine code raised: a slot's call adds the function's name to it
+# where the parts of an exception raised by machine code lie: calls through interfaces add the function's name
 from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.compiler import CompileResult  # for what `PRIVATE` names of it
 
@@ -39,17 +39,17 @@ __all__ = [
     "address_of",
     "cgutils",
     "compiled_for",
+    "deserialize",
     "dumps",
     "emit_call",
     "function_type",
     "global_compiler_lock",
     "infer_global",
     "ir",
-    "keep_in",
     "llvm",
     "processor",
-    "rebuild",
-    "reduce",
+    "serialize",
+    "set_cache",
     "signature",
 ]
 
@@ -78,22 +78,22 @@ def processor() -> tuple[str, str, str]:
     return llvm.get_default_triple(), config.CPU_NAME or llvm.get_host_cpu_name(), features
 
 
-def keep_in(cache: NullCache, dispatcher: Any) -> None:
+def set_cache(cache: NullCache, dispatcher: Any) -> None:
     """Let a dispatcher look there before it compiles, and save there what it compiled."""
     dispatcher._cache = cache
 
 
-def reduce(compiled: CompileResult) -> Any:
+def serialize(compiled: CompileResult) -> Any:
     """What is to be pickled of a compiled function; None: addresses of this process are part of it."""
     return None if compiled.library.has_dynamic_globals else compiled._reduce()
 
 
-def rebuild(context: Any, reduced: Any) -> CompileResult:
+def deserialize(context: Any, reduced: Any) -> CompileResult:
     """The compiled function of which `reduced` was pickled.
 
     Args:
         context: a dispatcher's target.
-        reduced: of `reduce`.
+        reduced: of `serialize`.
     """
     rtsys.initialize(context)
     return CompileResult._rebuild(context, *reduced)

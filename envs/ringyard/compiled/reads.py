@@ -24,7 +24,7 @@ def fields_read(function: Any, others: tuple[type[Record], ...], questions: str)
     where types show that they are theirs, as in `server = state.servers[b, s]; server.num_gpus`.
 
     Args:
-        function: decorated with `kernel`, `linked_kernel` or `fills`, or plain Python.
+        function: decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
         others: records whose fields do not count.
         questions: a module whose kernels are not entered but named, as if they were fields of their name.
     """
@@ -45,11 +45,11 @@ def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions
         if source.__module__ == questions:
             names.add(source.__name__)
             continue
-        attributes, texts = _named_in(source.__code__)
+        attributes, texts = _attributes_and_texts(source.__code__)
         used = inspect.getclosurevars(source)
         values = [*used.globals.values(), *used.nonlocals.values()]
         values += [one for value in values if isinstance(value, tuple | list) for one in value]
-        names |= attributes - _of_others(compiled, source, others) | texts
+        names |= attributes - _attributes_of_others(compiled, source, others) | texts
         names |= {value for value in values if isinstance(value, str)}
         modules = [value for value in values if inspect.ismodule(value)]
         inside = [getattr(module, name, None) for module in modules for name in attributes]
@@ -57,14 +57,14 @@ def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions
     return frozenset(names)
 
 
-def _named_in(code: CodeType) -> tuple[set[str], set[str]]:
+def _attributes_and_texts(code: CodeType) -> tuple[set[str], set[str]]:
     """Attributes and texts in a function's code and in that of functions inside it."""
     steps = dis.get_instructions(code)
     attributes = {step.argval for step in steps if step.opname in _ATTRIBUTES}
     texts = {value for value in code.co_consts if isinstance(value, str)}
     for value in code.co_consts:
         if isinstance(value, CodeType):
-            more = _named_in(value)
+            more = _attributes_and_texts(value)
             attributes, texts = attributes | more[0], texts | more[1]
     return attributes, texts
 
@@ -75,7 +75,7 @@ def _source(value: Any) -> Any:
     return value if inspect.isfunction(value) else None
 
 
-def _of_others(compiled: Any, source: Any, others: tuple[type[Record], ...]) -> set[str]:
+def _attributes_of_others(compiled: Any, source: Any, others: tuple[type[Record], ...]) -> set[str]:
     """Attributes that a function reads of those records alone."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(source))).body[0]
@@ -92,7 +92,7 @@ def _of_others(compiled: Any, source: Any, others: tuple[type[Record], ...]) -> 
 
 
 def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
-    """What arguments are for certain: what a slot says, or annotations that a kernel is compiled for."""
+    """The types of arguments that are certain: those of an interface, or of a kernel's annotations."""
     if hasattr(compiled, "protocol"):
         said: Any = compiled.protocol.__call__
     elif isinstance(compiled, Kernel) and compiled.declares:

@@ -19,7 +19,7 @@ f8 = Annotated[float, np.float64]
 _Fields = list[tuple[str, type[np.generic]]]
 
 
-def _stored(annotations: Mapping[str, Any]) -> _Fields:
+def _stored_fields(annotations: Mapping[str, Any]) -> _Fields:
     """Fields in their order; those of a tuple of names stand where the tuple does."""
     kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
     several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
@@ -33,7 +33,7 @@ def _stored(annotations: Mapping[str, Any]) -> _Fields:
     return stored
 
 
-def _without_gaps(fields: _Fields) -> _Fields:
+def _fill_gaps(fields: _Fields) -> _Fields:
     """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
 
     NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
@@ -73,7 +73,7 @@ class Record(metaclass=_RecordMeta):
     numba_type: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        cls.dtype = np.dtype(_without_gaps(_stored(cls.__annotations__)), align=True)
+        cls.dtype = np.dtype(_fill_gaps(_stored_fields(cls.__annotations__)), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod
@@ -174,8 +174,8 @@ def numba_type_of(annotation: Any) -> Any:
     if hasattr(annotation, "numba_type"):
         return annotation.numba_type
     raise TypeError(
-        f"kernels know no {annotation!r}; expected int, float, bool, a record or bundle class, a slot, a"
-        " NamedTuple, or one of the array types of ringyard.compiled"
+        f"kernels know no {annotation!r}; expected int, float, bool, a record or bundle class, an interface,"
+        " a NamedTuple, or one of the array types of ringyard.compiled"
     )
 
 

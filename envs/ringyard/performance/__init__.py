@@ -1,4 +1,8 @@
-"""How fast a job runs: compiled functions of one declared signature."""
+"""Performance models: seconds per iteration of a job on its GPUs, beside its neighbours.
+
+`model` has the protocol for own models, `composite` the model of all parts. conf/performance has a yaml for
+each model.
+"""
 
 from ringyard.fabric import Fabric as Fabric
 from ringyard.performance.composite import composite as composite

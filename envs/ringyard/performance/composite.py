@@ -1,19 +1,13 @@
-"""All parts together: GPU, sharing, input pipeline, ring, parameter servers, CPU-only jobs."""
+"""The model of all parts: GPU, sharing, input pipeline, ring, parameter servers, CPU-only jobs."""
 
 from typing import Annotated, Literal
 
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.errors import ConfigurationError
-from ringyard.fabric import (
-    FABRIC_COLUMNS,
-    Bandwidth,
-    Fabric,
-    latency_seconds,
-    ring_bytes_per_second,
-)
+from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
 from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
@@ -36,7 +30,7 @@ _TABLE = _INTERCONNECT + FABRIC_COLUMNS
 
 @kernel
 def _compute_seconds(job: Job) -> float:
-    """The longest of computing, preparing and reading samples, which overlap, for the slowest worker."""
+    """The longest of computing, preparing and reading samples, which overlap, of the slowest worker."""
     gpu = job.compute_seconds * job.sharing_slowdown * job.straggler / job.gpu_speed
     samples = job.batch_size / job.num_gpus
     cores = useful_cores(job.cores_per_worker, job.loading_serial_share)
@@ -62,7 +56,7 @@ def _ring_seconds(job: Job, parameters: FloatVector) -> float:
 
 @kernel
 def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
-    """Step of a parameter-server job: one worker on each GPU."""
+    """Seconds of a synchronous step of a parameter-server job with one worker per GPU."""
     row = _TABLE + job.model * COEFFICIENTS
     a, b, d = parameters[row + 6], parameters[row + 7], parameters[row + 8]
     ratio = 1.0
@@ -74,9 +68,9 @@ def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
     return step_seconds(_compute_seconds(job), workers, job.parameter_servers, workers, ratio, theta)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
-    """Seconds of one iteration at the job's present batch."""
+    """Return the seconds of one iteration of `job` at its present batch (`composite` sets `parameters`)."""
     if job.kind == JobKind.CPU_ONLY:
         return cpu_job_seconds(
             job.compute_seconds,
@@ -104,7 +98,7 @@ def composite(
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
 ) -> PerformanceModel:
-    """GPU types, sharing, CPU cores, memory bandwidth, elastic batches, rings and parameter servers.
+    """Return the model of GPU types, sharing, CPU cores, memory bandwidth, batches, rings, parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with
 
@@ -113,20 +107,20 @@ def composite(
       `ringyard.performance.host_resources`,
     * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.
 
-    A part whose resource the cluster does not count is neutral.
+    Resources that the cluster does not count have no effect.
 
     Args:
-        network: what one ring alone gets between servers; a number: b_e, without latency.
-        interconnect: what it gets inside a server; a number: b_i, without latency.
-        reduction_bytes_per_second: C, reduction speed of a GPU; infinity is allowed.
-        alpha: in f(alpha, k) = k + alpha (k - 1), for k rings on the worst link.
-        xi_1: share of the time a job transmits (SJF-BCO eq. 7); only with contention "worst_link".
-        overhead_seconds_per_server: xi_2, added once per iteration and server spanned.
-        overlap_exponent: g, 1 or more: see `ring.overlapped_seconds`; None: each model's own, 1 where its
-            profile has none.
-        contention: "none", "worst_link", "live_transfers" or "max_min": see `ringyard.state.records.Network`.
-        interference: of jobs that share a GPU; None: none.
-        straggler_cv: see `PerformanceModel`.
+        network: network of an isolated ring between servers. A number is b_e, bytes per second, no latency.
+        interconnect: the same inside a server. A number is b_i.
+        reduction_bytes_per_second: C, reduction speed of a GPU, above 0, inf allowed.
+        alpha: at least 0, in f(alpha, k) = k + alpha (k - 1) for k rings on the worst link.
+        xi_1: share of the time a job transmits (SJF-BCO eq. 7), in (0, 1], for contention "worst_link".
+        overhead_seconds_per_server: xi_2, added once per iteration and server spanned, at least 0.
+        overlap_exponent: g, at least 1 (`ring.overlapped_seconds`). None: each model's own, 1 if its profile
+            has none.
+        contention: "none", "worst_link", "live_transfers" or "max_min" (`ringyard.state.records.Network`).
+        interference: how jobs that share a GPU slow each other. None: not at all.
+        straggler_cv: see `PerformanceModel`, in [0, 1000].
 
     Raises:
         ConfigurationError: a constant out of its range.

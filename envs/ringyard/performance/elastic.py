@@ -1,4 +1,4 @@
-"""What a larger batch is worth: gradient noise and effective samples."""
+"""Progress per iteration at larger batches: gradient noise and statistical efficiency."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from ringyard.compiled import kernel
 
 @kernel
 def statistical_efficiency(noise_scale: float, base_batch: float, batch: float) -> float:
-    """E(M) = (phi + M0) / (phi + M): effective per processed sample (Pollux eq. 6; McCandlish et al. 2018).
+    """E(M) = (phi + M0) / (phi + M): effective per processed sample (Pollux eq. 6, McCandlish et al. 2018).
 
     Args:
-        noise_scale: phi, samples; infinity: every sample counts fully.
-        base_batch: M0, whose samples count 1.
-        batch: M.
+        noise_scale: phi, samples. inf: every sample counts fully.
+        base_batch: M0, samples of the batch at which efficiency is 1.
+        batch: M, samples.
     """
     if noise_scale == np.inf:
         return 1.0
@@ -21,5 +21,5 @@ def statistical_efficiency(noise_scale: float, base_batch: float, batch: float) 
 
 @kernel
 def progress_per_iteration(noise_scale: float, base_batch: float, batch: float) -> float:
-    """Base iterations that one iteration with M samples is worth: M / M0 x E(M)."""
+    """M / M0 x E(M): iterations of `base_batch` M0 that one of `batch` M is worth, by `noise_scale` phi."""
     return batch / base_batch * statistical_efficiency(noise_scale, base_batch, batch)

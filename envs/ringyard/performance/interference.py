@@ -1,4 +1,4 @@
-"""How much jobs on one GPU slow one another."""
+"""Interference: how much jobs on a shared GPU slow each other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,25 +19,23 @@ def _model_name(model: int) -> str:
 @checked("interference")
 @dataclass(frozen=True)
 class Interference:
-    """Extra iteration time of jobs beside one another.
+    """Relative extra iteration time of jobs on shared GPUs.
 
-    A worker's compute time is its own times 1 + the sum over the neighbours on its GPU of what each adds; the
-    worst GPU sets the job's pace. A neighbour adds sensitivity (the job's) x pressure (the neighbour's), both
-    by model, GPU type and samples per GPU (`ringyard.state.gpu_effects.sharing_factors`), or what `pairs`
-    says, whatever the GPU and the batches. Neither: jobs do not slow one another.
-
-    Attributes:
-        sharing: [models + 1, GPU types, batches, 3] of each model on each type of
-            `ringyard.gpu_types.GPU_MEMORY_BYTES`: samples per GPU, ascending (inf: no more), sensitivity,
-            pressure; NaN where unknown. The last row is for jobs without a model.
-        pairs: [models + 1, models + 1] of each model beside each other, NaN where unknown; the last row and
-            column are for jobs without a model.
+    A worker's compute time is multiplied by 1 + the sum of the extra times that its neighbours on the GPU
+    cause. The worst GPU sets the job's pace. A neighbour causes sensitivity (of the job) x pressure (of the
+    neighbour), both by model, GPU type and samples per GPU, or what `pairs` says for any GPU and batch.
+    Without both, jobs do not slow each other.
 
     Raises:
-        ConfigurationError: both, or an array of another shape or with figures below 0.
+        ConfigurationError: both are given, or an array has another shape or numbers below 0.
     """
 
+    #: [models + 1, GPU types, batches, 3] for each model and type of
+    #: `ringyard.gpu_types.GPU_MEMORY_BYTES`: samples per GPU, ascending (inf: no more), sensitivity,
+    #: pressure. NaN where unknown. The last row is for jobs without a model.
     sharing: NDArray[np.float64] | None = field(default=None, repr=False)
+    #: [models + 1, models + 1] relative extra time of each model (row) beside each other (column). NaN
+    #: where unknown. The last row and column are for jobs without a model.
     pairs: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,15 +67,18 @@ class Interference:
 
     @property
     def slows(self) -> bool:
-        """Whether neighbours slow one another at all."""
+        """Whether neighbours slow each other at all."""
         return self.sharing is not None or self.pairs is not None
 
     def check(self, model_ids: NDArray[np.int64], gpu_types: Sequence[str]) -> None:
-        """Raise ConfigurationError unless there are figures for all models that occur on all these types.
+        """Check that the tables have numbers for all models of a workload on all GPU types of a cluster.
 
         Args:
-            model_ids: [jobs] -1: no model.
-            gpu_types: of the cluster; none: the reference GPU.
+            model_ids: [jobs] positions in the catalogue, -1: no model.
+            gpu_types: GPU types of the cluster. Empty: the reference GPU.
+
+        Raises:
+            ConfigurationError: a number is missing.
         """
         present = np.unique(model_ids).tolist()
         if self.sharing is not None:
@@ -99,10 +100,9 @@ class Interference:
                         )
 
     def sharing_on(self, gpu_types: Sequence[str]) -> NDArray[np.float64]:
-        """[(models + 1) x GPU types, batches, 3] `sharing` on these types, 0 where unknown; else [0, 0, 3].
+        """[(models + 1) x GPU types, batches, 3] `sharing` on `gpu_types`, 0 where unknown.
 
-        Args:
-            gpu_types: of the cluster; none: the reference GPU.
+        Without GPU types, it is that of the reference GPU. Without `sharing`, its shape is [0, 0, 3].
         """
         if self.sharing is None:
             return np.zeros((0, 0, 3))
@@ -112,12 +112,12 @@ class Interference:
 
 
 def no_interference() -> Interference:
-    """Jobs on one GPU do not slow one another."""
+    """Return the table in which jobs on a shared GPU do not slow each other."""
     return Interference()
 
 
 def sensitivity_pressure() -> Interference:
-    """A neighbour adds sensitivity x pressure: the rank-one form of the profiles' measured pairs."""
+    """Return the rank-one form of the profiles' measured pairs: sensitivity x pressure."""
     models = catalogue()
     most = max([len(one.sharing) for model in models for one in model.gpus.values()] + [1])
     sharing = np.full((len(models) + 1, len(GPU_MEMORY_BYTES), most, 3), np.nan)
@@ -135,11 +135,11 @@ def sensitivity_pressure() -> Interference:
 
 @checked("interference")
 def pair_table(normalised: Mapping[str, Mapping[str, Positive]]) -> Interference:
-    """Measured pairs: a neighbour adds 1 / normalised[own][neighbour] - 1.
+    """Return the table of measured pairs: a neighbour causes 1 / normalised[model][neighbour] - 1.
 
     Args:
-        normalised: {model: {neighbour: its speed beside it / its speed alone}}, in (0, inf); pairs that are
-            absent stay unknown.
+        normalised: {model: {neighbour: speed beside the neighbour / isolated speed}}, above 0. Missing pairs
+            are unknown.
 
     Raises:
         ConfigurationError: an unknown model, or a speed that is not above 0.

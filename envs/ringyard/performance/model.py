@@ -1,4 +1,9 @@
-"""What a performance model is, and the one in which nothing ever slows a job."""
+"""The protocol of performance models, and the ideal model, in which nothing slows a job.
+
+Write an own model as a compiled function decorated with `implements(IterationSeconds)`, and a
+function that returns it in a `PerformanceModel`, as `ringyard.performance.ring` does. A yaml in
+conf/performance with that function as `_target_` gives it a name.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,27 +13,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, address_of, bundle, complain, complaint, fills, kernel, slot
+from ringyard.compiled import (
+    FloatVector,
+    bundle,
+    error_message,
+    function_address,
+    implements,
+    interface,
+    kernel,
+    raise_plugin_error,
+)
 from ringyard.fabric import Fabric
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
 
 
-@slot
+@interface
 class IterationSeconds(Protocol):
-    """Seconds of one iteration of a job.
+    """Compiled function that returns the seconds of one iteration of a job.
 
-    Before it asks, the engine brings up to date what the record says of the job's allocation (`num_gpus`,
+    Before each call, the engine updates what the record says of the job's allocation (`num_gpus`,
     `num_servers`, `batch_size`, `compute_seconds`, `cores_per_worker`, ...) and of its neighbours
-    (`contenders`, `sharing_slowdown`, `bandwidth_slowdown`). The function promises a finite number above 0,
-    which is checked each time, and changes nothing.
+    (`contenders`, `sharing_slowdown`, `bandwidth_slowdown`). The function must change nothing.
     """
 
     def __call__(self, job: Job, parameters: FloatVector) -> float:
-        """Of the job, by the model's parameters [parameters]."""
+        """Return seconds, finite and above 0, which is checked at each call.
+
+        Args:
+            job: record of the job.
+            parameters: [parameters] `PerformanceModel.parameters`.
+        """
 
 
-_NO_TIME = complaint(
+_NO_TIME = error_message(
     "performance model {function} gave job {job}, with {expected:.0f} GPUs on {there:.0f} servers, {got}"
     " seconds an iteration; expected a finite number above 0 (1e-100 to 1e100)"
 )
@@ -36,39 +54,28 @@ _NO_TIME = complaint(
 
 @bundle
 class Physics:
-    """A performance model in kernels, which ask it by `iteration_seconds`.
+    """A performance model as kernels receive it. They call it through `iteration_seconds`."""
 
-    Attributes:
-        seconds: of one iteration of a job.
-        parameters: [parameters] what it reads.
-    """
-
-    seconds: IterationSeconds
-    parameters: FloatVector
+    seconds: IterationSeconds  #: implements `IterationSeconds`
+    parameters: FloatVector  #: [parameters] passed to it
 
 
 @checked("performance")
 @dataclass(frozen=True)
 class PerformanceModel:
-    """A compiled function, its parameters, and what couples neighbours.
+    """A compiled function, its parameters, and how jobs affect their neighbours."""
 
-    Attributes:
-        iteration_seconds: a function that fills `IterationSeconds`.
-        parameters: [parameters] float64, whatever the function reads.
-        network: how `contenders` is counted; NONE lets the engine skip it.
-        interference: of jobs that share a GPU.
-        between_servers: what a ring alone gets there, for `Network.LIVE_TRANSFERS`.
-        straggler_cv: coefficient of variation of compute time among a job's workers, drawn at each start;
-            the slowest sets the pace. One worker alone never waits.
-        overlap_exponent: `Job.overlap_exponent` of every job; None: of its profile, 1 where that has none.
-    """
-
-    iteration_seconds: IterationSeconds
-    parameters: Annotated[NDArray[np.float64], "one-dimensional"]
-    network: Network = Network.NONE
+    iteration_seconds: IterationSeconds  #: implements `IterationSeconds`
+    parameters: Annotated[NDArray[np.float64], "one-dimensional"]  #: [parameters] float64, passed to it
+    network: Network = Network.NONE  #: how `Job.contenders` is counted. NONE: not at all, which saves time.
+    #: how jobs that share a GPU slow each other
     interference: Interference = field(default_factory=no_interference)
+    #: network of an isolated ring between servers, for `Network.LIVE_TRANSFERS`
     between_servers: Fabric = field(default_factory=lambda: Fabric(np.inf))
+    #: coefficient of variation of compute time among a job's workers, drawn at each start. The slowest
+    #: worker sets the pace. Jobs with one worker have no stragglers.
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
+    #: `Job.overlap_exponent` of every job. None: that of its profile, 1 without one.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
 
     @cached_property
@@ -77,21 +84,26 @@ class PerformanceModel:
         return Physics(self.iteration_seconds, self.parameters)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def one_second(job: Job, parameters: FloatVector) -> float:
-    """Every iteration takes one second."""
+    """Return one second for every `job`, whatever the `parameters`."""
     return 1.0
 
 
 def ideal() -> PerformanceModel:
-    """Speed 1 wherever a job is placed: iterations are seconds of traced duration."""
+    """Return the model in which every job runs as long as in its trace, wherever it is placed."""
     return PerformanceModel(one_second, np.zeros(1))
 
 
 @kernel
 def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
-    """Seconds of one iteration of job j at its present batch, as the performance model says."""
+    """Return the seconds of one iteration of `job` in row `j`, by the model `physics`.
+
+    Seconds that are not finite and above 0 end in a PluginError.
+    """
     seconds = physics.seconds(job, physics.parameters)
     if not 1e-100 < seconds < 1e100:
-        complain(_NO_TIME, address_of(physics.seconds), j, seconds, job.num_gpus, job.num_servers)
+        raise_plugin_error(
+            _NO_TIME, function_address(physics.seconds), j, seconds, job.num_gpus, job.num_servers
+        )
     return seconds

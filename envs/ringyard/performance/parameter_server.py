@@ -16,7 +16,7 @@ COEFFICIENTS = 9
 
 @kernel
 def server_efficiency(cores: float, a: float, b: float, d: float) -> float:
-    """f(x) = a exp(-b x) + d: efficiency of one parameter server with x cores (AITurbo's offline profile)."""
+    """f(x) = a exp(-b x) + d: efficiency of a parameter server with x `cores` (AITurbo's offline profile)."""
     return a * np.exp(-b * cores) + d
 
 
@@ -32,34 +32,23 @@ def step_seconds(
     """T = compute + theta2 r w/p + theta3 w + theta4 p + theta5 g, seconds per synchronous step.
 
     AITurbo's follow-on writes compute = theta0 m + theta1 (m samples per worker) and has two terms in w/p,
-    of which only one scales with the servers' cores. At one core count they cannot be told apart (its
-    calibration has rank 6 of 7); here both scale: an assumption.
+    of which only one scales with the servers' cores. Its calibration at one core count cannot tell them apart
+    (it has rank 6 of 7). Assumption: both scale.
 
     Args:
-        compute_seconds: forward and backward of one worker.
-        workers: w.
-        servers: p, parameter servers.
-        gpus: g.
-        efficiency_ratio: r, a server's efficiency with `CALIBRATION_CORES` over that with its cores.
-        theta: (theta2, theta3, theta4, theta5), each >= 0.
+        compute_seconds: seconds of one worker's forward and backward pass.
+        workers: w, number of workers.
+        servers: p, number of parameter servers.
+        gpus: g, number of GPUs.
+        efficiency_ratio: r, efficiency of a server with `CALIBRATION_CORES` / that with its cores.
+        theta: (theta2, theta3, theta4, theta5), each at least 0.
     """
     update = theta[0] * efficiency_ratio * workers / servers
     return compute_seconds + update + theta[1] * workers + theta[2] * servers + theta[3] * gpus
 
 
-def calibration_design(batch: float, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[points, 6] columns m, 1, w/p, w, p, g of calibration runs.
-
-    Args:
-        batch: M, global.
-        points: [points, 3] workers, servers, GPUs.
-    """
-    w, p, g = points.T
-    return np.stack([batch / w, np.ones(len(points)), w / p, w, p, g], axis=1)
-
-
 def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
-    """[COEFFICIENTS] of a model, NaN if its profile has none.
+    """[COEFFICIENTS] coefficients of a `model`, NaN if its profile has none.
 
     Raises:
         ConfigurationError: an efficiency that is not positive.

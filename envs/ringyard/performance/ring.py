@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, fills, kernel
+from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.fabric import Bandwidth
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.state.records import Job, Network
@@ -17,19 +17,22 @@ ADA_SRSF_ALPHA_10GBE = 0.235 / 0.856
 
 @kernel
 def effective_contenders(contenders: float, xi_1: float) -> float:
-    """K = max(1, xi_1 p): SJF-BCO eq. 7, held at 1 or more so that sharing never speeds a job up."""
+    """max(1, xi_1 p) of p `contenders`: SJF-BCO eq. 7, at least 1 so that sharing never speeds a job up."""
     return max(1.0, xi_1 * contenders)
 
 
 @kernel
 def contention_factor(alpha: float, contenders: float) -> float:
-    """f(alpha, k) = k + alpha (k - 1): times longer a transfer takes among k (SJF-BCO section 4.2)."""
+    """f(alpha, k) = k + alpha (k - 1): slowdown of a transfer among k `contenders` (SJF-BCO section 4.2)."""
     return contenders + alpha * (contenders - 1.0)
 
 
 @kernel
 def contended_bandwidth(bytes_per_second: float, alpha: float, xi_1: float, contenders: float) -> float:
-    """b_e / f(alpha, k): bandwidth left to one of `contenders` rings on a link."""
+    """b_e / f(alpha, k): bandwidth of one of k rings on a link of `bytes_per_second` b_e.
+
+    k are the effective ones of `contenders` rings by `xi_1`, and `alpha` is the degradation by sharing.
+    """
     return bytes_per_second / contention_factor(alpha, effective_contenders(contenders, xi_1))
 
 
@@ -37,13 +40,13 @@ def contended_bandwidth(bytes_per_second: float, alpha: float, xi_1: float, cont
 def ring_seconds(
     workers: int, gradient_bytes: float, bytes_per_second: float, reduction_bytes_per_second: float
 ) -> float:
-    """2 m (w-1)/w / B + m (w-1)/w / C; zero for one worker.
+    """2 m (w-1)/w / B + m (w-1)/w / C: seconds of a ring all-reduce. 0 for one worker.
 
     Args:
         workers: w, ring size.
-        gradient_bytes: m.
-        bytes_per_second: B, bandwidth the ring gets; infinity is allowed.
-        reduction_bytes_per_second: C, reduction speed of one GPU; infinity is allowed.
+        gradient_bytes: m, bytes of all gradients.
+        bytes_per_second: B, bandwidth of the ring, inf allowed.
+        reduction_bytes_per_second: C, reduction speed of one GPU, inf allowed.
     """
     if workers <= 1:
         return 0.0
@@ -53,9 +56,9 @@ def ring_seconds(
 
 @kernel
 def overlapped_seconds(compute_seconds: float, transfer_seconds: float, exponent: float) -> float:
-    """(compute^g + transfer^g)^(1/g): g = 1 one after the other, g -> infinity the longer of the two.
+    """(c^g + t^g)^(1/g) of `compute_seconds` c and `transfer_seconds` t (Pollux, OSDI 2021, eq. 11).
 
-    Pollux (OSDI 2021) eq. 11.
+    With `exponent` g = 1 they do not overlap. With g -> inf, the longer of them remains.
     """
     if exponent == 1.0:
         return compute_seconds + transfer_seconds
@@ -69,9 +72,12 @@ def overlapped_seconds(compute_seconds: float, transfer_seconds: float, exponent
 _INTER, _INTRA, _REDUCTION, _ALPHA, _XI_1, _XI_2, _SLOT = range(7)
 
 
-@fills(IterationSeconds)
+@implements(IterationSeconds)
 def ring_iteration_seconds(job: Job, parameters: FloatVector) -> float:
-    """Compute + ring + gamma, no overlap: SJF-BCO eq. 8 with compute = Df M + Db."""
+    """Return compute + ring + gamma of `job`, without overlap: SJF-BCO eq. 8 with compute = Df M + Db.
+
+    The `parameters` are those of `ring_contention`, in its order.
+    """
     if job.num_servers > 1:
         bandwidth = contended_bandwidth(
             parameters[_INTER], parameters[_ALPHA], parameters[_XI_1], job.contenders
@@ -98,17 +104,17 @@ def ring_contention(
     overhead_seconds_per_server: NonNegative,
     slot_seconds: NonNegative = 0.0,
 ) -> PerformanceModel:
-    """Rings that share links: the constants of SJF-BCO eq. 6-8.
+    """Return the model of rings that share links, with the constants of SJF-BCO eq. 6 to 8.
 
     Args:
-        inter_server_bytes_per_second: b_e, what one ring alone gets between servers.
-        intra_server_bytes_per_second: b_i, inside a server.
-        reduction_bytes_per_second: C, reduction speed of a GPU; infinity is allowed.
-        alpha: bandwidth-sharing degradation in f(alpha, k) = k + alpha (k - 1); Ada-SRSF's eta / b.
+        inter_server_bytes_per_second: b_e, bandwidth of an isolated ring between servers.
+        intra_server_bytes_per_second: b_i, the same inside a server.
+        reduction_bytes_per_second: C, reduction speed of a GPU, inf allowed.
+        alpha: degradation in f(alpha, k) = k + alpha (k - 1), at least 0. Ada-SRSF's is eta / b.
         xi_1: share of the time a job transmits (eq. 7), in (0, 1].
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned (gamma).
         slot_seconds: only whole iterations of a slot count, phi = floor(1 / tau), as SJF-BCO defines it for
-            iterations shorter than a slot (longer ones keep their time); 0: parts of iterations count too.
+            iterations shorter than a slot. Longer ones keep their time. 0: parts of iterations count too.
 
     Raises:
         ConfigurationError: a constant out of its range.

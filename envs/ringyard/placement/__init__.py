@@ -1,4 +1,7 @@
-"""Rules that turn "GPUs for job j" into GPU ids; heuristics and agents share them."""
+"""Placement rules: which GPUs a job gets, given how many. Schedulers and agents use the same rules.
+
+`rule` has the protocol for own rules. conf/placement has a yaml for each rule.
+"""
 
 from ringyard.placement.fragmentation import least_fragmenting as least_fragmenting
 from ringyard.placement.rule import FindGpus as FindGpus

@@ -1,6 +1,9 @@
-"""What fits where: free GPUs of a server that also has the GPU memory and other resources a job needs."""
+"""GPUs of a server that a job could have: free ones, with the GPU memory, cores and RAM that it needs.
 
-from ringyard.compiled import Int32Vector, kernel, whole
+The compiled functions name the arrays of the simulations `state`, a cluster `b`, a job `j` and a server `s`.
+"""
+
+from ringyard.compiled import Int32Vector, kernel, to_int
 from ringyard.resources import CORES, NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import Job, Server, free_on, held_per_worker, total_on
@@ -8,7 +11,7 @@ from ringyard.state.records import Job, Server, free_on, held_per_worker, total_
 
 @kernel
 def sort_ascending(values: Int32Vector, count: int) -> None:
-    """Sort `values[:count]` in place; quick for what placement rules write, which is nearly sorted."""
+    """Sort `values[:count]` in place by insertion, since placement rules write nearly sorted ids."""
     for i in range(1, count):
         value = values[i]
         k = i - 1
@@ -20,19 +23,28 @@ def sort_ascending(values: Int32Vector, count: int) -> None:
 
 @kernel
 def parameter_servers_on(tasks: int, num_servers: int, rank: int) -> int:
-    """Parameter servers on the rank-th of the job's servers: dealt out one by one, the first get the rest."""
+    """Number of a job's `tasks` (parameter servers) on the `rank`-th of its `num_servers` servers.
+
+    They are spread evenly. The first servers get one of the remainder each.
+    """
     return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
 
 
 @kernel
 def total_demand(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
-    """What workers and parameter servers hold of resource r together: parameter servers hold cores only."""
+    """Amount of resource `r` of `workers` with `per_worker` each and `tasks` (parameter servers).
+
+    Parameter servers hold `cores_per_task` cores each, and nothing else.
+    """
     return workers * per_worker + (tasks * cores_per_task if r == CORES else 0)
 
 
 @kernel
 def max_workers(job: Job, r: int, amount: int, most: int) -> int:
-    """Workers of the job, `most` at most, that an amount of resource r holds beside its parameter servers."""
+    """Workers of `job`, at most `limit`, for which an `amount` of resource `r` suffices.
+
+    The job's parameter servers are subtracted first.
+    """
     left = amount - total_demand(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
@@ -42,8 +54,8 @@ def max_workers(job: Job, r: int, amount: int, most: int) -> int:
 
 @kernel
 def _max_workers_on(server: Server, job: Job) -> int:
-    """Workers for which the server has what they hold beside their GPUs now."""
-    workers = whole(server.num_gpus)
+    """Workers of `job` for which `server` has free resources besides GPUs."""
+    workers = to_int(server.num_gpus)
     for r in range(NUM_RESOURCES):
         workers = max_workers(job, r, free_on(server, r), workers)
     return workers
@@ -51,10 +63,10 @@ def _max_workers_on(server: Server, job: Job) -> int:
 
 @kernel
 def available_gpus(state: State, b: int, j: int, s: int) -> int:
-    """GPUs of server s that job j could have for itself.
+    """GPUs of server `s` that job `j` of cluster `b` in `state` could have for itself.
 
-    A parameter-server job is given room only where all its parameter servers would fit: wherever they are
-    dealt out then, they fit.
+    Servers of a parameter-server job must have room for all its parameter servers, so that any division of
+    them over the job's servers fits.
     """
     server = state.servers[b, s]
     job = state.jobs[b, j]
@@ -68,19 +80,19 @@ def available_gpus(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def fits_any_free_gpu(state: State, b: int, j: int) -> bool:
-    """Whether job `j` may have any free GPU: it needs nothing else, and its memory fits on all."""
+    """Whether job `j` of cluster `b` in `state` may have any free GPU: it needs no other resource."""
     job = state.jobs[b, j]
     return job.uses_host_resources == 0 and job.gpu_memory_bytes <= state.clusters[b].min_gpu_memory_bytes
 
 
 @kernel
 def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
-    """`available_gpus`, were nothing else on the server."""
+    """`available_gpus` of job `j` on server `s` of cluster `b` in `state`, were the server idle."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     if job.gpu_memory_bytes > server.gpu_memory_bytes:
         return 0
-    workers = whole(server.num_gpus)
+    workers = to_int(server.num_gpus)
     if job.uses_host_resources:
         for r in range(NUM_RESOURCES):
             workers = max_workers(job, r, total_on(server, r), workers)
@@ -89,7 +101,10 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def take_free_gpus(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> int:
-    """Write up to `wanted` GPUs of server s that job j could have alone to `out`, from `count`; new count."""
+    """Write up to `wanted` GPUs of server `s` that job `j` could have for itself to `out`, from `count` on.
+
+    Return the new count. The server is of cluster `b` in `state`.
+    """
     server = state.servers[b, s]
     wanted = min(wanted, available_gpus(state, b, j, s))
     g = server.first_gpu
@@ -104,7 +119,10 @@ def take_free_gpus(state: State, b: int, j: int, s: int, wanted: int, out: Int32
 
 @kernel
 def open_gpus(state: State, b: int, j: int, s: int) -> int:
-    """GPUs of server s that job j could join or have alone: a free slot, GPU memory, other resources."""
+    """GPUs of server `s` that job `j` of cluster `b` in `state` could have, alone or shared.
+
+    They have a free slot and enough free GPU memory.
+    """
     server = state.servers[b, s]
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -119,29 +137,21 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 
 @kernel
-def _has_resources(server: Server, job: Job) -> bool:
-    """Whether the server has what one worker of the job, or a CPU-only job, holds."""
-    for r in range(NUM_RESOURCES):
-        if free_on(server, r) < held_per_worker(job, r):
-            return False
-    return True
-
-
-@kernel
 def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Place CPU-only job j: the server that holds it whose memory bandwidth is asked for least.
+    """Find the server with least relative demand of memory bandwidth for CPU-only job `j`.
 
-    Ties go to fewer free cores, then to the lower number.
-
-    Returns:
-        1 with the server's number in out[0], or 0 if no server holds it.
+    Ties go to fewer free cores, then to the lower number. The server, of cluster `b` in `state`, goes to
+    `out[0]`. Return 1, or 0 if no server has the cores.
     """
     job = state.jobs[b, j]
     best = -1
     least = 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
-        if server.up == 0 or not _has_resources(server, job):
+        fits = server.up != 0
+        for r in range(NUM_RESOURCES):
+            fits = fits and free_on(server, r) >= held_per_worker(job, r)
+        if not fits:
             continue
         asked = float(server.bandwidth_demand) / float(server.memory_bandwidth)
         if best < 0 or asked < least:

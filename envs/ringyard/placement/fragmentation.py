@@ -1,14 +1,13 @@
-"""What RLTune's optimiser wants: few servers in part free, evenly free, with room for the next job.
+"""RLTune's placement objective: few partly free servers, evenly free, with room for the next job.
 
-Its public code (github.com/dshruti20/RLTune, `choose_allocation_milp_solver`) states this as a mixed-integer
-program that picks one of at most four placements. One of a finite list is found by looking at all of them:
-here at every server that has room, so that nothing is left for a solver.
+Its public code (github.com/dshruti20/RLTune, `choose_allocation_milp_solver`) states a mixed-integer program
+that picks one of at most four placements. Here every server with room is compared, so no solver is needed.
 """
 
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel
 from ringyard.placement.availability import available_gpus, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus
@@ -17,7 +16,7 @@ from ringyard.state.arrays import State, waiting_at
 
 @kernel
 def _next_demand(state: State, b: int, j: int) -> int:
-    """GPUs that the oldest waiting job but j asks for; 0: none waits."""
+    """GPUs that the oldest waiting job other than `j` asks for. 0: none waits."""
     first = -1
     for i in range(state.clusters[b].num_waiting):
         k = waiting_at(state, b, i)
@@ -28,7 +27,7 @@ def _next_demand(state: State, b: int, j: int) -> int:
 
 @kernel
 def _cost(state: State, b: int, chosen: int, wanted: int, demand: int, parameters: FloatVector) -> float:
-    """What the servers would be like if `wanted` GPUs of one were taken."""
+    """Objective (`least_fragmenting`) if `wanted` GPUs of the `chosen` server were taken."""
     fragments = 0
     fits = 0
     least = np.inf
@@ -45,7 +44,7 @@ def _cost(state: State, b: int, chosen: int, wanted: int, demand: int, parameter
     return parameters[0] * fragments + parameters[1] * (most - least) - parameters[2] * fits
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _least_fragmenting(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -67,10 +66,15 @@ def _least_fragmenting(
 def least_fragmenting(
     fragments: NonNegative = 1.0, imbalance: NonNegative = 0.3, next_fits: NonNegative = 0.5
 ) -> PlacementRule:
-    """The server that leaves the least of RLTune's objective; larger jobs as by `consolidate`.
+    """Return the rule that minimises RLTune's objective, and else places jobs as `consolidate`.
 
-    The objective is `fragments` x servers in part free + `imbalance` x (most free GPUs of a server - least)
-    - `next_fits` x servers where the oldest other waiting job would fit. The weights are the public code's.
+    The objective is fragments x partly free servers + imbalance x (most - fewest free GPUs of a server)
+    - next_fits x servers with room for the oldest other waiting job. Defaults are the public code's.
+
+    Args:
+        fragments: weight of partly free servers, at least 0.
+        imbalance: weight of the difference of free GPUs, at least 0.
+        next_fits: weight of servers with room for the next job, at least 0.
 
     Raises:
         ConfigurationError: a weight below 0.

@@ -1,4 +1,9 @@
-"""What a placement rule is, asking one, and holding it to what it promises."""
+"""The protocol of placement rules, and checks of what they return.
+
+Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it
+in a `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
+`ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
+"""
 
 from dataclasses import field
 from typing import Protocol
@@ -8,14 +13,14 @@ import numpy as np
 from ringyard.compiled import (
     FloatVector,
     Int32Vector,
-    address_of,
     bundle,
-    complain,
-    complaint,
-    is_watched,
+    error_message,
+    function_address,
+    interface,
+    is_validated,
     kernel,
     linked_kernel,
-    slot,
+    raise_plugin_error,
 )
 from ringyard.observability import Observability, check_reads
 from ringyard.placement.availability import (
@@ -28,26 +33,26 @@ from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, free_on, held_per_worker
 
-_SUBJECT = "placement rule {function} gave job {job} "
-_WRONG_NUMBER = complaint(_SUBJECT + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
-_NO_SUCH_GPU = complaint(_SUBJECT + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
-_DUPLICATE = complaint(_SUBJECT + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = complaint(
-    _SUBJECT + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
+_RULE = "placement rule {function} gave job {job} "
+_WRONG_NUMBER = error_message(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
+_NO_SUCH_GPU = error_message(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
+_DUPLICATE = error_message(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
+_DOWN = error_message(
+    _RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
 )
-_BUSY = complaint(
-    _SUBJECT
+_BUSY = error_message(
+    _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
     " the rule says shares=True, else 0)"
 )
-_TOO_LITTLE_MEMORY = complaint(
-    _SUBJECT
+_LITTLE_MEMORY = error_message(
+    _RULE
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
-#: one for each resource
-_TOO_LITTLE_RESOURCE = tuple(
-    complaint(
-        _SUBJECT
+#: a message for each resource
+_LITTLE_RESOURCE = tuple(
+    error_message(
+        _RULE
         + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
         + " expected no more"
     )
@@ -57,7 +62,7 @@ _TOO_LITTLE_RESOURCE = tuple(
 
 @kernel
 def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vector, count: int) -> None:
-    """Whether workers and parameter servers find their resources on every server of the (sorted) places."""
+    """Raise a PluginError if a server lacks resources for the tasks at (sorted) `places`."""
     job = state.jobs[b, j]
     num_servers = 1
     for i in range(1, count):
@@ -74,95 +79,92 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
                 needed = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
                 free = free_on(state.servers[b, s], r)
                 if needed > free:
-                    complain(_TOO_LITTLE_RESOURCE[r], function, j, s, needed, free)
+                    raise_plugin_error(_LITTLE_RESOURCE[r], function, j, s, needed, free)
             rank += 1
             workers = 0
-
-
-@kernel
-def _check_gpu(state: State, b: int, j: int, function: int, g: int, most_jobs: int) -> None:
-    gpu = state.gpus[b, g]
-    if gpu.num_jobs > most_jobs:
-        if gpu.num_jobs >= DOWN:
-            complain(_DOWN, function, j, g, 0.0, gpu.server)
-        complain(_BUSY, function, j, g, most_jobs, gpu.num_jobs)
-    if gpu.free_memory_bytes < state.jobs[b, j].gpu_memory_bytes:
-        complain(_TOO_LITTLE_MEMORY, function, j, g, state.jobs[b, j].gpu_memory_bytes, gpu.free_memory_bytes)
 
 
 @linked_kernel
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort what a rule found for job j, which holds nothing; complain unless it is as `FindGpus` promises.
+    """Sort the GPU ids that a rule found. Raise a PluginError unless they are as `FindGpus` says.
 
-    Args:
-        function: address of the rule's.
-        shares: whether it may give GPUs that other jobs hold.
-        places: [gpus] what it wrote.
-        count: how many it says it wrote.
-        (others): as everywhere.
+    The rule at address `function` wrote `count` ids to `places` [gpus]. Job `j` of cluster `b` in `state`
+    holds no GPUs. If the rule `shares`, they may be GPUs that other jobs hold.
     """
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
-        complain(_WRONG_NUMBER, function, j, count, wanted, 0.0)
+        raise_plugin_error(_WRONG_NUMBER, function, j, count, wanted, 0.0)
     sort_ascending(places, count)
     last = state.gpus.shape[1] - 1
     if places[0] < 0:
-        complain(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[0], last, 0.0)
     if places[count - 1] > last:
-        complain(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
+        raise_plugin_error(_NO_SUCH_GPU, function, j, places[count - 1], last, 0.0)
     most_jobs = state.clusters[b].jobs_per_gpu - 1 if shares else 0
+    needed_bytes = state.jobs[b, j].gpu_memory_bytes
     for i in range(count):
         if i > 0 and places[i] == places[i - 1]:
-            complain(_DUPLICATE, function, j, places[i], wanted, 0.0)
-        _check_gpu(state, b, j, function, places[i], most_jobs)
+            raise_plugin_error(_DUPLICATE, function, j, places[i], wanted, 0.0)
+        gpu = state.gpus[b, places[i]]
+        if gpu.num_jobs >= DOWN:
+            raise_plugin_error(_DOWN, function, j, places[i], 0.0, gpu.server)
+        if gpu.num_jobs > most_jobs:
+            raise_plugin_error(_BUSY, function, j, places[i], most_jobs, gpu.num_jobs)
+        if gpu.free_memory_bytes < needed_bytes:
+            raise_plugin_error(_LITTLE_MEMORY, function, j, places[i], needed_bytes, gpu.free_memory_bytes)
     if state.jobs[b, j].uses_host_resources:
         _check_servers(state, b, j, function, places, count)
 
 
-@slot
+@interface
 class FindGpus(Protocol):
-    """Turns "so many GPUs for job j" into GPU ids.
+    """Compiled function that finds GPUs for a job.
 
-    A rule reads free GPUs, slots, memory and cores from the state and may write only `out`, `server_scratch`
-    and `number_scratch` (and, if it is random, the cluster's `rng`). It promises:
+    It reads free GPUs, slots, memory and cores from the state. It may write only `out`, `server_scratch`,
+    `number_scratch` and, if it is random, the cluster's `rng`. It must return
 
-    * exactly `wanted` GPUs, or none;
-    * ids from 0 to the cluster's last GPU, each once;
-    * GPUs of servers that are up, without a job, or with fewer than `jobs_per_gpu` if it says `shares`;
-    * on each GPU the memory and on each server the cores that the job needs in its present shape.
+    * exactly `wanted` GPUs, or none,
+    * ids from 0 to the cluster's last GPU, each once,
+    * GPUs of servers that are up, without jobs, or with fewer than `jobs_per_gpu` if the rule `shares`,
+    * GPUs with the memory, on servers with the cores, that the job needs in its present shape.
 
-    All of that is checked each time, the last three of rules of others only (with RINGYARD_CHECK=1 of all).
-    It also promises that less which is free never makes a job placeable, and to answer the same question in
-    the same way; an action that finds no place any more is an error.
+    All of that is checked at each call, the last three only for rules from outside this package (for all
+    with RINGYARD_CHECK=1). The same state must give the same answer, and fewer free GPUs must never make a
+    job placeable.
     """
 
     def __call__(
         self, state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
     ) -> int:
-        """How many GPU ids it wrote to `out` [gpus]: `wanted`, or 0 if it finds no place."""
+        """Write GPU ids, and return their number: `wanted`, or 0 if there is no place.
+
+        Args:
+            state: arrays of the simulations.
+            b: cluster.
+            j: job. It holds no GPUs, and its record has the cores and memory that it needs.
+            wanted: number of GPUs, at least 1.
+            parameters: [parameters] `PlacementRule.parameters`.
+            out: [gpus] receives the ids.
+        """
 
 
 @bundle
 class PlacementRule:
-    """A compiled rule and its parameters.
-
-    Attributes:
-        find: fills `FindGpus`.
-        name: shown in tables.
-        parameters: [parameters] float64, whatever the function reads.
-        shares: it may give GPUs that other jobs hold; others are asked only where enough GPUs are free.
-        observability: what it goes by, besides sizes and speeds.
+    """A placement rule: a compiled function and its parameters.
 
     Raises:
-        ObservabilityError: `find` reads more of jobs than that.
+        ObservabilityError: `find` reads more of jobs than it declares.
     """
 
-    find: FindGpus
-    name: str
+    find: FindGpus  #: implements `FindGpus`
+    name: str  #: shown in tables
+    #: [parameters] float64, passed to `find`
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
+    #: may return GPUs that other jobs hold. Other rules are called only if enough GPUs are free.
     shares: bool = False
+    #: what `find` may read of jobs, besides sizes and speeds
     observability: Observability = Observability.NOTHING
 
     def __post_init__(self) -> None:
@@ -172,10 +174,10 @@ class PlacementRule:
 
 @linked_kernel
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
-    """Places for job j, which holds none, as a rule finds them; how many were written to `out`, 0: none.
+    """Find GPUs for a job by a rule, or a server for a CPU-only job (`availability.find_cpu_server`).
 
-    A CPU-only job gets one server (`availability.find_cpu_server`), whatever the rule. A rule that breaks its
-    promise is a PluginError.
+    Job `j` of cluster `b` in `state` holds no GPUs. GPU ids, or the server's number, go to `out` [gpus].
+    Return how many, 0 if there is no place. A `rule` that breaks those of `FindGpus` ends in a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:
@@ -184,6 +186,6 @@ def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -
     if wanted > (cluster.open_gpus if rule.shares else cluster.free_gpus):
         return 0
     count = rule.find(state, b, j, wanted, rule.parameters, out)
-    if count != 0 and (count != wanted or is_watched(rule.find)):
-        check_places(state, b, j, address_of(rule.find), rule.shares, out, count)
+    if count != 0 and (count != wanted or is_validated(rule.find)):
+        check_places(state, b, j, function_address(rule.find), rule.shares, out, count)
     return count

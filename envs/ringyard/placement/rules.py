@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringyard.checks import NonNegativeInt, checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel
 from ringyard.observability import Observability
 from ringyard.placement.availability import available_gpus, fits_any_free_gpu, gpus_when_idle, take_free_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
@@ -13,13 +13,13 @@ from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
-#: no limit to a number
+#: as a maximum: no limit
 _NO_LIMIT = 1 << 30
 
 
 @kernel
 def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
-    """Server with the fewest free GPUs that still has room for `wanted` of job j; -1 if none."""
+    """Server with the fewest free GPUs of those that have `wanted` for job `j`. -1: none."""
     for free in range(wanted, state.clusters[b].max_gpus_per_server + 1):
         s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
         while s >= 0:
@@ -31,7 +31,7 @@ def _tightest_server(state: State, b: int, j: int, wanted: int) -> int:
 
 @kernel
 def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
-    """Take GPUs server by server, most room first, from servers with at most `most_jobs` spanning jobs."""
+    """Write GPUs of servers with at most `most_jobs` spanning jobs, those with most available GPUs first."""
     if not fits_any_free_gpu(state, b, j):
         return _most_room_first(state, b, j, wanted, most_jobs, out)
     count = 0
@@ -48,9 +48,9 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 
 @kernel
 def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
-    """The unmarked server with the most room for job j; -1: none has any.
+    """Server with the most GPUs available to job `j`. -1: none has any.
 
-    Marks are in `server_scratch`. Servers with more than `most_jobs` spanning jobs are left out.
+    Servers marked in `server_scratch`, or with more than `most_jobs` spanning jobs, are left out.
     """
     best = -1
     best_room = 0
@@ -65,7 +65,7 @@ def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
 
 @kernel
 def _most_room_first(state: State, b: int, j: int, wanted: int, most_jobs: int, out: Int32Vector) -> int:
-    """`_most_free_first` where room is not the free GPUs."""
+    """`_most_free_first` for jobs that need more than GPUs."""
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
@@ -80,7 +80,7 @@ def _most_room_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 
 @kernel
 def _take_lowest_numbered(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
-    """Take GPUs server by server, lowest numbers first."""
+    """Write GPUs server by server, lowest numbers first."""
     count = 0
     s = next_with_free(state, b, -1)
     while s >= 0:
@@ -93,7 +93,7 @@ def _take_lowest_numbered(state: State, b: int, j: int, wanted: int, out: Int32V
 
 @kernel
 def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
-    """One server if it fits (the tightest), else the fewest servers, most room first; 0 if there is none."""
+    """Write `wanted` GPUs by rule `pack` for job `j` of cluster `b` in `state` to `out`."""
     if wanted > state.clusters[b].free_gpus:
         return 0
     s = _tightest_server(state, b, j, wanted)
@@ -102,17 +102,17 @@ def pack_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> in
     return _most_free_first(state, b, j, wanted, _NO_LIMIT, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _pack(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return pack_gpus(state, b, j, wanted, out)
 
 
 def pack() -> PlacementRule:
-    """One server if it fits (the tightest), else the fewest servers, most free first."""
+    """Return the rule "the server with fewest free GPUs that fits, else as few servers as can be"."""
     return PlacementRule(_pack, "pack")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _least_contended(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
@@ -138,21 +138,24 @@ def _least_contended(
 
 
 def least_contended() -> PlacementRule:
-    """One server if it fits (the tightest), else servers that keep the worst link's job count lowest."""
+    """Return the rule "the server with fewest free GPUs that fits, else servers with few spanning jobs".
+
+    It minimises the number of jobs on the job's worst link.
+    """
     return PlacementRule(_least_contended, "least_contended")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _first_fit(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return _take_lowest_numbered(state, b, j, wanted, out)
 
 
 def first_fit() -> PlacementRule:
-    """The free GPUs with the lowest ids."""
+    """Return the rule "the free GPUs with the lowest ids"."""
     return PlacementRule(_first_fit, "first_fit")
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     taken = state.server_scratch[b]
     taken[:] = 0
@@ -175,13 +178,13 @@ def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, 
 
 
 def spread() -> PlacementRule:
-    """One GPU at a time from the server with the most free GPUs left."""
+    """Return the rule "one GPU at a time, of the server with the most free GPUs left"."""
     return PlacementRule(_spread, "spread")
 
 
 @kernel
 def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
-    """GPUs that job j could have on one server, were the cluster idle."""
+    """GPUs that job `j` could have on one server, were cluster `b` of `state` idle."""
     if fits_any_free_gpu(state, b, j):
         return int(state.clusters[b].max_gpus_per_server)
     most = 0
@@ -192,7 +195,7 @@ def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
 
 @kernel
 def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-    """`_whole_servers` where room is the free GPUs and every server has the same number, `largest`."""
+    """`_whole_servers` for jobs that need only GPUs, if every server has `largest` GPUs."""
     count = 0
     s = next_server(state, b, largest, -1)
     while s >= 0 and wanted - count >= largest:
@@ -213,7 +216,7 @@ def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int
 
 @kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-    """Wholly free servers, lowest first, and one more for a remainder smaller than `largest`."""
+    """Write GPUs of wholly free servers, lowest first, and of one more for a remainder below `largest`."""
     if fits_any_free_gpu(state, b, j) and state.clusters[b].min_gpus_per_server == largest:
         return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
@@ -237,7 +240,7 @@ def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out:
 
 @kernel
 def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
-    """The tightest server that fits; for more than any server could hold, whole ones; 0: wait for them."""
+    """`pack_gpus` by rule `consolidate`: `wanted` GPUs for job `j` of cluster `b` in `state`, to `out`."""
     s = _tightest_server(state, b, j, wanted)
     if s >= 0:
         return take_free_gpus(state, b, j, s, wanted, out, 0)
@@ -247,30 +250,31 @@ def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector
     return _whole_servers(state, b, j, wanted, largest, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _consolidate(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return consolidate_gpus(state, b, j, wanted, out)
 
 
 def consolidate() -> PlacementRule:
-    """One server, or wholly free servers and one more for the rest; otherwise the job waits.
+    """Return the rule "one server, or wholly free servers and one more for the rest, else wait".
 
-    The rule of Helios' public simulator: the tightest server that fits; a job larger than a server takes
-    wholly free servers, lowest first, and its remainder must fit on the server with the most free GPUs. A
-    server counts as large as the job's cores, RAM and GPU memory let it be, so that no job waits for ever.
+    It is the rule of Helios' public simulator. A job gets the server with fewest free GPUs that fits. A job
+    larger than any server gets wholly free servers, lowest first, and its remainder must fit on the server
+    with the most free GPUs. Servers count as large as the job's cores, RAM and GPU memory allow, so that no
+    job waits for ever.
     """
     return PlacementRule(_consolidate, "consolidate")
 
 
 @kernel
 def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: Int32Vector) -> int:
-    """The tightest of the servers with room that run the job fastest; else several; 0: wait for them."""
+    """`pack_gpus` by rule `fastest(split)`: `wanted` GPUs for job `j` of cluster `b` in `state`, to `out`."""
     job = state.jobs[b, j]
     best = -1
     least = np.inf
     best_free = 0
     types = state.slowness.shape[1]
-    for s in range(state.servers.shape[1] if types > 1 else 0):  # of one type, all are as fast
+    for s in range(state.servers.shape[1] if types > 1 else 0):  # on one type, all servers are as fast
         if available_gpus(state, b, j, s) < wanted:
             continue
         server = state.servers[b, s]
@@ -286,17 +290,19 @@ def fastest_gpus(state: State, b: int, j: int, wanted: int, split: bool, out: In
     return consolidate_gpus(state, b, j, wanted, out)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _fastest(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     return fastest_gpus(state, b, j, wanted, parameters[0] != 0.0, out)
 
 
 @checked("placement")
 def fastest(split: bool = True) -> PlacementRule:
-    """The server with room whose GPU type runs the job's model fastest (ties: the tightest), else `pack`.
+    """Return the rule "the fitting server with the GPU type on which the job is fastest, else as `pack`".
+
+    Ties go to the server with fewest free GPUs.
 
     Args:
-        split: False: else as `consolidate`, which rather waits than uses more servers than needed.
+        split: False: else as `consolidate`, so that jobs wait for one server.
 
     Raises:
         ConfigurationError: split is no bool.
@@ -306,7 +312,7 @@ def fastest(split: bool = True) -> PlacementRule:
 
 @kernel
 def _mean_predicted_work(state: State, b: int, s: int) -> float:
-    """Isolated seconds left of the jobs on server s as predicted, where they can be, per GPU."""
+    """Predicted isolated seconds left of the predictable jobs on server `s`, per GPU."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     load = 0.0
@@ -318,7 +324,7 @@ def _mean_predicted_work(state: State, b: int, s: int) -> float:
     return load / server.num_gpus
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     if wanted <= parameters[0]:
         return _take_lowest_numbered(state, b, j, wanted, out)
@@ -349,10 +355,14 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
 
 @checked("placement")
 def lwf(kappa: NonNegativeInt) -> PlacementRule:
-    """LWF-kappa (Ada-SRSF): jobs of at most kappa GPUs fill the lowest free GPUs, larger ones servers.
+    """Return Ada-SRSF's rule LWF-kappa (least workload first).
 
-    Larger jobs fill whole servers in ascending order of mean predicted work left per GPU. A free exclusive
-    GPU has no work left, so that the paper's order of single GPUs reduces to (server, GPU).
+    Jobs of at most kappa GPUs get the free GPUs with the lowest ids. Larger jobs fill servers in ascending
+    order of predicted seconds left per GPU. The paper orders single GPUs by work left as well, but free GPUs
+    that no jobs share have none, which leaves the order of ids.
+
+    Args:
+        kappa: at least 0.
 
     Raises:
         ConfigurationError: kappa below 0.
@@ -362,7 +372,7 @@ def lwf(kappa: NonNegativeInt) -> PlacementRule:
     )
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     cluster = state.clusters[b]
     free = 0
@@ -381,5 +391,5 @@ def _random_gpus(state: State, b: int, j: int, wanted: int, parameters: FloatVec
 
 
 def random_gpus() -> PlacementRule:
-    """Free GPUs drawn uniformly (of those whose server has the cores), from the simulation's seed."""
+    """Return the rule "free GPUs drawn uniformly", of servers with the cores, by the simulation's seed."""
     return PlacementRule(_random_gpus, "random")

@@ -1,11 +1,11 @@
-"""Placement on GPUs that other jobs use already."""
+"""Placement rules for GPUs that other jobs already use."""
 
 from typing import Annotated
 
 import numpy as np
 
 from ringyard.checks import checked
-from ringyard.compiled import FloatVector, Int32Vector, fills, kernel, whole
+from ringyard.compiled import FloatVector, Int32Vector, implements, kernel, to_int
 from ringyard.placement.availability import open_gpus
 from ringyard.placement.rule import FindGpus, PlacementRule
 from ringyard.placement.rules import consolidate_gpus, max_gpus_on_one_server, pack_gpus
@@ -20,7 +20,7 @@ from ringyard.state.gpu_effects import (
 
 @kernel
 def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
-    """Extra time, as shares, that job j and the jobs on GPU g would give one another; inf: no place."""
+    """Sum of relative extra times that job `j` and jobs on GPU `g` would cause each other. inf: no slot."""
     gpu = state.gpus[b, g]
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -39,21 +39,19 @@ def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> 
 
 
 @kernel
-def sharing_effects(state: State, b: int, j: int, s: int) -> SharingFactors:
-    """What a worker of job j is to its neighbours on a GPU of server s."""
-    return sharing_factors_on(state, state.jobs[b, j], whole(state.servers[b, s].gpu_type))
+def factors_at(state: State, b: int, j: int, s: int) -> SharingFactors:
+    """Sensitivity and pressure of a worker of job `j` on a GPU of server `s` of cluster `b` in `state`."""
+    return sharing_factors_on(state, state.jobs[b, j], to_int(state.servers[b, s].gpu_type))
 
 
 @kernel
 def take_least_interfering(
     state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, out: Int32Vector, count: int
 ) -> float:
-    """Write the `wanted` least harmed GPUs of server s to `out` from `count` on; the harm on the worst.
+    """Write the `wanted` GPUs of server `s` with least interference to `out`, from `count` on.
 
-    Args:
-        own: what a worker of job j is there.
-        wanted: at least 1.
-        (others): as everywhere.
+    `own` are the `factors_at` of job `j` there, of cluster `b` in `state`. Return the largest
+    interference of these GPUs, inf if there are too few.
     """
     server = state.servers[b, s]
     harms = state.number_scratch[b]  # of those found, ascending
@@ -74,7 +72,7 @@ def take_least_interfering(
     return harms[wanted - 1] if found == wanted else np.inf
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     max_interference = parameters[0]
     prefer_busy = parameters[1] != 0.0
@@ -90,16 +88,16 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
     least = np.inf
     for s in range(state.servers.shape[1]):
         if state.servers[b, s].open_gpus >= wanted and open_gpus(state, b, j, s) >= wanted:
-            harm = take_least_interfering(state, b, j, s, sharing_effects(state, b, j, s), wanted, out, 0)
+            harm = take_least_interfering(state, b, j, s, factors_at(state, b, j, s), wanted, out, 0)
             if harm < least:
                 best = s
                 least = harm
     if best >= 0 and least <= max_interference:
-        take_least_interfering(state, b, j, best, sharing_effects(state, b, j, best), wanted, out, 0)
+        take_least_interfering(state, b, j, best, factors_at(state, b, j, best), wanted, out, 0)
         return wanted
     if not split and wanted <= max_gpus_on_one_server(state, b, j):
         return 0
-    # no single server: the servers with the most open GPUs, each its mildest
+    # No single server has room: use the servers with the most open GPUs, those with least interference first.
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
@@ -116,7 +114,7 @@ def _share(state: State, b: int, j: int, wanted: int, parameters: FloatVector, o
             return 0
         used[best] = 1
         here = min(most, wanted - count)
-        own = sharing_effects(state, b, j, best)
+        own = factors_at(state, b, j, best)
         if take_least_interfering(state, b, j, best, own, here, out, count) > max_interference:
             return 0
         count += here
@@ -129,16 +127,16 @@ def share(
     prefer_busy: bool = False,
     split: bool = True,
 ) -> PlacementRule:
-    """GPUs of its own if there are (as `pack`), else those where it and its neighbours harm each other least.
+    """Return the rule that gives a job free GPUs as `pack`, or shared GPUs with the least interference.
 
-    Harm of a GPU: the sum of the excess times (`Interference`) in both directions; a gang looks at its worst
-    GPU, one server before several.
+    The interference of a GPU is the sum of relative extra times (`Interference`) of the job and its
+    neighbours. That of a gang is its worst GPU's. One server comes before several.
 
     Args:
-        max_interference: rather wait than accept more on any GPU.
+        max_interference: at least 0. The job waits if any GPU had more.
         prefer_busy: look for neighbours even where GPUs are free.
-        split: False: own GPUs as `consolidate`, neighbours on one server, and rather wait than use several
-            where one would do.
+        split: use several servers. False: free GPUs as `consolidate`, shared ones on one server, and wait
+            for it where one server could hold the job.
 
     Raises:
         ConfigurationError: max_interference below 0.
@@ -147,7 +145,7 @@ def share(
     return PlacementRule(_share, "share" if split else "share_together", parameters, shares=True)
 
 
-@fills(FindGpus)
+@implements(FindGpus)
 def _share_any(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -167,5 +165,5 @@ def _share_any(state: State, b: int, j: int, wanted: int, parameters: FloatVecto
 
 
 def share_any() -> PlacementRule:
-    """The lowest GPUs with a free place. Interference is not looked at."""
+    """Return the rule that gives a job the lowest GPUs with a free slot, regardless of interference."""
     return PlacementRule(_share_any, "share_any", shares=True)

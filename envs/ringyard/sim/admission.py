@@ -5,11 +5,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ringyard.compiled import FloatVector, Int32Vector, bundle, fills, slot
+from ringyard.compiled import FloatVector, Int32Vector, bundle, implements, interface
 from ringyard.state.arrays import State
 
 
-@slot
+@interface
 class AdmitStart(Protocol):
     """Whether a job may start at the places found for it. An implementation changes nothing."""
 
@@ -41,7 +41,7 @@ class AdmissionFilter:
     """A compiled function that may keep jobs from starting, and what it reads.
 
     Attributes:
-        admit_start: fills `AdmitStart`.
+        admit_start: implements `AdmitStart`.
         of_jobs: [jobs] a number for each job, if the function reads any. Its length is not checked. Its owner
             may change the values between decisions.
         parameters: [parameters] whatever the function reads.
@@ -52,7 +52,7 @@ class AdmissionFilter:
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
 
 
-@fills(AdmitStart)
+@implements(AdmitStart)
 def _admit_all(
     state: State,
     b: int,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
-from ringyard.compiled import Int32Vector, kernel, linked_kernel, whole
+from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
@@ -53,8 +53,8 @@ def _server_shortfall(
         if needed > 0:
             free = free_on(state.servers[b, s], r) + held_on_server(state, b, j, s, r)
             if needed > free:
-                return Shortfall(whole(FIRST_RESOURCE + r), whole(s), whole(needed), whole(free))
-    return Shortfall(FITS, whole(s), 0, 0)
+                return Shortfall(to_int(FIRST_RESOURCE + r), to_int(s), to_int(needed), to_int(free))
+    return Shortfall(FITS, to_int(s), 0, 0)
 
 
 @kernel
@@ -64,7 +64,7 @@ def _memory_shortfall(state: State, b: int, j: int, g: int, needed: int) -> Shor
     for i in range(g * per_gpu, (g + 1) * per_gpu):
         if state.slots[b, i].job == j:
             free += state.jobs[b, j].gpu_memory_bytes
-    return Shortfall(MEMORY if needed > free else FITS, whole(g), whole(needed), whole(free))
+    return Shortfall(MEMORY if needed > free else FITS, to_int(g), to_int(needed), to_int(free))
 
 
 @linked_kernel

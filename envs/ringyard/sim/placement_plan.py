@@ -19,7 +19,7 @@ from ringyard.compiled import (
     IntVector,
     kernel,
     linked_kernel,
-    whole,
+    to_int,
 )
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
@@ -143,7 +143,7 @@ def _start(
         j = jobs[i]
         job = state.jobs[b, j]
         if job.first_slot >= 0 or job.server >= 0:
-            return whole(-1 - i)
+            return to_int(-1 - i)
         if unplaced[alike[i], 0] and unplaced[alike[i], 1]:
             continue
         own = current_shape(job)
@@ -171,7 +171,7 @@ def _start(
             taken += count
         elif wanted != own or modest != own:
             set_asked_shape(job)
-    return whole(taken)
+    return to_int(taken)
 
 
 def _filled(shape: Allocation | None, present: Allocation) -> Allocation:

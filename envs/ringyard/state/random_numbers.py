@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import UIntVector, kernel, u8, whole
+from ringyard.compiled import UIntVector, kernel, to_int, u8
 from ringyard.state.records import ClusterRecord
 
 
@@ -23,7 +23,7 @@ def _mix(x: u8) -> u8:
 def next_random(cluster: ClusterRecord) -> int:
     """SplitMix64: advance the cluster's generator, 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
-    return whole(_mix(cluster.rng) >> np.uint64(1))
+    return to_int(_mix(cluster.rng) >> np.uint64(1))
 
 
 @kernel

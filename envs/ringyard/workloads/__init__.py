@@ -1,4 +1,7 @@
-"""Where jobs come from: a random generator in, a job table out."""
+"""Workloads: random generators of job tables, and readers of traces.
+
+`workload` has the protocol for own workloads. conf/workload has a yaml for each workload.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +39,10 @@ if TYPE_CHECKING:
     from ringyard.workloads.readers import read_pai as read_pai
     from ringyard.workloads.readers import read_philly as read_philly
 
-if not TYPE_CHECKING:  # else every name would be one of this package's
+if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Readers of files, on first use: most simulations read none, and pandas takes long to import."""
+        """Import readers of files on first use, because pandas takes long to import."""
         if name in ("read_csv", "read_helios", "read_pai", "read_philly"):
             from ringyard.workloads import readers
 

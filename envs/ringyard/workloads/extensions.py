@@ -1,7 +1,7 @@
-"""Extensions of a workload: elastic ranges, cores, CPU work, parameter servers, groups, predictability, ends.
+"""Extensions of a workload: elastic ranges, cores, parameter servers, CPU-only jobs, predictions, ...
 
-An `Extended` workload draws a table and applies each extension in turn. Every figure without a source is an
-assumption that the yaml names.
+An `Extended` workload draws a table and applies each extension in turn. Write an own one as a class with
+`extend`, as `Groups` does. Numbers without a source are assumptions, which the yaml files state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,16 +38,22 @@ class Extension(Protocol):
 
     @property
     def extra_jobs(self) -> int:
-        """Most jobs that it adds."""
+        """Largest number of jobs that it adds."""
         return 0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Return the table with the columns or jobs of this extension."""
+        """Return the table with the columns or jobs of this extension.
+
+        Args:
+            jobs: table of the workload and the extensions before.
+            cluster: cluster on which the jobs will run.
+            rng: the only source of randomness.
+        """
         ...
 
 
 def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:
-    """[count] keys, drawn by weight."""
+    """[count] keys of `weights`, drawn from `rng` by weight."""
     shares = np.array(list(weights.values()), dtype=np.float64)
     return rng.choice(np.array(list(weights)), count, p=shares / shares.sum())
 
@@ -55,23 +61,18 @@ def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generato
 @checked("workload")
 @dataclass(frozen=True)
 class Extended:
-    """A workload and its extensions, applied in order.
+    """A workload with extensions, applied in order."""
 
-    Attributes:
-        base: draws the table.
-        extensions: change it.
-    """
-
-    base: Workload
-    extensions: Sequence[Extension]
+    base: Workload  #: workload that draws the table
+    extensions: Sequence[Extension]  #: change the table
 
     @property
     def num_jobs(self) -> int:
-        """Most jobs a table can have."""
+        """Largest number of jobs of a table."""
         return self.base.num_jobs + sum(extension.extra_jobs for extension in self.extensions)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one episode's jobs."""
+        """Draw the jobs of one episode on `cluster` from `rng`."""
         jobs = self.base.sample(cluster, rng)
         for extension in self.extensions:
             jobs = extension.extend(jobs, cluster, rng)
@@ -81,23 +82,19 @@ class Extended:
 @checked("workload.elastic")
 @dataclass(frozen=True)
 class Elastic(Extension):
-    """Ring jobs of models with a batch range may change GPUs and batch.
-
-    Attributes:
-        share: of those jobs; the others stay rigid.
-        least: fewest GPUs / asked (rounded up, at least 1).
-        most: most GPUs / asked (at most the cluster's).
+    """Ring jobs of models with a batch range become elastic: their GPUs and batch may change.
 
     Raises:
-        ConfigurationError: a share outside [0, 1], least above 1 or most below 1.
+        ConfigurationError: an argument out of its range.
     """
 
-    share: Fraction = 1.0
-    min_ratio: Annotated[float, "(0, 1]"] = 0.25
+    share: Fraction = 1.0  #: share of these jobs that become elastic, in [0, 1]
+    min_ratio: Annotated[float, "(0, 1]"] = 0.25  #: fewest GPUs / GPUs asked for, in (0, 1], rounded up
+    #: most GPUs / GPUs asked for, at least 1, up to the cluster's GPUs
     max_ratio: Annotated[float, "[1, 1e6]"] = 4.0
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Add ranges of GPUs and batch.
+        """Add ranges of GPUs and batch to `jobs` on `cluster`, drawn from `rng`.
 
         Raises:
             ConfigurationError: a chosen job's model has no batch range or noise scale.
@@ -125,18 +122,14 @@ class Elastic(Extension):
 @checked("workload.per_worker")
 @dataclass(frozen=True)
 class PerWorker(Extension):
-    """A counted resource of each worker, drawn from weights; at most what a server has per GPU.
-
-    Attributes:
-        column: of `JobTable`, as in `ringyard.resources.RESOURCES`: cores_per_worker, ram_per_worker.
-        weights: {amount: weight}.
+    """Cores or RAM of each worker, drawn by weight, at most a server's amount per GPU.
 
     Raises:
-        ConfigurationError: no such column.
+        ConfigurationError: another column.
     """
 
-    column: str
-    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]
+    column: str  #: column of `JobTable`: cores_per_worker (cores) or ram_per_worker (bytes)
+    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]  #: {amount: weight}
 
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
@@ -146,7 +139,7 @@ class PerWorker(Extension):
             )
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw the column; CPU-only jobs keep theirs."""
+        """Draw the column of `jobs` on `cluster` from `rng`. That of CPU-only jobs does not change."""
         drawn = _draw_keys(dict(sorted(self.weights.items())), len(jobs), rng)
         (resource,) = (one for one in RESOURCES if one.per_worker == self.column)
         per_server = getattr(cluster, resource.capacity)
@@ -161,20 +154,17 @@ class PerWorker(Extension):
 @checked("workload.gradient_cpu_work")
 @dataclass(frozen=True)
 class GradientCpuWork(Extension):
-    """Workers of a ring synchronise gradients on the cores that also prepare their samples.
+    """CPU work of gradients: workers of a ring send and receive them on the cores that prepare samples.
 
-    One of w workers sends and receives 2 (w - 1) / w of its gradients in each iteration. Their CPU seconds
-    come on top of those of its samples and are folded into `samples_per_core_second`, at the GPUs and batch
-    that a job asks for.
-
-    Attributes:
-        bytes_per_core_second: sent and received gradients that one core handles.
+    Each of w workers handles 2 (w - 1) / w of the gradients in an iteration. Their CPU seconds are added to
+    those of its samples: `samples_per_core_second` falls, as it would at the GPUs and batch asked for.
     """
 
+    #: bytes of gradients, sent and received, that one core handles per second
     bytes_per_core_second: Positive
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Let rings of several workers prepare fewer samples on each core."""
+        """Lower `samples_per_core_second` of `jobs` with several workers. Nothing is drawn from `rng`."""
         workers = np.maximum(jobs.num_gpus, 1)
         handled = np.where(
             jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
@@ -188,38 +178,27 @@ class GradientCpuWork(Extension):
 @checked("workload.groups")
 @dataclass(frozen=True)
 class Groups(Extension):
-    """A virtual cluster for each job.
+    """A virtual cluster for each job, drawn by weight."""
 
-    Attributes:
-        weights: {group: weight}.
-    """
-
-    weights: Weights
+    weights: Weights  #: {virtual cluster: weight}
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw a group for each job, by weight."""
+        """Draw a virtual cluster for each of the `jobs` from `rng`."""
         return replace(jobs, vc=_draw_keys(self.weights, len(jobs), rng))
 
 
 @checked("workload.parameter_servers")
 @dataclass(frozen=True)
 class ParameterServers(Extension):
-    """Some small jobs train with parameter servers instead of a ring.
+    """Some small jobs train with parameter servers instead of a ring."""
 
-    Attributes:
-        share: of the jobs with at most `max_gpus` GPUs.
-        models: {model with step_coefficients: weight}.
-        servers: parameter servers of each job, drawn uniformly from these.
-        cores: of each parameter server.
-        max_gpus: larger jobs stay rings (AITurbo's follow-on stops at 4).
-        elastic: each may have 1 to `max_gpus` GPUs, with its batch; else as many as it asks for.
-    """
-
-    share: Fraction
-    models: Weights
+    share: Fraction  #: share of the jobs of at most `max_gpus` GPUs, in [0, 1]
+    models: Weights  #: {model with step_coefficients: weight}
+    #: numbers of parameter servers, one of which is drawn uniformly for each job
     servers: Annotated[Sequence[PositiveInt], "not empty"] = (1, 2)
-    cores: NonNegativeInt = 5
-    max_gpus: PositiveInt = 4
+    cores: NonNegativeInt = 5  #: CPU cores of each parameter server
+    max_gpus: PositiveInt = 4  #: larger jobs remain rings (AITurbo's follow-on stops at 4)
+    #: these jobs may have 1 to `max_gpus` GPUs, at an equal batch. False: as many as they ask for.
     elastic: bool = False
 
     def __post_init__(self) -> None:
@@ -227,7 +206,7 @@ class ParameterServers(Extension):
             catalogue()[model_id(name)].require_value("step_coefficients")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Turn some rings into parameter-server jobs; their run times are kept."""
+        """Turn some rings of `jobs` on `cluster`, drawn from `rng`, into parameter-server jobs."""
         chosen = (rng.random(len(jobs)) < self.share) & (jobs.num_gpus <= self.max_gpus)
         chosen &= jobs.kind == JobKind.RING
         weights = {model_id(name): weight for name, weight in self.models.items()}
@@ -244,7 +223,7 @@ class ParameterServers(Extension):
             fixed_fraction=np.where(chosen, fixed / compute, jobs.fixed_fraction),
             model_ids=np.where(chosen, drawn, jobs.model_ids),
             kind=np.where(chosen, int(JobKind.PARAMETER_SERVER), jobs.kind),
-            batch_size=batch,  # the tabulated batch is global
+            batch_size=batch,  # the profiles' batch is global
             min_batch=np.where(chosen, batch, jobs.min_batch),
             max_batch=np.where(chosen, batch, jobs.max_batch),
             min_gpus=np.where(chosen, 1 if self.elastic else jobs.num_gpus, jobs.min_gpus),
@@ -257,29 +236,23 @@ class ParameterServers(Extension):
 @checked("workload.cpu_jobs")
 @dataclass(frozen=True)
 class CpuJobs(Extension):
-    """CPU-only jobs with arrivals of their own, over the time of the GPU jobs' arrivals.
+    """CPU-only jobs, which arrive while the GPU jobs do."""
 
-    Attributes:
-        num_jobs: how many.
-        durations: run time on the cores asked for.
-        cores: asked for, drawn uniformly from these.
-        bandwidth_per_core: (low, high) bytes per second, uniform.
-        arrivals: the arrival process.
-    """
-
-    num_jobs: NonNegativeInt
-    durations: Durations
+    num_jobs: NonNegativeInt  #: number of CPU-only jobs
+    durations: Durations  #: run times on the cores asked for
+    #: numbers of cores, one of which is drawn uniformly for each job
     cores: Annotated[Sequence[PositiveInt], "not empty"]
+    #: (low, high) memory bandwidth per core, bytes per second, uniform
     bandwidth_per_core: Annotated[tuple[NonNegative, NonNegative], "ascending"]
-    arrivals: Arrivals = field(default_factory=Arrivals)
+    arrivals: Arrivals = field(default_factory=Arrivals)  #: arrival process
 
     @property
     def extra_jobs(self) -> int:
-        """All of them."""
+        """Number of CPU-only jobs."""
         return self.num_jobs
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Add the CPU-only jobs."""
+        """Add CPU-only jobs, drawn from `rng`, to `jobs` on `cluster`."""
         if self.num_jobs == 0:
             return jobs
         span = max(float(jobs.submit_seconds[-1]), 1.0)
@@ -297,20 +270,15 @@ class CpuJobs(Extension):
 @checked("workload.predictability")
 @dataclass(frozen=True)
 class Predictability(Extension):
-    """When, and how well, a job's remaining time can be predicted.
+    """From when, and how well, a job's remaining time can be predicted."""
 
-    Attributes:
-        share: of jobs that ever become predictable.
-        from_share: (low, high) of the share of its iterations after which one does, uniform.
-        error: standard deviation of the natural log of predicted / true remaining time.
-    """
-
-    share: Fraction
+    share: Fraction  #: share of jobs that ever become predictable, in [0, 1]
+    #: (low, high) share of its iterations after which a job becomes predictable, uniform
     from_share: Annotated[tuple[_BelowOne, _BelowOne], "ascending"] = (0.0, 0.0)
-    error: NonNegative = 0.0
+    error: NonNegative = 0.0  #: standard deviation of the natural log of predicted / true remaining time
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw the share of its life after which each job is predictable, and its error."""
+        """Draw from `rng` when each of the `jobs` becomes predictable, and its error."""
         count = len(jobs)
         begin = rng.uniform(self.from_share[0], self.from_share[1], count)
         known = rng.random(count) < self.share
@@ -324,23 +292,18 @@ class Predictability(Extension):
 @checked("workload.cancellations")
 @dataclass(frozen=True)
 class Cancellations(Extension):
-    """Some users withdraw their job some time after its submission; some jobs fail when their work is done.
+    """Some users withdraw their job after a time, and some jobs fail when their work is done."""
 
-    Attributes:
-        cancelled: share of the jobs.
-        after: (low, high) patience over the job's isolated run time, uniform.
-        failed: share of the others that end as failed.
-    """
-
-    cancelled: Fraction
+    cancelled: Fraction  #: share of jobs that are withdrawn, in [0, 1]
+    #: (low, high) time from submission to withdrawal / the job's isolated run time, uniform
     after: Annotated[tuple[Positive, Positive], "ascending"]
-    failed: Fraction = 0.0
+    failed: Fraction = 0.0  #: share of the other jobs that end as failed, in [0, 1]
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Add cancellations and outcomes.
+        """Add cancellations and outcomes, drawn from `rng`, to `jobs` on `cluster`.
 
         Raises:
-            ConfigurationError: a table without run times.
+            ConfigurationError: the table has no run times.
         """
         count = len(jobs)
         if np.isnan(jobs.duration_seconds).any():

@@ -1,6 +1,6 @@
-"""Job data on disk as a table of rows, and which of them are read (`where`).
+"""Job data on disk as a table of rows, and conditions that select rows (`where`).
 
-What is no such table is refused by file, row and column.
+Errors name the file, the row and the column.
 """
 
 import csv
@@ -23,13 +23,13 @@ from ringyard.jobs import MAX_TEXT_LENGTH
 
 _ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 
-#: how files say that there is nothing
+#: texts that files use for missing values
 _MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None")
 
 
 @contextmanager
 def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Errors about job data name the file."""
+    """Context in which errors about job data begin with the `path` of the file."""
     try:
         yield
     except WorkloadError as error:
@@ -37,7 +37,11 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file, unpacked if it is gzip, whatever its name."""
+    """Return the text of a file, unpacked if it is gzip, whatever its name.
+
+    Raises:
+        WorkloadError: no such file, it cannot be read, or it is another archive or no UTF-8 text.
+    """
     try:
         data = Path(path).expanduser().read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -65,11 +69,14 @@ def read_text(path: str | Path) -> str:
 
 
 def read_rows(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFrame:
-    """The rows of a CSV file, one or more.
+    """Return the rows of a CSV file, at least one.
 
     Args:
         path: the file.
-        as_text: columns, if they are there, to keep as they are written ("0007", "7f04ca", "6214e9").
+        as_text: columns that may be there and are kept as written ("0007", "7f04ca", "6214e9").
+
+    Raises:
+        WorkloadError: no readable CSV file, no rows, or two columns of one name.
     """
     text = read_text(path)
     try:
@@ -98,7 +105,7 @@ def read_rows(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFr
 
 
 def numeric_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] a column; NaN where it holds no number."""
+    """[rows] numbers of column `name` of the `frame`, NaN where there is none. The column must exist."""
     if name not in frame.columns:
         raise WorkloadError(
             f"has no column {name!r}; it has {shown(list(frame.columns))}"
@@ -111,14 +118,21 @@ def numeric_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
 
 
 def finite_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] a column of finite numbers."""
+    """[rows] finite numbers of column `name` of the `frame`. A WorkloadError names the first row without."""
     values = numeric_column(frame, name)
     reject_rows(frame, name, ~np.isfinite(values), "a finite number")
     return values
 
 
 def reject_rows(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str) -> None:
-    """Raise a WorkloadError that names the first bad row (of the file) of a column, if there is one."""
+    """Raise a WorkloadError for the first bad row of a column, if there is one.
+
+    Args:
+        frame: rows. Its index is that of the file.
+        name: column.
+        bad: [rows] whether the value is bad.
+        expected: what the message says was expected.
+    """
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         value = shown(frame[name].iloc[row])
@@ -126,7 +140,11 @@ def reject_rows(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected
 
 
 def date_column(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Timestamp]:
-    """([rows] seconds from the first date of a column on, NaN where there is none by ISO 8601; that date)."""
+    """Read dates (ISO 8601) of column `name` of the `frame`.
+
+    Returns:
+        [rows] seconds since the first date, NaN where there is no date, and that date.
+    """
     if pd.api.types.is_numeric_dtype(frame[name]):
         reject_rows(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
     found = pd.to_datetime(frame[name].astype(str), errors="coerce", utc=True, format="ISO8601")
@@ -138,7 +156,7 @@ def date_column(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd
 
 
 def text_column(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
-    """[rows] a column as it is written; "" where it has nothing, or there is no such column."""
+    """[rows] texts of column `name` of the `frame` as written. "" where there is none, or no such column."""
     if name not in frame.columns:
         return pd.Series("", index=frame.index)
     written = _as_text(frame, name).str.strip()
@@ -146,12 +164,14 @@ def text_column(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
 
 
 def name_column(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
-    """[rows] a column of names; "" where it has none, or there is no such column."""
+    """[rows] `text_column` (`frame`, `name`) as an array. A WorkloadError if a text is too long."""
     return _text_array(frame, name, text_column(frame, name))
 
 
 def id_column(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np.str_]:
-    """[rows] ids as they are written: whole numbers if all are, else texts; row numbers without the column.
+    """[rows] ids of column `name` of the `frame`: integers if all are, else texts as written.
+
+    Without a name or such a column, they are row numbers.
 
     Raises:
         WorkloadError: a row without an id.
@@ -169,7 +189,7 @@ def id_column(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDAr
 
 
 def _as_text(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
-    """[rows] a column as it is written; "" where a row is too short for it."""
+    """[rows] a column as written, "" where a row is too short for it."""
     values = frame[name].astype(object)
     return values.where(values.notna(), "").astype(str)
 
@@ -193,12 +213,12 @@ _MOST_COLUMNS = 50
 
 
 class SubmissionTimes:
-    """When the rows of a file were submitted.
+    """Submission times of the rows of a file.
 
     Args:
         frame: all rows.
-        name: of the column.
-        dated: it holds dates, not seconds.
+        name: column of the times.
+        dated: the column holds dates, not seconds.
     """
 
     def __init__(self, frame: pd.DataFrame, name: str, dated: bool) -> None:
@@ -209,7 +229,11 @@ class SubmissionTimes:
             self.seconds = numeric_column(frame, name)
 
     def end(self, value: str | float | None, otherwise: float) -> float:
-        """An end of a window in seconds.
+        """Return an end of a window in seconds.
+
+        Args:
+            value: seconds, a date, or None for an open end.
+            otherwise: seconds of an open end.
 
         Raises:
             ConfigurationError: a text that is no date, or a date where the file has seconds.
@@ -231,17 +255,20 @@ class SubmissionTimes:
 def select_rows(
     frame: pd.DataFrame, where: Where | None, columns: Mapping[str, str], times: SubmissionTimes
 ) -> tuple[pd.DataFrame, str]:
-    """(the rows that meet every condition, what to tell the user about it).
+    """Select the rows that meet every condition.
 
     Args:
         frame: all rows.
-        where: the conditions; those that are None are none.
-        columns: {"cluster", "vc", "user": the column of this file that says it}.
-        times: of all rows.
+        where: {column: condition}. Conditions that are None are ignored.
+        columns: {"cluster", "vc", "user": column of this file}.
+        times: submission times of all rows.
+
+    Returns:
+        The rows, and a text that says how many were kept, "" without conditions.
 
     Raises:
         ConfigurationError: a condition of the wrong kind.
-        WorkloadError: no such column or value, or no row that meets all conditions.
+        WorkloadError: no such column or value, or no row meets all conditions.
     """
     conditions = {key: value for key, value in (where or {}).items() if value is not None}
     if not conditions:
@@ -254,20 +281,20 @@ def select_rows(
             met[key], text = _has_value(frame, key, columns.get(key, key), value)
         texts.append(f"{key}={text}")
     keep = np.logical_and.reduce(list(met.values()))
-    said = ", ".join(texts)
+    summary = ", ".join(texts)
     if not keep.any():
         alone = ", ".join(f"{key} {mask.sum():,}" for key, mask in met.items())
         spans = ""
         if np.isfinite(times.seconds).any():
             spans = f"; submit_s goes from {np.nanmin(times.seconds):.0f} to {np.nanmax(times.seconds):.0f}"
         raise WorkloadError(
-            f"no row meets where {said} (rows that meet each alone: {alone}{spans}); expected one or more"
+            f"no row meets where {summary} (rows that meet each alone: {alone}{spans}); expected one or more"
         )
-    return frame[keep], f"where {said} keeps {keep.sum():,} of {len(frame):,} rows"
+    return frame[keep], f"where {summary} keeps {keep.sum():,} of {len(frame):,} rows"
 
 
 def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] submitted in the window, its end not included; the window as it is written)."""
+    """([rows] whether submitted in the `window`, its end not included, and the window as text)."""
     require(f"{_SETTING}.submit_s", window, _Window)
     low, high = times.end(window[0], -np.inf), times.end(window[1], np.inf)
     if not low < high:
@@ -279,7 +306,10 @@ def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], 
 
 
 def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] with one of the values, the values as the file has them); a number is every way to write it."""
+    """([rows] whether column `name` has one of the `wanted` values, and these values as written).
+
+    A number matches however it is written.
+    """
     require(f"{_SETTING}.{key}", wanted, _Values)
     if name not in frame.columns:
         there = ", ".join(frame.columns[:_MOST_COLUMNS])
@@ -300,11 +330,11 @@ def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[N
 
 
 def _common_values(written: "pd.Series[str]") -> str:
-    """The commonest values of a column."""
+    """Text that lists the most common values of a column."""
     counts = written[written != ""].value_counts()
-    said = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]
+    summary = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]
     if len(counts) > _MOST_SHOWN:
-        said.append(f"{len(counts) - _MOST_SHOWN:,} more values")
+        summary.append(f"{len(counts) - _MOST_SHOWN:,} more values")
     if unnamed := int((written == "").sum()):
-        said.append(f"{unnamed:,} rows without one")
-    return ", ".join(said)
+        summary.append(f"{unnamed:,} rows without one")
+    return ", ".join(summary)

@@ -1,4 +1,4 @@
-"""Job lists of papers, as far as they are public: SJF-BCO, Ada-SRSF, PAC-ML, GADGET, ONES and AITurbo."""
+"""Workloads of papers, as far as they are public: SJF-BCO, Ada-SRSF, PAC-ML, GADGET, ONES and AITurbo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import ParameterServers
 from ringyard.workloads.workload import CostAssignment
 
-#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7; Ada-SRSF's public
+#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
 #: simulator, "microsoft-160"
 _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 
@@ -24,11 +24,11 @@ _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 @checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
-    """160 jobs: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs, in random order.
+    """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs.
 
     Attributes:
-        iterations: (low, high) of the uniform whole number of training iterations.
-        arrival_seconds: arrivals are uniform over this time; 0 submits all at once.
+        iterations: (low, high) training iterations, a uniform integer.
+        arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
         models: costs per iteration.
     """
 
@@ -38,7 +38,7 @@ class PublishedMix:
     num_jobs: int = field(default=sum(count for count, _ in _MICROSOFT_160), init=False)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one episode's jobs; durations follow from the iterations."""
+        """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
         sizes = rng.permutation(
             np.repeat([gpus for _, gpus in _MICROSOFT_160], [count for count, _ in _MICROSOFT_160])
         )
@@ -46,14 +46,12 @@ class PublishedMix:
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
         jobs = replace(
-            jobs,
-            iterations=iterations.astype(np.float64),
-            duration_seconds=np.full(self.num_jobs, np.nan),
+            jobs, iterations=iterations.astype(np.float64), duration_seconds=np.full(self.num_jobs, np.nan)
         )
         return self.models.assign(jobs, rng)
 
 
-#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)}; PAC-ML's
+#: {model: (sequential seconds of 50 steps on one A100, bytes between operations per step)} of PAC-ML's
 #: simulator, five PipeDream profiles
 _PARTITIONED_MODELS: Mapping[str, tuple[float, float]] = {
     "resnet18": (36668.35, 1.873e10),
@@ -68,10 +66,10 @@ _REFERENCE_DRAWS = 100_000
 
 
 def _acceptable_ratio(skew: float | None, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """[count] beta in [0.1, 1], two decimals: acceptable over sequential completion time.
+    """[count] beta in [0.1, 1] with two decimals: acceptable / sequential completion time.
 
-    A skew-normal distribution is scaled to [0.1, 1] by its extremes over 100,000 draws (an assumption; the
-    public code scales each sample by its own); a skew of None: uniform.
+    A skew-normal distribution is scaled to [0.1, 1] by its extremes over 100,000 draws. That is an
+    assumption, because the public code scales each sample by its own extremes. A `skew` of None: uniform.
     """
     if skew is None:
         return np.round(rng.uniform(0.1, 1.0, count), 2)
@@ -82,7 +80,7 @@ def _acceptable_ratio(skew: float | None, count: int, rng: np.random.Generator) 
 
 
 def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
+    """[count] skew-normal numbers in Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
     delta = skew / np.sqrt(1.0 + skew**2)
     x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
     result: NDArray[np.float64] = delta * x + np.sqrt(1.0 - delta**2) * y
@@ -92,27 +90,19 @@ def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[n
 @checked("workload")
 @dataclass(frozen=True)
 class PartitionedJobs:
-    """One job every `gap_seconds`, sequential or on up to `max_workers` GPUs, each with a beta of its own.
+    """Jobs of PAC-ML (arXiv 2301.13799) that may be partitioned, with an acceptable completion time each.
 
-    As in PAC-ML (arXiv 2301.13799), jobs may be partitioned and have an acceptable completion time.
-
-    A job's workers share its operations evenly and exchange what lies between them: compute seconds / w, and
-    a ring over the bytes between operations (an approximation of the per-operation partitioning of PAC-ML).
-
-    Attributes:
-        num_jobs: jobs per table.
-        gap_seconds: between arrivals.
-        skew: of the distribution of betas; None: uniform.
-        max_workers: largest degree of partitioning.
+    w workers divide a job's operations evenly and exchange the bytes between operations: compute seconds / w,
+    and a ring over these bytes. That approximates PAC-ML's partitioning by operation.
     """
 
-    num_jobs: PositiveInt = 1001
-    gap_seconds: Positive = 1000.0
-    skew: float | None = None
-    max_workers: PositiveInt = 16
+    num_jobs: PositiveInt = 1001  #: jobs per table
+    gap_seconds: Positive = 1000.0  #: seconds between arrivals
+    skew: float | None = None  #: skew of acceptable / sequential completion time (beta). None: uniform.
+    max_workers: PositiveInt = 16  #: largest number of workers (GPUs) of a job
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw a table; models are drawn without replacement until all have come, then anew."""
+        """Draw the jobs of one episode on `cluster` from `rng`. Each round draws all models once."""
         figures = np.array(list(_PARTITIONED_MODELS.values()))
         rounds = -(-self.num_jobs // len(figures))
         kind = np.concatenate([rng.permutation(len(figures)) for _ in range(rounds)])[: self.num_jobs]
@@ -131,69 +121,50 @@ class PartitionedJobs:
 @checked("workload")
 @dataclass(frozen=True)
 class GadgetJobs:
-    """Elastic jobs that are withdrawn, wherever they are, when the last slot ends.
+    """Elastic jobs of GADGET (arXiv 2202.01158), which are withdrawn when the last time slot ends.
 
-    FOUND (GADGET, arXiv 2202.01158): 200 slots; F_i in [1000, 6000]; sizes of 1 to 10 workers for schedulers
-    that keep them. Assumed: F_i are worker slots, draws are uniform, arrivals uniform over the slots (the
-    paper's are of a Google trace), a worker is a GPU, fewer workers are slower in proportion.
-
-    Attributes:
-        num_jobs: per episode.
-        slots: until the end.
-        slot_seconds: length of one (the paper's slots have none).
-        worker_slots: (low, high) of a job's work.
-        workers: most that a job may have, and asks for: 1 to this many.
+    FOUND: 200 slots, F_i in [1000, 6000], 1 to 10 workers for schedulers that do not resize. Assumed: F_i are
+    worker slots, draws are uniform, arrivals uniform over the slots (the paper's are of a Google trace), a
+    worker is a GPU, and fewer workers are slower in proportion.
     """
 
-    num_jobs: PositiveInt = 100
-    slots: PositiveInt = 200
-    slot_seconds: Positive = 300.0
+    num_jobs: PositiveInt = 100  #: jobs per episode
+    slots: PositiveInt = 200  #: number of time slots
+    slot_seconds: Positive = 300.0  #: length of a slot, which the paper does not state
+    #: (low, high) work of a job, F_i
     worker_slots: Annotated[tuple[PositiveInt, PositiveInt], "ascending"] = (1000, 6000)
-    workers: PositiveInt = 10
+    workers: PositiveInt = 10  #: jobs ask for, and may have at most, 1 to this many GPUs
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one episode's jobs; the first arrives at 0."""
+        """Draw the jobs of one episode on `cluster` from `rng`."""
         end = self.slots * self.slot_seconds
         submit = np.sort(rng.uniform(0.0, end, self.num_jobs))
         workers = rng.integers(1, min(self.workers, cluster.num_gpus), self.num_jobs, endpoint=True)
         work = rng.integers(self.worker_slots[0], self.worker_slots[1], self.num_jobs, endpoint=True)
         jobs = JobTable.from_columns(submit - submit[0], workers, work / workers * self.slot_seconds)
         return replace(
-            jobs,
-            min_gpus=np.ones(self.num_jobs, dtype=np.int64),
-            cancel_seconds=np.full(self.num_jobs, end),
+            jobs, min_gpus=np.ones(self.num_jobs, dtype=np.int64), cancel_seconds=np.full(self.num_jobs, end)
         )
 
 
 class _TraceTask(NamedTuple):
-    """A row of ONES' trace.
+    """A row of ONES' trace."""
 
-    Attributes:
-        runs: {epoch size D: epochs until it stopped, of each run in the history}.
-        sample_bytes: of one sample; D samples are the data set.
-        batch: B0, per GPU.
-        growth: most GPUs' worth of B0 in the global batch.
-        gpus: asked for.
-        rate: samples per second on all of them, measured.
-        gradient_bytes: 4 bytes per parameter.
-        like: profile whose validation curve it shows.
-    """
-
-    runs: dict[int, tuple[int, ...]]
-    sample_bytes: float
-    batch: int
-    growth: int
-    gpus: int
-    rate: float
-    gradient_bytes: float
-    like: str
+    runs: dict[int, tuple[int, ...]]  #: {samples D of an epoch: epochs of each run in the history}
+    sample_bytes: float  #: bytes of one sample. D samples are the data set.
+    batch: int  #: B0, samples per GPU
+    growth: int  #: largest global batch / B0
+    gpus: int  #: GPUs asked for
+    rate: float  #: measured samples per second on all these GPUs
+    gradient_bytes: float  #: 4 bytes per parameter
+    like: str  #: name of the profile with the same validation curve
 
 
-#: bytes of a sample: 32 x 32 x 3; ImageNet's mean (its profiles); 128 tokens, three numbers of 8 bytes each
+#: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
 _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 
-#: ONES' artifact: trace_1.csv and its job history. The history names no models: rows of jobs that came at the
-#: same instant are matched by learning rate, initial loss and speed
+#: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at
+#: the same instant are matched by learning rate, initial loss and speed
 ONES_TASKS = (
     _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
     _TraceTask(
@@ -218,30 +189,29 @@ ONES_TASKS = (
 )
 
 
-#: bytes per second of a ring between the artifact's servers of 4 GPUs
+#: bandwidth of a ring between the artifact's servers of 4 GPUs, bytes per second
 INFINIBAND = 4.97e9
 
 
 @checked("workload")
 @dataclass(frozen=True)
 class OnesJobs:
-    """ONES' trace: ten kinds of jobs equally likely, gaps of 0 to 60 whole seconds.
+    """ONES' trace: ten kinds of jobs, equally likely, with gaps of 0 to 60 whole seconds.
 
-    FOUND (artifact): everything in `ONES_TASKS`, the gaps. A job's data set has D samples, which is an epoch,
-    and it ends after as many epochs as a run of its model and D did. Assumed: the measured rates include a
+    FOUND (artifact): everything in `ONES_TASKS`, and the gaps. A job's data set has D samples, which are an
+    epoch. It ends after as many epochs as a run of its model and D did. Assumed: the measured rates include a
     ring over 100Gb InfiniBand (4.97 GB/s, HKBU ddl-benchmarks) between servers, larger batches lose no
-    efficiency (the artifact scales the learning rate with the batch), a job may have 1 to 64 GPUs.
+    efficiency (the artifact scales the learning rate with the batch), and jobs may have 1 to 64 GPUs.
 
-    Attributes:
-        num_jobs: the artifact runs the first 50.
-        max_gap_seconds: seconds between two submissions at most.
+    Raises:
+        ConfigurationError: no kind of job fits the cluster (when jobs are drawn).
     """
 
-    num_jobs: PositiveInt = 50
-    max_gap_seconds: PositiveInt = 60
+    num_jobs: PositiveInt = 50  #: jobs per episode. The artifact runs 50.
+    max_gap_seconds: PositiveInt = 60  #: largest gap between two submissions
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw jobs that fit the cluster."""
+        """Draw jobs that fit the `cluster` from `rng`."""
         fitting = [task for task in ONES_TASKS if task.gpus <= cluster.num_gpus]
         if not fitting:
             raise ConfigurationError("no job of ONES' trace fits the cluster of 1 GPU; expected 2 or more")
@@ -281,7 +251,7 @@ class OnesJobs:
         )
 
 
-#: models of the 60-job list whose profiles are usable
+#: models of the 60-job list with usable profiles
 AITURBO_MODELS = (
     "aiturbo_vgg11",
     "aiturbo_vgg16",
@@ -298,22 +268,18 @@ AITURBO_MODELS = (
 @checked("workload")
 @dataclass(frozen=True)
 class AITurboJobs:
-    """The 60-job list of AITurbo's follow-on: parameter-server jobs that come within four minutes.
+    """The 60-job list of AITurbo's follow-on: parameter-server jobs that arrive within four minutes.
 
     FOUND (public list): models, gaps of 1 to 6 s, 109 to 4,861 steps, 1 or 2 workers and servers, 5 cores
-    per pod; 24 of 60 jobs become predictable, at 9 to 89 % of their life. Assumed: uniform draws; `error` of
-    the predictions; Inception-v3 is left out (its public coefficients give negative times).
-
-    Attributes:
-        num_jobs: jobs.
-        error: standard deviation of ln(predicted / true remaining time).
+    per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, and the
+    `error` of predictions. Inception-v3 is left out, because its public coefficients give negative times.
     """
 
-    num_jobs: PositiveInt = 60
-    error: NonNegative = 0.05
+    num_jobs: PositiveInt = 60  #: jobs per episode
+    error: NonNegative = 0.05  #: standard deviation of ln(predicted / true remaining time)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw a list."""
+        """Draw the jobs of one episode on `cluster` from `rng`."""
         count = self.num_jobs
         gaps = rng.integers(1, 7, count)
         steps = rng.integers(109, 4862, count).astype(np.float64)

@@ -1,8 +1,7 @@
-"""Job lists from files: generic CSV and the public traces, as released and as commonly re-cut.
+"""Readers of traces: generic CSV, and the public traces as released and as commonly excerpted.
 
-Every reader refuses a file that it does not understand, naming the file, the row and the column. A
-`WorkloadWarning` counts rows that `where` keeps, rows that are left out, and states that do not say how a job
-ended.
+Errors about a file name the file, the row and the column. A `WorkloadWarning` counts rows that `where` keeps,
+rows that are left out, and job states that are unknown.
 """
 
 import json
@@ -28,7 +27,7 @@ _OWNER_COLUMNS = {"cluster": "cluster", "vc": "vc", "user": "user"}
 _STATES = ("state", "status")
 _TEXT_COLUMNS = ("job_id", *_OWNER_COLUMNS, *_STATES, "role")
 
-#: Slurm's final states (sacct), Philly's and PAI's; assumed: a preempted job was withdrawn
+#: outcomes by final states of Slurm (sacct), Philly and PAI. Assumption: a preempted job was withdrawn
 _OUTCOMES = {
     **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED"), JobOutcome.COMPLETED),
     **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), JobOutcome.CANCELLED),
@@ -52,26 +51,26 @@ def read_csv(
     sort: bool = False,
     where: Where | None = None,
 ) -> JobTable:
-    """A CSV file (gzip too) with one job a row, times in seconds.
+    """Read a CSV file (also gzip) with a job per row and times in seconds.
 
     Args:
         path: the file.
-        job_id: column of the jobs' own ids, no two the same: numbers or texts, which come back as they are
-            written; row numbers, from 0, if None or where there is no column `job_id`.
-        submit_time: column of arrival times.
-        gpus: column of GPU counts.
+        job_id: column of unique ids, numbers or texts. None, or no column of the default name: row numbers
+            from 0.
+        submit_time: column of submission times, at least 0.
+        gpus: column of numbers of GPUs.
         duration: column of run times.
-        cluster: column of clusters, for `where` (there may be none).
-        vc: column of virtual clusters (there may be none).
-        user: column of users (there may be none).
-        sort: accept rows in any order; otherwise unsorted times are an error.
-        where: read only the rows that meet all of these: {"cluster", "vc", "user" or any column: a value or a
+        cluster: column of clusters, for `where`. It may be absent.
+        vc: column of virtual clusters. It may be absent.
+        user: column of users. It may be absent.
+        sort: accept rows in any order. False: unsorted times are an error.
+        where: read only rows that meet all conditions: {"cluster", "vc", "user" or any column: a value or a
             list of values, "submit_s": [from, to]}, `to` not included, None for an open end.
 
     Raises:
         WorkloadError: no such file or column, a value that is no number, an id twice, unsorted or negative
-            times, no row that `where` keeps.
-        ConfigurationError: a condition that makes no sense.
+            times, or no row that `where` keeps.
+        ConfigurationError: a condition of `where` of the wrong kind.
 
     Warns:
         WorkloadWarning: how many rows `where` keeps.
@@ -101,7 +100,7 @@ def _require_column(frame: pd.DataFrame, name: str) -> None:
 
 
 def _reject_duplicate_ids(frame: pd.DataFrame, name: str | None, ids: NDArray[Any]) -> None:
-    """Raise a WorkloadError for two jobs of one id, since their results could not be told apart."""
+    """Raise a WorkloadError for two jobs with one id."""
     _, first, which = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[which] != np.arange(len(ids)))
     if len(again):
@@ -113,32 +112,35 @@ def _reject_duplicate_ids(frame: pd.DataFrame, name: str | None, ids: NDArray[An
 
 
 def _warn(path: str | Path, notes: Sequence[str], stacklevel: int) -> None:
-    """Warn of what a reader has to say, all in one."""
-    said = "; ".join(note for note in notes if note)
-    if said:
-        warnings.warn(f"{path}: {said}", WorkloadWarning, stacklevel=stacklevel)
+    """Issue all `notes` of a reader in one WorkloadWarning."""
+    text = "; ".join(note for note in notes if note)
+    if text:
+        warnings.warn(f"{path}: {text}", WorkloadWarning, stacklevel=stacklevel)
 
 
 @dataclass(frozen=True)
 class _TraceColumns:
-    """Columns of a trace; with dates instead of seconds, run times may be missing."""
+    """Columns of a trace. If it is `dated` (dates instead of seconds), run times may be missing."""
 
-    submit: str
-    gpus: str
-    duration: str
+    submit: str = "submit_s"
+    gpus: str = "num_gpus"
+    duration: str = "duration_s"
     dated: bool = False
 
 
-def _read_trace(path: str | Path, frame: pd.DataFrame, shape: _TraceColumns, where: Where | None) -> JobTable:
-    """Rows with GPUs, a positive run time, a date and an end, sorted by submission, the first at 0."""
-    _require_columns(frame, shape)
-    times = SubmissionTimes(frame, shape.submit, shape.dated)
+def _read_trace(
+    path: str | Path, frame: pd.DataFrame, columns: _TraceColumns, where: Where | None
+) -> JobTable:
+    """Jobs of rows with GPUs, a run time above 0, a date and an end, by submission, the first at 0 s."""
+    for name in (columns.submit, columns.gpus, columns.duration):
+        files.numeric_column(frame[:0], name)  # an error without this column
+    times = SubmissionTimes(frame, columns.submit, columns.dated)
     rows, kept = select_rows(frame, where, _OWNER_COLUMNS, times)
-    if shape.dated:
-        submit, duration = times.seconds[rows.index], files.numeric_column(rows, shape.duration)
+    if columns.dated:
+        submit, duration = times.seconds[rows.index], files.numeric_column(rows, columns.duration)
     else:
-        submit, duration = files.finite_column(rows, shape.submit), files.finite_column(rows, shape.duration)
-    gpus = files.finite_column(rows, shape.gpus)
+        submit, duration = (files.finite_column(rows, name) for name in (columns.submit, columns.duration))
+    gpus = files.finite_column(rows, columns.gpus)
     outcome, ended, doubtful = _outcomes(rows)
     left, dropped = _find_excluded(
         rows,
@@ -162,36 +164,35 @@ def _read_trace(path: str | Path, frame: pd.DataFrame, shape: _TraceColumns, whe
     return replace(jobs, outcome=outcome[order])
 
 
-def _require_columns(frame: pd.DataFrame, shape: _TraceColumns) -> None:
-    for name in (shape.submit, shape.gpus, shape.duration):
-        files.numeric_column(frame[:0], name)
-
-
 def _find_excluded(
     frame: pd.DataFrame, reasons: Mapping[str, NDArray[np.bool_]]
 ) -> tuple[NDArray[np.bool_], str]:
-    """([rows] for which there is a reason, how many for which).
+    """([rows] whether there is a reason to leave it out, and a text with the counts).
+
+    Args:
+        frame: rows.
+        reasons: {reason: [rows] whether it holds}.
 
     Raises:
-        WorkloadError: there is one for every row.
+        WorkloadError: every row is left out.
     """
     left = np.zeros(len(frame), dtype=np.bool_)
-    said = []
+    parts = []
     for reason, bad in reasons.items():
         rows = np.flatnonzero(bad & ~left)
         left[rows] = True
         if len(rows):
-            said.append(f"{len(rows):,} {reason} (the first is row {frame.index[rows[0]] + 1})")
+            parts.append(f"{len(rows):,} {reason} (the first is row {frame.index[rows[0]] + 1})")
     if left.all():
-        raise WorkloadError(f"has no job with GPUs, a date and a run time: {', '.join(said)}")
-    return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(said)}" if said else ""
+        raise WorkloadError(f"has no job with GPUs, a date and a run time: {', '.join(parts)}")
+    return left, f"left out {left.sum():,} of {len(frame):,} jobs: {', '.join(parts)}" if parts else ""
 
 
 def _outcomes(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_], "pd.Series[str]"]:
-    """([rows] how each job ended, [rows] whether it had, states that are missing or not known, by row).
+    """([rows] outcome of each job, [rows] whether it had ended, missing and unknown states by row).
 
-    A job that was cancelled or failed does so again once it has run as long as in the trace. A job completes
-    if its `state` (or `status`) is missing or not known, or if there is no such column.
+    A job that was cancelled or failed does so again after as long a run as in the trace. A job completes if
+    its `state` (or `status`) is missing or unknown, or if there is no such column.
     """
     name = next((name for name in _STATES if name in frame.columns), "")
     states = files.text_column(frame, name) if name else pd.Series("COMPLETED", index=frame.index)
@@ -203,102 +204,89 @@ def _outcomes(frame: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]
 
 
 def _describe_unknown_states(states: "pd.Series[str]", jobs: "pd.Index[int]") -> str:
-    """What to tell the user of states that are missing or not known, of `jobs` that are read."""
+    """Text about missing and unknown `states` of the `jobs` that are read, "" if there are none."""
     unknown = Counter(states[states.index.isin(jobs)])
     missing = unknown.pop("", 0)
-    said = [f"{missing:,} of {len(jobs):,} jobs have no state"] if missing else []
+    parts = [f"{missing:,} of {len(jobs):,} jobs have no state"] if missing else []
     if unknown:
         texts = ", ".join(f"{state!r} ({count:,})" for state, count in unknown.most_common(8))
-        said.append(f"{unknown.total():,} of {len(jobs):,} jobs have a state that is not known, {texts}")
-    return f"{' and '.join(said)}: taken as completed" if said else ""
+        parts.append(f"{unknown.total():,} of {len(jobs):,} jobs have a state that is not known, {texts}")
+    return f"{' and '.join(parts)}: taken as completed" if parts else ""
 
 
 @checked("workload.reader")
 def read_helios(path: str | Path, where: Where | None = None) -> JobTable:
-    """Helios (SenseTime): HeliosData's `cluster_log.csv`, or a cut with `submit_s` and `duration_s`.
+    """Read Helios (SenseTime): HeliosData's `cluster_log.csv`, or an excerpt with `submit_s`.
 
-    Jobs without GPUs are left out; times count from the first GPU job.
+    Jobs without GPUs are left out. Times count from the first GPU job.
 
     Args:
         path: the file.
-        where: read only the rows that meet all of these: {"cluster", "vc", "user" or any column: a value or a
-            list of values, "submit_s": [from, to]}, `to` not included, None for an open end; seconds as the
-            cut counts them, in cluster_log.csv dates, or seconds from its first date.
+        where: read only rows that meet all conditions: {"cluster", "vc", "user" or any column: a value or a
+            list of values, "submit_s": [from, to]}, `to` not included, None for an open end. Ends are seconds
+            of the excerpt. In cluster_log.csv they are dates, or seconds since its first date.
 
     Raises:
-        WorkloadError: no such file, columns of neither shape, or no row that `where` keeps.
-        ConfigurationError: a condition that makes no sense.
+        WorkloadError: no such file, other columns, or no row that `where` keeps.
+        ConfigurationError: a condition of `where` of the wrong kind.
 
     Warns:
-        WorkloadWarning: how many rows `where` keeps, how many were left out, and why; states that do not say
-            how a job ended.
+        WorkloadWarning: counts of rows that `where` keeps, of rows left out by reason, and of unknown states.
     """
     with files.name_file_in_errors(path):
         frame = files.read_rows(path, _TEXT_COLUMNS)
         if "submit_s" in frame.columns:
-            return _read_trace(path, frame, _TraceColumns("submit_s", "num_gpus", "duration_s"), where)
+            return _read_trace(path, frame, _TraceColumns(), where)
         if not {"submit_time", "gpu_num", "duration"} <= set(frame.columns):
             raise WorkloadError(
-                "is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...) nor a cut with"
-                f" submit_s; it has {shown(list(frame.columns))}"
+                "is neither HeliosData's cluster_log.csv (gpu_num, submit_time, duration, ...) nor an excerpt"
+                f" with submit_s; it has {shown(list(frame.columns))}"
             )
-        return _read_trace(
-            path, frame, _TraceColumns("submit_time", "gpu_num", "duration", dated=True), where
-        )
+        columns = _TraceColumns("submit_time", "gpu_num", "duration", dated=True)
+        return _read_trace(path, frame, columns, where)
 
 
 @checked("workload.reader")
 def read_pai(path: str | Path, where: Where | None = None) -> JobTable:
-    """Alibaba PAI 2020: a cut with `start_s`, `num_gpus_roundedup`, `duration_s`; submit = start.
+    """Read Alibaba PAI 2020: an excerpt with `start_s`, `num_gpus_roundedup` and `duration_s`.
 
-    Its rows are tasks: those of one job have the same id.
+    Jobs count as submitted when they start. Rows are tasks, and those of one job have the same id.
 
     Args:
         path: the file.
-        where: as in `read_helios`: "role", say, and "submit_s", which is `start_s`.
+        where: conditions as in `read_helios`. "submit_s" is `start_s`.
 
     Raises:
-        WorkloadError: no such file or column, or no row that `where` keeps.
-        ConfigurationError: a condition that makes no sense.
-
-    Warns:
-        WorkloadWarning: as in `read_helios`.
+        WorkloadError, ConfigurationError: as `read_helios`, which also says what a WorkloadWarning tells.
     """
     with files.name_file_in_errors(path):
-        shape = _TraceColumns("start_s", "num_gpus_roundedup", "duration_s")
-        return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
+        columns = _TraceColumns("start_s", "num_gpus_roundedup")
+        return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), columns, where)
 
 
 @checked("workload.reader")
 def read_philly(path: str | Path, where: Where | None = None) -> JobTable:
-    """Microsoft Philly: the release's `cluster_job_log` (JSON), or a cut with `submit_s`.
+    """Read Microsoft Philly: the release's `cluster_job_log` (JSON), or an excerpt with `submit_s`.
 
-    From the release, a job's GPUs are those of its last attempt and its duration is the sum of all
-    attempts' run times; jobs that never started or never ended are left out.
+    A job of the release has the GPUs of its last attempt and the run times of all attempts together. Jobs
+    that never started or never ended are left out.
 
     Args:
         path: the file.
-        where: as in `read_helios`.
+        where: conditions as in `read_helios`.
 
     Raises:
-        WorkloadError: no such file, content of neither shape, or no row that `where` keeps.
-        ConfigurationError: a condition that makes no sense.
-
-    Warns:
-        WorkloadWarning: as in `read_helios`.
+        WorkloadError, ConfigurationError: as `read_helios`, which also says what a WorkloadWarning tells.
     """
     with files.name_file_in_errors(path):
         if str(path).endswith((".csv", ".csv.gz")):
-            shape = _TraceColumns("submit_s", "num_gpus", "duration_s")
-            return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), shape, where)
+            return _read_trace(path, files.read_rows(path, _TEXT_COLUMNS), _TraceColumns(), where)
         log = _philly_log(files.read_text(path))
-        return _read_trace(
-            path, log, _TraceColumns("submitted_time", "num_gpus", "duration_s", dated=True), where
-        )
+        return _read_trace(path, log, _TraceColumns("submitted_time", dated=True), where)
 
 
 def _philly_log(text: str) -> pd.DataFrame:
-    """One row a job of Philly's JSON; NaN seconds where it does not say when."""
+    """A row per job of Philly's JSON, with NaN seconds where a date is missing."""
     jobs: list[dict[str, Any]] = []
     ends: list[Any] = []
     try:
@@ -322,5 +310,5 @@ def _philly_log(text: str) -> pd.DataFrame:
     return frame.assign(duration_s=np.bincount(log["job"].to_numpy(dtype=np.int64), ran, len(frame)))
 
 
-#: keys of a job of Philly's release and the columns that they become
+#: {key of a job in Philly's release: column}
 _PHILLY_COLUMNS = {"jobid": "job_id", "vc": "vc", "user": "user", "status": "status"}

@@ -1,4 +1,4 @@
-"""Windows of a recorded trace as episodes."""
+"""Replay of traces: windows of a recorded trace as episodes."""
 
 import warnings
 from collections.abc import Callable
@@ -19,37 +19,32 @@ from ringyard.workloads.workload import CostAssignment, scale_to_load
 @checked("workload")
 @dataclass(frozen=True)
 class Replay:
-    """Windows of a recorded trace.
+    """A workload that replays windows of a recorded trace.
 
-    The past of a window (`JobTable.past`) are the jobs of the whole trace that had ended when it starts.
-    Assumed: they did not wait, because cuts of traces do not say how long they did.
+    The history of a window (`JobTable.past`) is all jobs of the trace that had ended when it starts.
+    Assumption: they did not wait, because excerpts of traces do not state waiting times.
 
-    Attributes:
-        jobs: the whole trace.
-        models: costs per iteration.
-        window_jobs: most jobs in a window; None: no limit.
-        window_seconds: arrivals within this time of the window's start; None: no limit.
-        start_seconds: where the window starts; None draws it anew for each sample (only if the window
-            is shorter than the trace).
-        load: stretch the window's arrivals to this offered load; None keeps the recorded times.
-        max_gpus: leave out larger jobs; None keeps all (a job larger than the cluster is an error).
-        extra_seconds: added to every run time; 1 for Lucid's simulator, where a job ends one tick after its
-            last second.
-        part: windows lie between these shares of the jobs, in order of submission: [0, 0.6] for training,
-            [0.6, 1] for evaluation.
+    Raises:
+        WorkloadError: no job has at most `max_gpus` GPUs.
+        ConfigurationError: an argument out of its range, or no jobs in the `part`.
 
     Warns:
-        WorkloadWarning: how many jobs are larger than `max_gpus`.
+        WorkloadWarning: number of jobs larger than `max_gpus`.
     """
 
-    jobs: JobTable
-    models: CostAssignment
-    window_jobs: PositiveInt | None = None
-    window_seconds: Positive | None = None
-    start_seconds: NonNegative | None = None
+    jobs: JobTable  #: the whole trace
+    models: CostAssignment  #: costs per iteration
+    window_jobs: PositiveInt | None = None  #: largest number of jobs in a window. None: no limit.
+    window_seconds: Positive | None = None  #: length of a window. None: no limit.
+    start_seconds: NonNegative | None = None  #: start of the window. None: drawn for each sample.
+    #: stretch the window's arrivals to this offered load. None: the recorded times.
     load: Positive | None = None
+    #: leave out larger jobs. None: keep all. Jobs larger than the cluster are an error.
     max_gpus: PositiveInt | None = None
+    #: added to every run time. Lucid's simulator ends jobs one tick (1 s) later.
     extra_seconds: NonNegative = 0.0
+    #: windows lie between these shares of the jobs in order of submission, such as (0, 0.6) for training
+    #: and (0.6, 1) for evaluation
     part: Annotated[tuple[Fraction, Fraction], "ascending"] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -62,9 +57,9 @@ class Replay:
             if not kept.any():
                 raise WorkloadError(f"no job of the trace asks for {self.max_gpus} GPUs or fewer")
             if not kept.all():
-                said = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
+                message = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
                 warnings.warn(
-                    f"{said} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
+                    f"{message} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
                 )
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
         submit = self.jobs.submit_seconds[self._span]
@@ -79,7 +74,7 @@ class Replay:
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.float64], HistoricalJobs]:
-        """([ended] when jobs of known run time end, ascending; what is known of them then)."""
+        """([ended] ascending ends of jobs with known run times, in seconds, and these jobs)."""
         ends = self.jobs.submit_seconds + self.jobs.duration_seconds
         order = np.argsort(ends, kind="stable")[: np.isfinite(ends).sum()]
         jobs = self.jobs.rows(order)
@@ -87,13 +82,13 @@ class Replay:
 
     @property
     def _span(self) -> slice:
-        """Rows of the part."""
+        """Rows of the `part`."""
         rows = [round(share * len(self.jobs)) for share in self.part]
         return slice(rows[0], rows[1])
 
     @property
     def num_jobs(self) -> int:
-        """Most jobs of a window."""
+        """Largest number of jobs of a window."""
         submit = self.jobs.submit_seconds[self._span]
         most = len(submit)
         if self.window_seconds is not None:
@@ -102,7 +97,7 @@ class Replay:
         return min(most, self.window_jobs or most)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one window, its first job at time 0."""
+        """Draw a window for `cluster` from `rng`, its first job at 0 s."""
         submit, begin = self.jobs.submit_seconds[self._span], self._span.start
         first = 0
         if self.start_seconds is not None:
@@ -140,10 +135,15 @@ def replay_file(
     extra_seconds: float = 0.0,
     part: tuple[float, float] = (0.0, 1.0),
 ) -> Replay:
-    """Create the `Replay` of the trace that `reader` reads from `path`; other arguments are as there.
+    """Return the `Replay` of the trace in a file.
+
+    Args:
+        path: the file.
+        reader: function of `ringyard.workloads` that reads it, such as `read_csv`.
+        models, window_jobs, window_seconds, start_seconds, load, max_gpus, extra_seconds, part: see `Replay`.
 
     Raises:
-        WorkloadError: no such file, or one the reader does not understand.
+        WorkloadError: no such file, or the reader does not understand it.
     """
     limits = (window_jobs, window_seconds, start_seconds, load, max_gpus)
     return Replay(reader(path), models, *limits, extra_seconds, part)

@@ -1,4 +1,4 @@
-"""Where each public trace comes from, and whether a local file is one."""
+"""Sources of the public traces, and a description of a local copy."""
 
 import hashlib
 import warnings
@@ -19,25 +19,15 @@ _MAX_NAMES = 8  # of ends and tenants of a trace
 
 @dataclass(frozen=True)
 class TraceSource:
-    """A public trace.
+    """A public trace."""
 
-    Attributes:
-        name: also the name of the workload config that reads it.
-        url: the release.
-        file: the file of the release that the reader takes.
-        jobs: GPU jobs as published.
-        read: reader.
-        note: what to know before use.
-        licence: as the release states it.
-    """
-
-    name: str
-    url: str
-    file: str
-    jobs: int
-    read: Callable[[str], JobTable]
-    note: str
-    licence: str = "CC-BY-4.0"
+    name: str  #: its name, and that of the workload config that reads it
+    url: str  #: web page of the release
+    file: str  #: file of the release that the reader reads
+    jobs: int  #: published number of GPU jobs
+    read: Callable[[str], JobTable]  #: reader of the file
+    note: str  #: limits of the data, and conditions that `workload.reader.where` accepts
+    licence: str = "CC-BY-4.0"  #: licence that the release states
 
 
 SOURCES = (
@@ -47,8 +37,8 @@ SOURCES = (
         "trace-data/cluster_job_log",
         117325,
         read_philly,
-        "JSON; jobs that never ran are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
-        " workload.reader.where takes vc, user, status and submit_s",
+        "JSON. Jobs that never ran are left out. CSV excerpts with submit_s, num_gpus, duration_s can be"
+        " read, too. workload.reader.where accepts vc, user, status and submit_s",
     ),
     TraceSource(
         "helios",
@@ -56,17 +46,17 @@ SOURCES = (
         "data/Venus/cluster_log.csv",
         125303,
         read_helios,
-        "CPU-only jobs are left out. CSV cuts with submit_s, num_gpus, duration_s work too."
-        " workload.reader.where takes vc, user, state and submit_s",
+        "CPU-only jobs are left out. CSV excerpts with submit_s, num_gpus, duration_s can be read, too."
+        " workload.reader.where accepts vc, user, state and submit_s",
     ),
     TraceSource(
         "pai",
         "https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2020",
-        "a CSV cut of pai_task_table with start_s, num_gpus_roundedup, duration_s",
+        "a CSV excerpt of pai_task_table with start_s, num_gpus_roundedup, duration_s",
         732691,
         read_pai,
-        "start times stand for submissions; fractional GPUs are rounded up."
-        " workload.reader.where takes role and submit_s; no users, no virtual clusters",
+        "Start times stand for submissions. Fractional GPUs are rounded up."
+        " workload.reader.where accepts role and submit_s. There are no users and no virtual clusters",
     ),
 )
 
@@ -75,14 +65,14 @@ def describe_trace(name: str, path: str) -> dict[str, str]:
     """Read a local copy of a public trace and describe it.
 
     Args:
-        name: of the trace, or "csv".
+        name: name of the trace (`SOURCES`), or "csv".
         path: the file.
 
     Returns:
-        {title: text} of jobs, their sizes, run times and ends, tenants, and what the reader left out.
+        {title: text} about jobs, their GPUs, run times and outcomes, tenants, and rows left out.
 
     Raises:
-        WorkloadError: an unknown name, no such file, or content the reader does not understand.
+        WorkloadError: an unknown name, no such file, or the reader does not understand it.
     """
     published = {source.name: f" (published: {source.jobs:,})" for source in SOURCES}
     readers = {source.name: source.read for source in SOURCES} | {"csv": read_csv}
@@ -110,6 +100,6 @@ def describe_trace(name: str, path: str) -> dict[str, str]:
 
 
 def _format_counts(names: Mapping[str, int]) -> str:
-    """Write the first names with their counts."""
+    """Text of the first names with their counts."""
     first = [f"{name} ({count:,})" for name, count in list(names.items())[:_MAX_NAMES]]
     return ", ".join(first + (["..."] if len(names) > _MAX_NAMES else []))

@@ -17,22 +17,18 @@ from ringyard.workloads.workload import CostAssignment, GeneratorBatch
 _DAY = 86400.0
 _HOURS = np.arange(0.0, 25.0 * 3600.0, 3600.0, dtype=np.float64)
 
-#: of one table, or of several
+#: random generator of one table, or of several
 Draws = np.random.Generator | GeneratorBatch
 
 
 @checked("workload.arrivals")
 @dataclass(frozen=True)
 class Arrivals:
-    """A renewal process, warped by the hour of the day.
+    """Arrivals with Gamma distributed gaps, warped by the hour of the day."""
 
-    Attributes:
-        cv: coefficient of variation of the gaps (Gamma distributed): 1 is Poisson, above 1 bursty,
-            0 evenly spaced.
-        hourly_factors: [24] relative rate by hour, mean 1 (scaled if not); None: the same all day.
-    """
-
+    #: coefficient of variation of the gaps. 1: Poisson arrivals, above 1: bursty, 0: evenly spaced.
     cv: Annotated[float, "[0, 1e3]"] = 1.0
+    #: [24] relative rate by hour, scaled to mean 1. None: the same all day.
     hourly_factors: Sequence[Positive] | None = None
 
     def __post_init__(self) -> None:
@@ -43,13 +39,16 @@ class Arrivals:
             )
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw ascending arrival times [count] from 0 on, `per_second` jobs on average."""
+        """Draw `count` ascending arrival times in seconds from `rng`, `per_second` jobs on average."""
         return self.times_batch(count, per_second, [rng])[0]
 
     def times_batch(
         self, count: int, per_second: float, generators: Sequence[np.random.Generator]
     ) -> NDArray[np.float64]:
-        """Draw `times` [generators, count] of each generator."""
+        """Draw [generators, count] arrival times, as `times` does with each of the `generators`.
+
+        `count` jobs arrive, `per_second` of them on average.
+        """
         gaps, begin = np.ones((len(generators), count)), np.zeros((len(generators), 1))
         shape = self.cv**-2 if self.cv > 0 else 0.0
         for row, one in enumerate(generators):
@@ -72,7 +71,7 @@ class Arrivals:
 def _warp_time_of_day(
     clock: NDArray[np.float64], edges: NDArray[np.float64], others: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Map times of day from one scale of 24 hours to another; days stay."""
+    """Map the time of day of `clock` [...], seconds, from `edges` [25] to `others` [25] of each hour."""
     days, seconds = np.divmod(clock, _DAY)
     return days * _DAY + np.interp(seconds, edges, others)
 
@@ -80,21 +79,19 @@ def _warp_time_of_day(
 @checked("workload.sizes")
 @dataclass(frozen=True)
 class Sizes:
-    """GPUs a job asks for.
+    """Numbers of GPUs that jobs ask for."""
 
-    Attributes:
-        fractions: {GPUs: share of the jobs}; scaled to sum 1.
-    """
-
+    #: {GPUs: share of the jobs}, scaled to sum 1
     fractions: Annotated[Mapping[PositiveInt, NonNegative], "of positive sum"]
 
     def draw(self, count: int, max_gpus: int, rng: Draws) -> NDArray[np.int64]:
-        """Draw sizes [count] of at most `max_gpus`; shares of larger ones go to the others."""
+        """Draw `count` sizes of at most `max_gpus` GPUs from `rng`, by the shares of these sizes."""
         sizes = np.array([size for size in sorted(self.fractions) if size <= max_gpus], dtype=np.int64)
         shares = np.array([self.fractions[int(size)] for size in sizes], dtype=np.float64)
         if len(sizes) == 0 or not shares.sum() > 0:
             raise ConfigurationError(
-                f"sizes.fractions has no size up to {max_gpus} GPUs; got {sorted(self.fractions)}"
+                f"workload.sizes.fractions is for {sorted(self.fractions)} GPUs; expected a size of at most"
+                f" {max_gpus}, which the cluster or max_gpus allows"
             )
         edges = np.cumsum(shares / shares.sum())
         drawn: NDArray[np.int64] = sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
@@ -102,27 +99,27 @@ class Sizes:
 
 
 class Durations(Protocol):
-    """Isolated run times."""
+    """A distribution of isolated run times."""
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
-        """Draw seconds [jobs], above 0, for jobs of the given sizes."""
+        """Draw [jobs] seconds above 0 from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
         ...
 
 
 @checked("workload.durations")
 @dataclass(frozen=True)
 class LogNormalDurations:
-    """exp(Normal(mu, sigma)) seconds, held within limits, the same for every size.
+    """exp(Normal(mu, sigma)) seconds, clipped to limits, whatever the job's GPUs.
 
     Attributes:
         mu: mean of the natural log of the seconds.
-        sigma: its standard deviation.
-        min_seconds: shorter draws take this long.
-        max_seconds: longer draws take this long.
+        sigma: standard deviation of the natural log of the seconds.
+        min_seconds: lower limit, above 0.
+        max_seconds: upper limit.
         draws_per_job: see `EachOf`.
     """
 
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
     mu: float
     sigma: NonNegative
     min_seconds: Positive = 1.0
@@ -136,7 +133,7 @@ class LogNormalDurations:
             )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """Draw seconds [jobs]."""
+        """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
         return rng.lognormal(self.mu, self.sigma, len(num_gpus)).clip(self.min_seconds, self.max_seconds)
 
 
@@ -147,27 +144,29 @@ class QuantileDurations:
 
     Attributes:
         probabilities: [quantiles] ascending from 0 to 1.
-        seconds_from_gpus: {smallest GPU count: [quantiles] seconds}; a job uses the largest key not
-            above its count.
+        seconds_from_gpus: {least GPUs: [quantiles] seconds}. A job uses the largest key not above its GPUs.
         draws_per_job: see `EachOf`.
     """
 
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
     probabilities: Annotated[Sequence[Fraction], "ascending"]
     seconds_from_gpus: Mapping[PositiveInt, Annotated[Sequence[Positive], "not empty"]]
 
     def __post_init__(self) -> None:
         if 1 not in self.seconds_from_gpus:
-            raise ConfigurationError("durations.seconds_from_gpus needs a row for jobs from 1 GPU on")
+            raise ConfigurationError(
+                f"workload.durations.seconds_from_gpus has keys {sorted(self.seconds_from_gpus)}; expected"
+                " one to be 1"
+            )
         for gpus, seconds in self.seconds_from_gpus.items():
             if len(seconds) != len(self.probabilities):
                 raise ConfigurationError(
-                    f"durations.seconds_from_gpus[{gpus}] is {list(seconds)}; expected"
+                    f"workload.durations.seconds_from_gpus[{gpus}] is {list(seconds)}; expected"
                     f" {len(self.probabilities)} numbers, one per probability"
                 )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
-        """Draw seconds [jobs]."""
+        """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
         draws = rng.random(len(num_gpus))
         seconds = np.zeros(len(num_gpus))
         for gpus in sorted(self.seconds_from_gpus):
@@ -179,38 +178,31 @@ class QuantileDurations:
 @checked("workload")
 @dataclass(frozen=True)
 class Synthetic:
-    """Jobs with independent arrivals, sizes, durations and models.
+    """Jobs with independent arrivals, sizes, durations and models."""
 
-    Attributes:
-        num_jobs: jobs per table.
-        sizes: GPUs asked for.
-        durations: isolated run times.
-        arrivals: the arrival process; None submits everything at time 0 (an offline batch).
-        models: costs per iteration.
-        load: mean GPU seconds offered / (GPUs x time), above 0; sets the arrival rate.
-        max_gpus: leave out larger jobs; None: what the cluster holds.
-    """
-
-    num_jobs: PositiveInt
-    sizes: Sizes
-    durations: Durations
-    arrivals: Arrivals | None
-    models: CostAssignment
-    load: Positive = 1.0
-    max_gpus: PositiveInt | None = None
+    num_jobs: PositiveInt  #: jobs per table
+    sizes: Sizes  #: numbers of GPUs asked for
+    durations: Durations  #: isolated run times
+    arrivals: Arrivals | None  #: arrival process. None: all jobs arrive at 0 s (an offline batch).
+    models: CostAssignment  #: costs per iteration
+    load: Positive = 1.0  #: mean GPU seconds offered / (GPUs x time), above 0. It sets the arrival rate.
+    max_gpus: PositiveInt | None = None  #: draw only sizes up to this. None: up to the cluster's GPUs.
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one episode's jobs."""
+        """Draw the jobs of one episode on `cluster` from `rng`."""
         return self._sample(cluster, rng, [rng])
 
     def sample_batch(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
-        """Draw tables as `draw_together` says; None: a part does not draw job by job."""
+        """Draw a table on `cluster` for each of the `generators` (`draw_tables`).
+
+        None: the durations or models do not draw one number per job.
+        """
         if not all(getattr(part, "draws_per_job", False) for part in (self.durations, self.models)):
             return None
         return self._sample(cluster, GeneratorBatch(generators), generators)
 
     def _sample(self, cluster: Cluster, rng: Any, generators: Sequence[np.random.Generator]) -> JobTable:
-        """Jobs of a table for each generator, one after the other; `rng` is all of them together."""
+        """Jobs of a table for each generator, one after the other. `rng` is all of them together."""
         largest = min(self.max_gpus or cluster.num_gpus, cluster.num_gpus)
         count = len(generators) * self.num_jobs
         sizes = self.sizes.draw(count, largest, rng)

@@ -1,4 +1,8 @@
-"""Interface of workloads (random generator in, job table out) and models for jobs that name none."""
+"""The protocol of workloads, and models for jobs of traces that name none.
+
+Write an own workload as a class with `num_jobs` and `sample`, usually a frozen dataclass. Its `sample` ends
+in `JobTable.from_columns`. A yaml in conf/workload with the class as `_target_` gives it a name.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,18 +23,26 @@ class Workload(Protocol):
 
     @property
     def num_jobs(self) -> int:
-        """Most jobs a table can have."""
+        """Largest number of jobs of a table."""
         ...
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw one episode's jobs, the first at time 0; equal generators give equal tables."""
+        """Draw the jobs of one episode.
+
+        Args:
+            cluster: cluster on which they will run. All of them must fit it when it is idle.
+            rng: the only source of randomness. Equal generators must give equal tables.
+
+        Returns:
+            Jobs in order of submission, the first at 0 s.
+        """
         ...
 
 
 class GeneratorBatch:
-    """Several generators behind one interface: each draws the numbers of its own table's jobs.
+    """Several random generators behind the interface of one. Each draws the numbers of one table's jobs.
 
-    Parts of a workload that draw jobs independently declare it by `draws_per_job = True`.
+    Parts of a workload that draw one number per job declare it by `draws_per_job = True`.
 
     Args:
         generators: one for each table.
@@ -44,29 +56,29 @@ class GeneratorBatch:
         return np.concatenate([draw(one, count) for one in self._generators])
 
     def random(self, size: int) -> NDArray[np.float64]:
-        """[jobs of all tables] uniform in [0, 1)."""
+        """[size] numbers, uniform in [0, 1)."""
         return self._draw(size, lambda one, count: one.random(count))
 
     def uniform(self, low: float, high: float, size: int) -> NDArray[np.float64]:
-        """[jobs of all tables] uniform in [low, high)."""
+        """[size] numbers, uniform from `low` to below `high`."""
         return self._draw(size, lambda one, count: one.uniform(low, high, count))
 
     def lognormal(self, mean: float, sigma: float, size: int) -> NDArray[np.float64]:
-        """[jobs of all tables] exp(Normal(mean, sigma))."""
+        """[size] numbers, exp(Normal(mean, sigma))."""
         return self._draw(size, lambda one, count: one.lognormal(mean, sigma, count))
 
 
 def draw_tables(
     workload: Workload, cluster: Cluster, generators: Sequence[np.random.Generator]
 ) -> tuple[JobTable, list[int]]:
-    """Draw a table for each generator, as `sample` does.
+    """Draw a table for each generator, as `Workload.sample` does.
 
-    A workload with `sample_batch(cluster, generators)` draws them in one pass (tables of `num_jobs` jobs
-    one after the other), or returns None if it cannot.
+    A workload may have a faster `sample_batch(cluster, generators)`. It returns all tables, `num_jobs` jobs
+    each, one after the other, or None if it cannot draw them together.
 
     Args:
-        workload: to draw from.
-        cluster: for the jobs.
+        workload: draws the tables.
+        cluster: cluster on which the jobs will run.
         generators: one for each table.
 
     Returns:
@@ -82,12 +94,12 @@ def draw_tables(
 
 @checked("workload")
 def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
-    """Stretch arrivals until the jobs' GPU seconds fill `load` of the cluster while they arrive.
+    """Stretch the arrivals of jobs to an offered load.
 
     Args:
-        jobs: with durations.
-        cluster: gives the GPUs.
-        load: GPU seconds / (GPUs x time between the first and the last arrival), above 0.
+        jobs: jobs with durations.
+        cluster: gives the number of GPUs.
+        load: GPU seconds / (GPUs x seconds between the first and the last arrival), above 0.
 
     Raises:
         ConfigurationError: load not above 0.
@@ -100,10 +112,10 @@ def scale_to_load(jobs: JobTable, cluster: Cluster, load: Positive) -> JobTable:
 
 
 class CostAssignment(Protocol):
-    """Costs per iteration for jobs that have none."""
+    """Adds costs per iteration (compute seconds, gradient bytes) to jobs that have none."""
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """Return the same jobs with costs per iteration."""
+        """Return the same `jobs` with costs per iteration, drawn from `rng`."""
         ...
 
 
@@ -113,15 +125,11 @@ _ADA_SRSF_MODELS = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 
 @checked("models")
 @dataclass(frozen=True)
 class ModelMix:
-    """Models drawn from weights that depend on a job's GPU count.
+    """Models drawn by weights that depend on a job's number of GPUs."""
 
-    Attributes:
-        by_gpus: {smallest GPU count: {model: weight}}; a job uses the largest key not above its count.
-            Default: the four models of Ada-SRSF's public simulator, equally likely at every size.
-        draws_per_job: see `GeneratorBatch`.
-    """
-
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
+    #: {least GPUs: {model: weight}}. A job uses the largest key not above its GPUs. Default: the four
+    #: models of Ada-SRSF's public simulator, equally likely at every size.
     by_gpus: Mapping[PositiveInt, Weights] = field(default_factory=lambda: {1: _ADA_SRSF_MODELS})
 
     def __post_init__(self) -> None:
@@ -132,7 +140,7 @@ class ModelMix:
                 model_id(name)
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """Return the same jobs, each with a model."""
+        """Return the same `jobs`, each with a model drawn from `rng`."""
         draws = rng.random(len(jobs))
         ids = np.zeros(len(jobs), dtype=np.int64)
         for gpus in sorted(self.by_gpus):
@@ -147,20 +155,16 @@ class ModelMix:
 @checked("models")
 @dataclass(frozen=True)
 class UniformCosts:
-    """Costs drawn uniformly, for papers that print ranges instead of models.
+    """Costs drawn uniformly, for papers that state ranges instead of models."""
 
-    Attributes:
-        compute_seconds: (low, high) of the GPU seconds of one iteration.
-        gradient_bytes: (low, high) of the gradient size.
-        draws_per_job: see `GeneratorBatch`.
-    """
-
-    draws_per_job = True
+    draws_per_job = True  # see `GeneratorBatch`
+    #: (low, high) compute seconds of one iteration, above 0
     compute_seconds: Annotated[tuple[Positive, Positive], "ascending"]
+    #: (low, high) bytes of the gradients, at least 0
     gradient_bytes: Annotated[tuple[NonNegative, NonNegative], "ascending"]
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
-        """Return the same jobs, each with its own costs."""
+        """Return the same `jobs`, each with costs drawn from `rng`."""
         return replace(
             jobs,
             compute_seconds=rng.uniform(self.compute_seconds[0], self.compute_seconds[1], len(jobs)),

@@ -6,7 +6,7 @@ import numpy as np
 
 from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import NonNegative, Positive, PositiveInt, checked
-from ringyard.compiled import FloatVector, Int32Vector, fills
+from ringyard.compiled import FloatVector, Int32Vector, implements
 from ringyard.observability import Observability
 from ringyard.sim.admission import AdmissionFilter, AdmitStart
 from ringyard.state.arrays import State
@@ -18,7 +18,7 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 _NO_THRESHOLD = -1.0  # a threshold that allows any number of bytes
 
 
-@fills(AdmitStart)
+@implements(AdmitStart)
 def _admit_transfer(
     state: State,
     b: int,
@@ -28,7 +28,7 @@ def _admit_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
-    """Return whether job j may use the links of its servers: fills `AdmitStart`.
+    """Return whether job j may use the links of its servers: implements `AdmitStart`.
 
     `of_jobs` holds the bytes left to send, `parameters` the largest number of transfers on a server and the
     threshold. `state`, `b`, `j`, `places` and `count` are as in `AdmitStart`.

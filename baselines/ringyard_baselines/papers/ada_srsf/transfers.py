@@ -33,32 +33,20 @@ SIZES = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
 
 @dataclass(frozen=True)
 class JobMix:
-    """Jobs of one run.
+    """Jobs of one run."""
 
-    Attributes:
-        model: [jobs] position in `MODELS`.
-        workers: [jobs] number of GPUs.
-        iterations: [jobs] number of iterations.
-        arrival: [jobs] in ms.
-    """
-
-    model: NDArray[np.int64]
-    workers: NDArray[np.int64]
-    iterations: NDArray[np.int64]
-    arrival: NDArray[np.float64]
+    model: NDArray[np.int64]  #: [jobs] position in `MODELS`
+    workers: NDArray[np.int64]  #: [jobs] number of GPUs
+    iterations: NDArray[np.int64]  #: [jobs] number of iterations
+    arrival: NDArray[np.float64]  #: [jobs] in ms
 
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Completion times of one run.
+    """Completion times of one run."""
 
-    Attributes:
-        jct: [jobs] ms.
-        makespan: ms.
-    """
-
-    jct: NDArray[np.float64]
-    makespan: float
+    jct: NDArray[np.float64]  #: [jobs] ms
+    makespan: float  #: ms
 
 
 def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor: float = 1.0) -> JobMix:
@@ -134,6 +122,7 @@ def simulate_transfers(
         gpus=gpus,
         workers=workers,
         order=np.argsort(jobs["total_service"], kind="stable"),
+        on_server=np.zeros((count, num_servers), dtype=np.bool_),
         num_transfers=np.zeros(num_servers, dtype=np.int64),
         draws=np.random.default_rng(seed).random((count, len(gpus))),
         gpus_per_server=gpus_per_server,

@@ -48,13 +48,9 @@ def _relative_speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class InterferenceNetworks:
-    """Trained weights of both networks.
+    """Trained weights of both networks."""
 
-    Attributes:
-        weights: {name: array} with the names and shapes of `PARAMETERS`.
-    """
-
-    weights: Mapping[str, NDArray[np.float64]]
+    weights: Mapping[str, NDArray[np.float64]]  #: {name: array} with the names and shapes of `PARAMETERS`
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":

@@ -22,17 +22,11 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 class _PredictedLosses(NamedTuple):
-    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested).
+    """Predicted losses of speed, by GPU type and kind of job (model and samples per GPU as requested)."""
 
-    Attributes:
-        kind: [jobs] kind of each job.
-        similarity: [GPU types, kinds, kinds] loss of the first beside the second, by IASP.
-        performance: [GPU types, kinds, kinds] the same by IAPP.
-    """
-
-    kind: NDArray[np.int64]
-    similarity: NDArray[np.float64]
-    performance: NDArray[np.float64]
+    kind: NDArray[np.int64]  #: [jobs] kind of each job
+    similarity: NDArray[np.float64]  #: [GPU types, kinds, kinds] loss of the first beside the second, by IASP
+    performance: NDArray[np.float64]  #: [GPU types, kinds, kinds] the same by IAPP
 
 
 @checked("interference_aware")
@@ -97,9 +91,7 @@ class InterferenceAware(Scheduler):
         )
         share = np.ones(len(kinds))
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
-        share[kind_of_job] = np.minimum(
-            ratio, 1.0
-        )  # that of the kind's last job, since a kind has one profile
+        share[kind_of_job] = np.minimum(ratio, 1.0)  # that of the kind's last job, for all of the kind
         own = view.workers(first)._replace(samples=kinds[:, 1])
         by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
         similarity, performance = zip(*by_type, strict=True)
@@ -110,8 +102,8 @@ class InterferenceAware(Scheduler):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
-        beside = view.interference(each, others, gpu_type)
-        profiles = job_profiles(beside, view.interference(others, each, gpu_type))
+        suffered = view.interference(each, others, gpu_type)
+        profiles = job_profiles(suffered, view.interference(others, each, gpu_type))
         count = len(profiles)
         mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
         theirs = np.broadcast_to(profiles[None], mine.shape)
@@ -171,11 +163,11 @@ class InterferenceAware(Scheduler):
         score = np.zeros(view.cluster.num_servers)
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
-        names = np.flatnonzero(room > 0)
-        score[names] += self._communication_cost * (-(-size // room[names]) - 1)
-        names = names[np.lexsort((room[names], score[names]))]
-        enough = int(np.searchsorted(np.cumsum(room[names]), size)) + 1
-        return names[: max(size, enough)].tolist()
+        candidates = np.flatnonzero(room > 0)
+        score[candidates] += self._communication_cost * (-(-size // room[candidates]) - 1)
+        candidates = candidates[np.lexsort((room[candidates], score[candidates]))]
+        enough = int(np.searchsorted(np.cumsum(room[candidates]), size)) + 1
+        return candidates[: max(size, enough)].tolist()
 
 
 def place_tasks(
@@ -198,17 +190,17 @@ def place_tasks(
     """
     named = np.flatnonzero(np.isin(server_of_gpu, servers))
     server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))
-    price = losses[named] / size + communication_cost * (server != firsts[:, None])
+    cost = losses[named] / size + communication_cost * (server != firsts[:, None])
     reached = np.zeros((len(firsts), int(server.max()) + 1), dtype=bool)
     reached[plans, firsts] = True
     chosen, totals = np.zeros((len(firsts), size), dtype=np.int64), np.zeros(len(firsts))
     for task in range(size):
-        chosen[:, task] = taken = np.argmin(price, axis=1)
-        totals += price[plans, taken]
-        price[plans, taken] = np.inf
-        beside = server[taken]
-        new = ~reached[plans, beside]
-        price -= communication_cost * (new[:, None] & (server == beside[:, None]))
-        reached[plans, beside] = True
+        chosen[:, task] = taken = np.argmin(cost, axis=1)
+        totals += cost[plans, taken]
+        cost[plans, taken] = np.inf
+        taken_server = server[taken]
+        new = ~reached[plans, taken_server]
+        cost -= communication_cost * (new[:, None] & (server == taken_server[:, None]))
+        reached[plans, taken_server] = True
     best: list[int] = named[chosen[np.argmin(totals)]].tolist()
     return best

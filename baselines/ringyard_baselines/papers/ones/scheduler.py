@@ -21,13 +21,7 @@ from ringyard_baselines.papers.ones.deployment import (
 )
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, ProgressHistory, earlier_job_rows
-from ringyard_baselines.papers.ones.schedules import (
-    FREE,
-    ClusterGpus,
-    SearchJobs,
-    Workspace,
-    fill_without_search,
-)
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, greedy_fill
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
@@ -39,23 +33,14 @@ _NUM_EARLIER_JOBS = 20
 
 
 class _Snapshot(NamedTuple):
-    """GPU jobs at a decision.
+    """GPU jobs at a decision."""
 
-    Attributes:
-        jobs: [n] rows of those waiting and running, ascending.
-        seen: their columns.
-        running: [n] whether they run.
-        epochs: [n] epochs done.
-        completed: [n] whole epochs, with the validation before training counted as one.
-        features: [n, 5] inputs of the predictor.
-    """
-
-    jobs: NDArray[np.int64]
-    seen: JobColumns
-    running: NDArray[np.bool_]
-    epochs: NDArray[np.float64]
-    completed: NDArray[np.float64]
-    features: NDArray[np.float64]
+    jobs: NDArray[np.int64]  #: [n] rows of those waiting and running, ascending
+    seen: JobColumns  #: their columns
+    running: NDArray[np.bool_]  #: [n] whether they run
+    epochs: NDArray[np.float64]  #: [n] epochs done
+    completed: NDArray[np.float64]  #: [n] whole epochs, with the validation before training counted as one
+    features: NDArray[np.float64]  #: [n, 5] inputs of the predictor
 
 
 @checked("ones")
@@ -297,7 +282,7 @@ class Ones(Scheduler):
         rows = np.append(jobs, FREE)
         if self._generations == 0:
             genome = present.copy()
-            fill_without_search(genome, known, gpus, Workspace.empty(1, num_gpus, len(jobs)))
+            greedy_fill(genome, known, gpus, Workspace.empty(1, num_gpus, len(jobs)))
             return rows[genome]
         population = np.empty((self._population_size, num_gpus), dtype=np.int64)
         population[:] = present if self._population is None else position[self._population]
@@ -308,9 +293,7 @@ class Ones(Scheduler):
         self._population = rows[population]
         return self._population[0]
 
-    def _search_jobs(
-        self, view: SchedulingView, now: _Snapshot, current_limit: NDArray[np.int64]
-    ) -> SearchJobs:
+    def _search_jobs(self, view: SchedulingView, now: _Snapshot, limits: NDArray[np.int64]) -> SearchJobs:
         """Return the jobs as evolution reads them."""
         assert self._table is not None
         jobs, left, held = now.jobs, self._left(now), now.seen.column("num_gpus")
@@ -321,7 +304,7 @@ class Ones(Scheduler):
         return SearchJobs(
             fewest=now.seen.column("min_gpus").astype(np.int64),
             held=np.where(now.running, held, 0).astype(np.int64),
-            current_limit=current_limit,
+            current_limit=limits,
             limit=self._limit[jobs],
             mutable=(~np.isnan(left)).astype(np.int64),
             left=left,

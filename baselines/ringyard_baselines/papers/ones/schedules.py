@@ -11,75 +11,46 @@ FREE = -1
 
 
 class SearchJobs(NamedTuple):
-    """The n jobs of the search. Genes are their positions 0 .. n - 1.
+    """The n jobs of the search. Genes are their positions 0 .. n - 1."""
 
-    Attributes:
-        fewest: [n] smallest number of GPUs.
-        held: [n] present number of GPUs.
-        current_limit: [n] largest size that a schedule passes on, and to which the first pass pads.
-        limit: [n] R, to which the second pass pads.
-        mutable: [n] 1 if mutation may remove the job.
-        left: [n] iterations left, NaN counts nothing.
-        place: [n] row of each job in `speed`.
-        speed: [rows, sizes + 1] iterations per second by number of GPUs, 0 where the job cannot run.
-        padding: [n] order of padding: new jobs by submission, then the others by remaining time.
-        sequence: [n] order of the blocks.
-    """
-
-    fewest: IntVector
-    held: IntVector
-    current_limit: IntVector
-    limit: IntVector
-    mutable: IntVector
-    left: FloatVector
-    place: IntVector
+    fewest: IntVector  #: [n] smallest number of GPUs
+    held: IntVector  #: [n] present number of GPUs
+    current_limit: IntVector  #: [n] largest size that a schedule passes on, and to which the first pass pads
+    limit: IntVector  #: [n] R, to which the second pass pads
+    mutable: IntVector  #: [n] 1 if mutation may remove the job
+    left: FloatVector  #: [n] iterations left, NaN counts nothing
+    place: IntVector  #: [n] row of each job in `speed`
+    #: [rows, sizes + 1] iterations per second by number of GPUs, 0 where the job cannot run
     speed: FloatMatrix
-    padding: IntVector
-    sequence: IntVector
+    padding: IntVector  #: [n] order of padding: new jobs by submission, then the others by remaining time
+    sequence: IntVector  #: [n] order of the blocks
 
 
 class ClusterGpus(NamedTuple):
-    """GPUs of the cluster.
+    """GPUs of the cluster."""
 
-    Attributes:
-        present: [GPUs] job that runs there now, -1 none.
-        server: [GPUs] server of each.
-        up: [GPUs] 1 if available.
-        widest: GPUs of the largest server.
-        switch_seconds: seconds that a change of a running job costs each of its GPUs in a score.
-    """
-
-    present: IntVector
-    server: IntVector
-    up: IntVector
-    widest: int
-    switch_seconds: float
+    present: IntVector  #: [GPUs] job that runs there now, -1 none
+    server: IntVector  #: [GPUs] server of each
+    up: IntVector  #: [GPUs] 1 if available
+    widest: int  #: GPUs of the largest server
+    switch_seconds: float  #: seconds that a change of a running job costs each of its GPUs in a score
 
 
 class Workspace(NamedTuple):
     """Scratch arrays for K parents and n jobs. Their contents mean nothing between calls.
 
     The schedules of a generation are K parents, K children and K mutants.
-
-    Attributes:
-        genes: [2 K, GPUs] job of each GPU in parents and children. A mutant has its parent's.
-        unpadded: [3 K, n] GPUs of each job before padding, all of the genes' or none.
-        sizes: [3 K, n] GPUs of each job after padding.
-        scores: [3 K] by rank.
-        ranked: [3 K] schedule of each rank.
-        cost: [GPUs + 1] cost of the blocks placed so far, by number of free GPUs below their end.
-        ends_here: [n, GPUs + 1] by block and number of free GPUs below: whether the block ends there.
-        below: [2, GPUs + 1] busy and failed GPUs below each.
     """
 
-    genes: IntMatrix
-    unpadded: IntMatrix
-    sizes: IntMatrix
-    scores: FloatVector
-    ranked: IntVector
-    cost: FloatVector
+    genes: IntMatrix  #: [2 K, GPUs] job of each GPU in parents and children. A mutant has its parent's.
+    unpadded: IntMatrix  #: [3 K, n] GPUs of each job before padding, all of the genes' or none
+    sizes: IntMatrix  #: [3 K, n] GPUs of each job after padding
+    scores: FloatVector  #: [3 K] by rank
+    ranked: IntVector  #: [3 K] schedule of each rank
+    cost: FloatVector  #: [GPUs + 1] cost of the blocks placed so far, by number of free GPUs below their end
+    #: [n, GPUs + 1] by block and number of free GPUs below: whether the block ends there
     ends_here: BoolMatrix
-    below: IntMatrix
+    below: IntMatrix  #: [2, GPUs + 1] busy and failed GPUs below each
 
     @classmethod
     def empty(cls, parents: int, num_gpus: int, num_jobs: int) -> "Workspace":
@@ -212,7 +183,7 @@ def fill(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -
 
 
 @kernel
-def fill_without_search(genome: IntVector, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
+def greedy_fill(genome: IntVector, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
     """Keep what is held within current limits, pad free GPUs and arrange blocks, all without search.
 
     Args:

@@ -14,7 +14,7 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     start_trial,
 )
 
-#: number of parts of a trial's large jobs. Another trial may continue from the begin of each part.
+#: number of parts of a trial's large jobs. Another trial may continue from the beginning of each part.
 PARTS = 8
 
 
@@ -26,26 +26,16 @@ class Trials:
     the chosen ones stay inside. Row k of the planner holds the k-th trial after its small jobs, row K + k the
     same at another theta, row 2 K the present trial, and row 2 K + 1 + PARTS k + p the k-th trial where part
     p of its large jobs begins.
-
-    Attributes:
-        planner: work space with `num_rows` rows.
-        plan: plan of the present trial, the best one in the end.
-        task: jobs in order of size, GPUs, settings of the search.
-        num_small: [K] number of small jobs.
-        makespan: [K] last exit. inf: a job found no place or ended too late.
-        highest_load: [K] largest load until then.
-        load_after_small: [K] largest load after the small jobs. inf: these were not planned.
-        load_at_part: [K, PARTS] largest load where a part begins. inf: it was not reached.
     """
 
-    planner: PlannerState
-    plan: GpuPlan
-    task: PlanningProblem
-    num_small: IntVector
-    makespan: FloatVector
-    highest_load: FloatVector
-    load_after_small: FloatVector
-    load_at_part: FloatMatrix
+    planner: PlannerState  #: work space with `num_rows` rows
+    plan: GpuPlan  #: plan of the present trial, the best one in the end
+    task: PlanningProblem  #: jobs in order of size, GPUs, settings of the search
+    num_small: IntVector  #: [K] number of small jobs
+    makespan: FloatVector  #: [K] last exit. inf: a job found no place or ended too late.
+    highest_load: FloatVector  #: [K] largest load until then
+    load_after_small: FloatVector  #: [K] largest load after the small jobs. inf: these were not planned.
+    load_at_part: FloatMatrix  #: [K, PARTS] largest load where a part begins. inf: it was not reached.
 
 
 def num_rows(task: PlanningProblem) -> int:

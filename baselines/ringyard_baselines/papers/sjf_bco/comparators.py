@@ -3,34 +3,16 @@
 import numpy as np
 
 from ringyard.compiled import FloatVector, IntVector, kernel
+from ringyard_baselines.papers.sjf_bco.gpu_choice import earliest_free, find_candidates
 from ringyard_baselines.papers.sjf_bco.plan import FIRST_FIT, RANDOM, GpuPlan, PlanningProblem
 from ringyard_baselines.papers.sjf_bco.planner_state import EXIT, PlannerState, assign_job, start_trial
-
-
-@kernel
-def _earliest(planner: PlannerState, estimate: float, theta: float, time: float, count: int) -> float:
-    """Return when `count` GPUs within theta are free: `time`, or an exit after it. inf: there are too few."""
-    load, free_at = planner.load[0], planner.free_at[0]
-    while time < np.inf:
-        later = np.inf
-        free = 0
-        for g in range(len(load)):
-            if load[g] + estimate <= theta:
-                if free_at[g] <= time:
-                    free += 1
-                else:
-                    later = min(later, free_at[g])
-        if free >= count:
-            return time
-        time = later
-    return np.inf
 
 
 @kernel
 def _choose(
     planner: PlannerState,
     rule: int,
-    priority: FloatVector,
+    draws: FloatVector,
     estimate: float,
     theta: float,
     time: float,
@@ -47,7 +29,7 @@ def _choose(
         for g in range(len(load)):
             if taken[g] != 0 or free_at[g] > time or load[g] + estimate > theta:
                 continue
-            if best < 0 or (priority[g] < priority[best] if rule == RANDOM else load[g] < load[best]):
+            if best < 0 or (draws[g] < draws[best] if rule == RANDOM else load[g] < load[best]):
                 best = g
                 if rule == FIRST_FIT:
                     break
@@ -67,10 +49,9 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
     for i in range(len(batch.records)):
         estimate = batch.estimates[i]
         out = plan.gpus[plan.begin[i] : plan.begin[i + 1]]
-        since = (
-            max(idle, planner.clock[0, EXIT]) if task.queue_on_busy_gpus else time
-        )  # a queued job may take busy GPUs
-        found = _earliest(planner, estimate, theta, since, len(out))
+        # a queued job may take GPUs that are busy until then
+        since = max(idle, planner.clock[0, EXIT]) if task.queue_on_busy_gpus else time
+        found = earliest_free(planner, 0, find_candidates(planner, 0, estimate, theta), len(out), since)
         if found == np.inf:
             return np.inf
         if not task.queue_on_busy_gpus:

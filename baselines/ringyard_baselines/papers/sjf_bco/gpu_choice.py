@@ -32,9 +32,28 @@ def _smallest(values: FloatVector, count: int, k: int) -> float:
 
 
 @kernel
-def _earliest(planner: PlannerState, r: int, count: int, demand: int) -> float:
-    """Return when `demand` of the first `count` candidates are free: the last start, or a later exit."""
-    time = planner.clock[r, TIME]
+def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float) -> int:
+    """Write GPUs on which a job of `estimate` seconds stays within `theta` to the planner's candidates.
+
+    Returns:
+        The number of candidates, which are in order of id. `planner` has the trial in row `r`.
+    """
+    load = planner.load[r]
+    count = 0
+    for g in range(len(load)):
+        planner.candidates[count] = g
+        count += int(load[g] + estimate <= theta)
+    return count
+
+
+@kernel
+def earliest_free(planner: PlannerState, r: int, count: int, demand: int, time: float) -> float:
+    """Return when `demand` of the first `count` candidates are free in row `r` of `planner`.
+
+    That is `time` or a later exit, inf if there are too few candidates.
+    """
+    if count < demand:
+        return np.inf
     free = 0
     for k in range(count):
         exit_seconds = planner.free_at[r, planner.candidates[k]]
@@ -52,12 +71,8 @@ def _least_loaded(
     The first `count` candidates are in order of id, enough are free at `time`, and no server has a mark. With
     `busy_first`, GPUs of servers in use come first among equal loads, before lower ids.
     """
-    load, free_at, candidates, values = (
-        planner.load[r],
-        planner.free_at[r],
-        planner.candidates,
-        planner.values,
-    )
+    load, free_at = planner.load[r], planner.free_at[r]
+    candidates, values = planner.candidates, planner.values
     free = 0
     for k in range(count):
         g = candidates[k]
@@ -99,10 +114,9 @@ def _least_loaded(
 @kernel
 def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, out: IntVector) -> float:
     """Choose as `_least_loaded` as soon as enough candidates are free. Return that time, inf: never."""
-    if count < len(out):
-        return np.inf
-    time = _earliest(planner, r, count, len(out))
-    _least_loaded(planner, r, count, time, busy_first, out)
+    time = earliest_free(planner, r, count, len(out), planner.clock[r, TIME])
+    if time < np.inf:
+        _least_loaded(planner, r, count, time, busy_first, out)
     return time
 
 
@@ -120,12 +134,7 @@ def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: floa
     Returns:
         Seconds at which the GPUs are free, inf if there are too few.
     """
-    load = planner.load[r]
-    count = 0
-    for g in range(len(load)):
-        planner.candidates[count] = g
-        count += int(load[g] + estimate <= theta)
-    return _choose_among(planner, r, count, True, out)
+    return _choose_among(planner, r, find_candidates(planner, r, estimate, theta), True, out)
 
 
 @kernel

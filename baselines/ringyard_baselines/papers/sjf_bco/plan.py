@@ -13,61 +13,36 @@ SJF_BCO, FIRST_FIT, LEAST_LOADED, RANDOM = 0, 1, 2, 3
 
 @bundle
 class PlannedJobs:
-    """The n jobs to plan, in planning order.
+    """The n jobs to plan, in planning order."""
 
-    Attributes:
-        rows: [n] rows of the job table.
-        records: [n] `Job` records.
-        estimates: [n] estimated seconds, rhohat / u.
-        draws: [n, G] random numbers, read by RANDOM only.
-    """
-
-    rows: IntVector
-    records: Records1[Job]
-    estimates: FloatVector
-    draws: FloatMatrix
+    rows: IntVector  #: [n] rows of the job table
+    records: Records1[Job]  #: [n] `Job` records
+    estimates: FloatVector  #: [n] estimated seconds, rhohat / u
+    draws: FloatMatrix  #: [n, G] random numbers, read by RANDOM only
 
 
 @bundle
 class PlanningProblem:
-    """Jobs to plan, GPUs, speeds, and settings of the search.
+    """Jobs to plan, GPUs, speeds, and settings of the search."""
 
-    Attributes:
-        batch: jobs.
-        busy_seconds: [G] seconds until each GPU is free, its first U.
-        physics: performance model.
-        rule: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM.
-        kappas: thresholds between small and large jobs, ascending, of SJF-BCO only.
-        over_provision: lambda, of SJF-BCO only.
-        queue_on_busy_gpus: for the other rules, whether jobs queue on any GPUs or wait for free ones.
-        horizon: T, upper limit of theta and of every job's exit, in seconds.
-        resolution: length of the interval of theta at which bisection ends, in seconds.
-    """
-
-    batch: PlannedJobs
-    busy_seconds: FloatVector
-    physics: Physics
-    rule: int
-    kappas: IntVector
-    over_provision: float
-    queue_on_busy_gpus: bool
-    horizon: float
-    resolution: float
+    batch: PlannedJobs  #: jobs
+    busy_seconds: FloatVector  #: [G] seconds until each GPU is free, its first U
+    physics: Physics  #: performance model
+    rule: int  #: SJF_BCO, FIRST_FIT, LEAST_LOADED or RANDOM
+    kappas: IntVector  #: thresholds between small and large jobs, ascending, of SJF-BCO only
+    over_provision: float  #: lambda, of SJF-BCO only
+    queue_on_busy_gpus: bool  #: for the other rules, whether jobs queue on any GPUs or wait for free ones
+    horizon: float  #: T, upper limit of theta and of every job's exit, in seconds
+    resolution: float  #: length of the interval of theta at which bisection ends, in seconds
 
 
 @bundle
 class GpuPlan:
-    """Planned GPUs and starts of n jobs.
+    """Planned GPUs and starts of n jobs."""
 
-    Attributes:
-        start: [n] planned start in seconds.
-        begin: [n + 1] position in `gpus` where each job's GPUs begin.
-        gpus: [sum of demands] planned GPU ids, job after job.
-    """
-
-    start: FloatVector
-    begin: IntVector
-    gpus: IntVector
+    start: FloatVector  #: [n] planned start in seconds
+    begin: IntVector  #: [n + 1] position in `gpus` where each job's GPUs begin
+    gpus: IntVector  #: [sum of demands] planned GPU ids, job after job
 
 
 def empty_gpu_plan(demands: NDArray[np.int64]) -> GpuPlan:

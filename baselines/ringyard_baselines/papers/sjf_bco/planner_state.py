@@ -13,39 +13,22 @@ TIME, EXIT, HIGHEST = 0, 1, 2
 
 @bundle
 class PlannerState:
-    """R trial plans on G GPUs of S servers. Row r is one trial.
+    """R trial plans on G GPUs of S servers. Row r is one trial."""
 
-    Attributes:
-        load: [R, G] U_s^g, estimated seconds assigned to each GPU.
-        free_at: [R, G] exit of the GPU's last planned job.
-        spans_servers: [R, G] 1 on one GPU of each server held by a job that spans servers.
-        mean_load: [R, S] mean load of the server's GPUs.
-        max_load: [R, S] largest load of the server's GPUs.
-        latest_exit: [R, S] latest exit of the server's GPUs.
-        ranked: [R, S] servers by mean load, then by id.
-        clock: [R, 3] start of the last job, last exit, largest load that a job has led to.
-        first_gpu: [S + 1] first GPU of each server.
-        server: [G] server of each GPU.
-        marks: [S] scratch.
-        changed_servers: [S] scratch.
-        candidates: [G] scratch.
-        values: [G] scratch.
-    """
-
-    load: FloatMatrix
-    free_at: FloatMatrix
-    spans_servers: IntMatrix
-    mean_load: FloatMatrix
-    max_load: FloatMatrix
-    latest_exit: FloatMatrix
-    ranked: IntMatrix
-    clock: FloatMatrix
-    first_gpu: IntVector
-    server: IntVector
-    marks: IntVector
-    changed_servers: IntVector
-    candidates: IntVector
-    values: FloatVector
+    load: FloatMatrix  #: [R, G] U_s^g, estimated seconds assigned to each GPU
+    free_at: FloatMatrix  #: [R, G] exit of the GPU's last planned job
+    spans_servers: IntMatrix  #: [R, G] 1 on one GPU of each server held by a job that spans servers
+    mean_load: FloatMatrix  #: [R, S] mean load of the server's GPUs
+    max_load: FloatMatrix  #: [R, S] largest load of the server's GPUs
+    latest_exit: FloatMatrix  #: [R, S] latest exit of the server's GPUs
+    ranked: IntMatrix  #: [R, S] servers by mean load, then by id
+    clock: FloatMatrix  #: [R, 3] start of the last job, last exit, largest load that a job has led to
+    first_gpu: IntVector  #: [S + 1] first GPU of each server
+    server: IntVector  #: [G] server of each GPU
+    marks: IntVector  #: [S] scratch
+    changed_servers: IntVector  #: [S] scratch
+    candidates: IntVector  #: [G] scratch
+    values: FloatVector  #: [G] scratch
 
 
 def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
@@ -196,9 +179,7 @@ def assign_job(
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
-        spans_servers[g] = int(
-            num_servers > 1 and marks[server[g]] == 1
-        )  # only the job's first GPU of a server
+        spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # only the job's first GPU there
         marks[server[g]] = 2
         highest = max(highest, load[g])
     for g in gpus:

@@ -6,13 +6,13 @@ from ringyard.compiled import (
     FloatMatrix,
     Int32Vector,
     IntVector,
-    address_of,
     bundle,
-    complain,
-    complaint,
+    error_message,
+    function_address,
     kernel,
     linked_kernel,
-    whole,
+    raise_plugin_error,
+    to_int,
 )
 from ringyard.mdp.actions.space import IN_PLACE, PLACE, PREEMPT, REJECT, Actions, Reject
 from ringyard.mdp.episode import running_at
@@ -25,7 +25,7 @@ from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.records import Job, JobKind, JobOutcome
 
-_INCONSISTENT_RULE = complaint(
+_INCONSISTENT_RULE = error_message(
     "placement rule {function} found GPUs for job {job} (or one that asks for the same) when the action mask"
     " was written, and finds none now; expected the same result for the same cluster and job"
 )
@@ -91,8 +91,8 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     cap = shape.memory_bandwidth_cap
     if job.kind != JobKind.CPU_ONLY:
         if options.factors[o, 0] != 1.0:
-            gpus = whole(np.floor(gpus * options.factors[o, 0] + 0.5))
-            gpus = min(max(gpus, whole(job.min_gpus)), whole(job.max_gpus))
+            gpus = to_int(np.floor(gpus * options.factors[o, 0] + 0.5))
+            gpus = min(max(gpus, to_int(job.min_gpus)), to_int(job.max_gpus))
         if options.factors[o, 1] != 1.0:
             batch = min(max(batch * options.factors[o, 1], job.min_batch), job.max_batch)
     elif options.factors[o, 3] > 0.0:
@@ -100,7 +100,7 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     if cores > 0 and options.factors[o, 2] != 1.0:
         factor = options.factors[o, 2]
         scaled = np.ceil(cores * factor) if factor > 1.0 else np.floor(cores * factor)
-        cores = max(whole(scaled), 1)
+        cores = max(to_int(scaled), 1)
     servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
     return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker)
 
@@ -196,7 +196,7 @@ def apply_option(state: State, b: int, j: int, options: Options, o: int, physics
     else:
         out, shape = state.gpu_scratch[b], target_shape(state.jobs[b, j], options, o)
         if _propose(state, b, j, options, o, out) == 0:
-            complain(_INCONSISTENT_RULE, address_of(options.rules[o].find), j, 0.0, 0.0, 0.0)
+            raise_plugin_error(_INCONSISTENT_RULE, function_address(options.rules[o].find), j, 0.0, 0.0, 0.0)
         apply_allocation(state, b, j, shape, out, physics)
 
 

@@ -84,7 +84,7 @@ class Template:
     A template with a factor other than 1 is masked for jobs that it would start exactly as they ask.
 
     Attributes:
-        placement: rule that finds GPUs. Servers of CPU-only jobs come from `placement.room.cpu_server`.
+        placement: rule that finds GPUs. `availability.find_cpu_server` places CPU-only jobs.
         gpu_factor: GPUs over those asked for, rounded and clipped to the job's range.
         batch_factor: global batch over that asked for, clipped to the job's range.
         core_factor: cores per worker over those asked for, rounded up, at least 1.

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, kernel, slot
+from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, interface, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
@@ -114,9 +114,9 @@ class Block:
         return 0.0 if self.is_mask else -10.0
 
 
-@slot
+@interface
 class Observe(Protocol):
-    """Slot for a compiled function that writes the observation of one cluster.
+    """Interface of a compiled function that writes the observation of one cluster.
 
     It writes the whole row, with values in [-10, 10], and nothing else. Values and indices of user functions
     are checked in every call, those of this package with RINGYARD_CHECK=1.
@@ -148,7 +148,7 @@ class Observation:
     """What an agent sees: a compiled writer and the blocks that it writes.
 
     Attributes:
-        write: compiled function for the slot `Observe`.
+        write: compiled function that implements `Observe`.
         blocks: blocks of the row, in order.
         flat: whether the observation is the row as one Box, instead of a Dict of blocks.
         observability: what it shows of jobs, besides arrivals and the present.

@@ -198,7 +198,7 @@ class JobPreparer:
         """Make tables that stand one after the other ready, many in little more time than one.
 
         Args:
-            tables: see `ringyard.workloads.draw_together`.
+            tables: see `ringyard.workloads.workload.draw_tables`.
             lengths: jobs of each.
             out: [room] records, some of which become those of the jobs.
             begins: which record is that of each table's first job; the others follow.

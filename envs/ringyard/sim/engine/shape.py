@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ringyard.compiled import FloatVector, kernel, whole
+from ringyard.compiled import FloatVector, kernel, to_int
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.host_resources import stored_bytes
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
@@ -37,13 +37,13 @@ class Shape(NamedTuple):
 def current_shape(job: Job) -> Shape:
     """What the job has; of a waiting one, what it will start with."""
     return Shape(
-        whole(job.num_gpus),
+        to_int(job.num_gpus),
         job.batch_size,
-        whole(job.cores_per_worker),
-        whole(job.parameter_servers),
-        whole(job.cores_per_server_task),
+        to_int(job.cores_per_worker),
+        to_int(job.parameter_servers),
+        to_int(job.cores_per_server_task),
         job.memory_bandwidth_cap,
-        whole(job.ram_per_worker),
+        to_int(job.ram_per_worker),
     )
 
 
@@ -51,13 +51,13 @@ def current_shape(job: Job) -> Shape:
 def asked_shape(job: Job) -> Shape:
     """What the job asks for when it is submitted."""
     return Shape(
-        whole(job.asked_gpus),
+        to_int(job.asked_gpus),
         job.base_batch,
-        whole(job.asked_cores),
-        whole(job.asked_parameter_servers),
-        whole(job.asked_cores_per_server_task),
+        to_int(job.asked_cores),
+        to_int(job.asked_parameter_servers),
+        to_int(job.asked_cores_per_server_task),
         1.0,
-        whole(job.asked_ram),
+        to_int(job.asked_ram),
     )
 
 
@@ -76,13 +76,13 @@ def override_shape(own: Shape, named: FloatVector, beside: bool) -> Shape:
         beside: whether the cores, RAM and parameter servers named count.
     """
     return Shape(
-        whole(_value_or(named[0], own.num_gpus)),
+        to_int(_value_or(named[0], own.num_gpus)),
         _value_or(named[1], own.batch_size),
-        whole(_value_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
-        whole(_value_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
-        whole(_value_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
+        to_int(_value_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
+        to_int(_value_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
+        to_int(_value_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
         _value_or(named[5], own.memory_bandwidth_cap),
-        whole(_value_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
+        to_int(_value_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
     )
 
 
@@ -106,7 +106,7 @@ def num_places(shape: Shape) -> int:
 def gpu_memory_needed(job: Job, shape: Shape) -> int:
     """Bytes that the job needs on each of its GPUs in this shape."""
     samples = shape.batch_size / shape.num_gpus
-    return whole(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
+    return to_int(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Slots: functions that kernels receive as values, such as performance models and placement rules."""
+"""Interfaces: functions that kernels receive as values, such as performance models and placement rules."""
 
 import pickle
 import zlib
@@ -9,8 +9,15 @@ from typing import Any, TypeVar, cast
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ringyard.compiled.cache import announced
-from ringyard.compiled.functions import WATCH_ALL, ByName, FoundOnce, Kernel, is_foreign, raising_kernel
+from ringyard.compiled.cache import report_compilation
+from ringyard.compiled.functions import (
+    VALIDATE_ALL,
+    ByName,
+    Kernel,
+    LockedCachedProperty,
+    is_third_party,
+    raising_kernel,
+)
 from ringyard.compiled.numba_internals import (
     ALLOC_FLAG_IDX,
     PICKLE_BUF_IDX,
@@ -29,7 +36,7 @@ _TEXTS: dict[int, str] = {}
 _NAMES: dict[int, str] = {}
 
 
-class _RaisedByMachineCodeError(PluginError):
+class _MachineCodeError(PluginError):
     """A `PluginError` out of machine code, whose arguments are numbers that become a sentence."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,15 +44,15 @@ class _RaisedByMachineCodeError(PluginError):
         return PluginError, self.args
 
 
-class BrokenPromiseError(_RaisedByMachineCodeError):
-    """What `complain` raises."""
+class InvalidResultError(_MachineCodeError):
+    """What `raise_plugin_error` raises."""
 
     def __init__(self, text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
         values = {"job": job, "got": got, "expected": expected, "there": there}
         super().__init__(_TEXTS[text].format(function=_NAMES[function], **values))
 
 
-class RaisedInPluginError(_RaisedByMachineCodeError):
+class RaisedInPluginError(_MachineCodeError):
     """An exception that a plugged-in function raised itself, with the function's name.
 
     Args:
@@ -60,8 +67,8 @@ class RaisedInPluginError(_RaisedByMachineCodeError):
         super().__init__(f"{_NAMES[function]} raised {raised.__name__}: {text}")
 
 
-def complaint(text: str) -> int:
-    """The number by which kernels `complain` with this text, the same in every process.
+def error_message(text: str) -> int:
+    """The number by which kernels `raise_plugin_error` with this text, the same in every process.
 
     Args:
         text: with the fields {function}, {job}, {got}, {expected} and {there}.
@@ -72,22 +79,22 @@ def complaint(text: str) -> int:
 
 
 @raising_kernel
-def complain(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
-    """Raise a `BrokenPromiseError`, which is a PluginError; it goes through every kernel up to Python.
+def raise_plugin_error(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
+    """Raise a `InvalidResultError`, which is a PluginError; it goes through every kernel up to Python.
 
     Args:
-        text: what `complaint` made.
-        function: `address_of` the function to blame.
+        text: what `error_message` made.
+        function: `function_address` the function to blame.
         job: row.
         got: what it returned.
         expected: what it should have.
         there: a third number of the text.
     """
-    raise BrokenPromiseError(text, function, job, got, expected, there)
+    raise InvalidResultError(text, function, job, got, expected, there)
 
 
 @raising_kernel
-def _pass_on(function: int, pickled: int, size: int) -> None:
+def _reraise(function: int, pickled: int, size: int) -> None:
     """Raise the exception of a plugged-in function again, as a `RaisedInPluginError`."""
     raise RaisedInPluginError(function, pickled, size)
 
@@ -97,11 +104,11 @@ P = TypeVar("P")
 _WORD = ir.IntType(64)
 
 
-class SlotType(types.Callable):  # type: ignore[misc]
-    """Numba's view of any function that fills a slot: where its machine code begins, and if it is watched.
+class InterfaceType(types.Callable):  # type: ignore[misc]
+    """Numba type of any function that implements an interface: its address, and whether it is validated.
 
     Args:
-        signature: of the slot, as numba knows it.
+        signature: of the interface, as numba knows it.
     """
 
     def __init__(self, signature: Any) -> None:
@@ -109,7 +116,7 @@ class SlotType(types.Callable):  # type: ignore[misc]
         super().__init__(name=f"Slot({signature})")
 
     def get_call_type(self, context: Any, arguments: Any, keywords: Any) -> Any:
-        """The slot's signature, to which arguments are converted."""
+        """The interface's signature, to which arguments are converted."""
         if keywords or len(arguments) != len(self.signature.args):
             return None
         return numba_signature(self.signature.return_type, *self.signature.args, recvr=self)
@@ -119,17 +126,17 @@ class SlotType(types.Callable):  # type: ignore[misc]
         return [self.signature], False
 
     def get_impl_key(self, signature: Any) -> type:
-        """All slots are called alike."""
-        return SlotType
+        """All interfaces are called alike."""
+        return InterfaceType
 
 
-@register_model(SlotType)
-class _SlotModel(models.StructModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, kind: SlotType) -> None:
-        super().__init__(manager, kind, [("address", types.voidptr), ("watched", types.int64)])
+@register_model(InterfaceType)
+class _InterfaceModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: InterfaceType) -> None:
+        super().__init__(manager, kind, [("address", types.voidptr), ("validated", types.int64)])
 
 
-@lower_builtin(SlotType, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
+@lower_builtin(InterfaceType, types.VarArg(types.Any))  # type: ignore[untyped-decorator]
 def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Call by address. An error that comes back gets the name of the function, unless it has one."""
     address, given = builder.extract_value(arguments[0], 0), arguments[1:]
@@ -142,69 +149,69 @@ def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         with builder.if_then(nameless):
             pickled = builder.ptrtoint(builder.extract_value(raised, PICKLE_BUF_IDX), _WORD)
             size = builder.sext(builder.extract_value(raised, PICKLE_BUFSZ_IDX), _WORD)
-            raising: Any = _pass_on
+            raising: Any = _reraise
             raising.call(context, builder, [builder.ptrtoint(address, _WORD), pickled, size])
         context.call_conv.return_status_propagate(builder, status)
     return result
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _address_of(context: Any, function: Any) -> Any:
+def _function_address(context: Any, function: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ptrtoint(builder.extract_value(arguments[0], 0), _WORD)
 
-    return (types.int64(function), emit) if isinstance(function, SlotType) else None
+    return (types.int64(function), emit) if isinstance(function, InterfaceType) else None
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _is_watched(context: Any, function: Any) -> Any:
+def _is_validated(context: Any, function: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.icmp_unsigned("!=", builder.extract_value(arguments[0], 1), _WORD(0))
 
-    return (types.boolean(function), emit) if isinstance(function, SlotType) else None
+    return (types.boolean(function), emit) if isinstance(function, InterfaceType) else None
 
 
-#: in kernels: the address of a function that came through a slot, by which `complain` knows it
-address_of: Callable[[Any], int] = _address_of
-#: in kernels: whether a function that came through a slot is held to all that it promises
-is_watched: Callable[[Any], bool] = _is_watched
+#: in kernels: the address of a function received through an interface, as `raise_plugin_error` takes it
+function_address: Callable[[Any], int] = _function_address
+#: in kernels: whether a function that came through an interface is held to all that it promises
+is_validated: Callable[[Any], bool] = _is_validated
 
 
-def slot(protocol: C) -> C:
-    """Decorate a Protocol with a typed `__call__`: kernels take any function that `fills` it.
+def interface(protocol: C) -> C:
+    """Decorate a Protocol with a typed `__call__`: kernels take any function that `implements` it.
 
     A field or argument annotated with it is typed by that signature alone, so that a kernel which receives
-    one is compiled once for all functions of the slot, and its on-disk cache hits in the next process.
+    one is compiled once for all functions of the interface, and its on-disk cache hits in the next process.
     """
     signature = signature_of(protocol.__call__)
     setattr(protocol, "signature", signature)  # noqa: B010
-    setattr(protocol, "numba_type", SlotType(signature))  # noqa: B010
+    setattr(protocol, "numba_type", InterfaceType(signature))  # noqa: B010
     return protocol
 
 
 class CompiledFunction(ByName):
-    """A function that fills a slot, compiled on first use.
+    """A function that implements an interface, compiled on first use.
 
     Args:
         function: plain Python function.
-        protocol: the slot.
+        protocol: the interface.
 
     Attributes:
         python: the plain function.
         protocol: as given.
-        watched: an index outside its array is an error, and kernels check all that the slot promises: always
+        validated: an index outside its array is an error, and kernels check all it promises: always
             for functions of others, with RINGYARD_CHECK=1 for those of this house as well.
-        signature: that of the slot, as numba knows it.
+        signature: that of the interface, as numba knows it.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
         self.python = function
         self.protocol = protocol
-        self.watched = WATCH_ALL or is_foreign(function)
-        self._kernel = Kernel(function, linked=False, guarded=self.watched)
+        self.validated = VALIDATE_ALL or is_third_party(function)
+        self._kernel = Kernel(function, linked=False, guarded=self.validated)
         self.signature = self._kernel.signature = protocol.signature
 
-    @FoundOnce
+    @LockedCachedProperty
     def address(self) -> int:
         """Where its machine code begins.
 
@@ -213,7 +220,7 @@ class CompiledFunction(ByName):
         """
         missing = [] if self._kernel.is_on_disk() else self._kernel.missing()
         try:
-            with announced(self.name, missing):
+            with report_compilation(self.name, missing):
                 address = self._kernel.address
         except Exception as error:  # numba lets errors of many kinds through
             lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
@@ -229,8 +236,8 @@ class CompiledFunction(ByName):
         return self._kernel(*arguments)
 
 
-def fills(protocol: type[P]) -> Callable[[P], P]:
-    """Decorate a module-level function to make it a `CompiledFunction` of a slot."""
+def implements(protocol: type[P]) -> Callable[[P], P]:
+    """Decorate a module-level function to make it a `CompiledFunction` of an interface."""
 
     def decorate(function: P) -> P:
         value: Any = CompiledFunction(cast(Any, function), protocol)
