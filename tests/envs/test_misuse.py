@@ -164,7 +164,7 @@ def test_nothing_happens_after_close(setting):
         for _ in range(2):
             env.close()
         for call in (env.reset, lambda env=env, action=action: env.step(action)):
-            with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="make a new one") as caught:
+            with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="create a new one") as caught:
                 call()
             assert isinstance(caught.value, EpisodeError)
 

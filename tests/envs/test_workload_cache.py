@@ -162,7 +162,7 @@ def test_what_will_be_needed_soon_is_complained_of_when_it_is():
     cache.prefetch(np.arange(100))
     cache.rows_of(np.array(good[:1]))
     cache.prefetch(np.array(good[:1] * 1000))
-    assert not cache._soon  # what is there is not noted, or the notes of a long training would grow
+    assert not cache._prefetched  # cached entries are not listed, or the list of a long training would grow
     assert len(set(cache.rows_of(np.array(good)).tolist())) == len(good)
     bad = next(entry for entry in range(100) if entry not in good)
     with pytest.raises(WorkloadError, match="num_gpus 99"):
@@ -229,7 +229,7 @@ def test_an_episode_does_not_depend_on_what_was_made_with_it():
 @pytest.mark.parametrize("name", ["full", "elastic"])
 @pytest.mark.parametrize("scores", [False, True])
 def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
-    monkeypatch.setattr("ringyard.mdp.step_discrete.DiscreteDriver.least_per_thread", 2)
+    monkeypatch.setattr("ringyard.mdp.step_discrete.DiscreteDriver.min_per_thread", 2)
     setting = experiment(name, action="scores", observation="live_jobs") if scores else experiment(name)
     setting = replace(setting, num_workloads=8)
     seen = []

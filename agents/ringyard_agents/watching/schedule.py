@@ -70,8 +70,8 @@ def schedule_data(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str,
         "runs": _runs(history),
         "bars": {name: _numbers(column) for name, column in vars(bars_of(history)).items()},
         "rings": {name: _numbers(column) for name, column in vars(rings_of(history)).items()},
-        "down": _rows(history, history.held["job"] < 0),
-        "cores": _rows(history, (history.held["job"] >= 0) & (history.held["gpu_bits"] == 0)),
+        "down": _rows(history, history.segments["job"] < 0),
+        "cores": _rows(history, (history.segments["job"] >= 0) & (history.segments["gpu_bits"] == 0)),
     }
 
 
@@ -94,7 +94,7 @@ def _jobs(sim: Simulator) -> dict[str, Any]:
 
 def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
     """Columns of times when a server was down, or had a CPU-only job."""
-    held = history.held[which]
+    held = history.segments[which]
     return {
         "job": held["job"].tolist(),
         "server": held["server"].tolist(),
@@ -105,7 +105,7 @@ def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
 
 def _runs(history: ScheduleHistory) -> dict[str, Any]:
     """Columns of times when a job kept its allocation, in order, with its numbers of GPUs and servers."""
-    held = history.held[history.held["job"] >= 0]
+    held = history.segments[history.segments["job"] >= 0]
     runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)
     octets = np.ascontiguousarray(held["gpu_bits"]).view(np.uint8).reshape(-1, 8)
     gpus = np.bincount(which.ravel(), np.unpackbits(octets, axis=1).sum(axis=1), len(runs))

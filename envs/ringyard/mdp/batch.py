@@ -1,4 +1,4 @@
-"""B clusters in one set of arrays, stepped by one compiled call: the engine under every face."""
+"""`ClusterBatch`: B clusters in one set of arrays, stepped by one compiled call, below all environments."""
 
 import functools
 from collections.abc import Callable
@@ -41,16 +41,16 @@ from ringyard.threads import get_num_threads, run_in_parts
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
-    """A step where no episode is on: before `reset`, or after the end without autoreset."""
+    """A step before `reset`, or after the end of an episode without autoreset."""
 
 
 class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
-    """A step or reset after `close`."""
+    """A call of `step` or `reset` after `close`."""
 
 
 @functools.cache
 def _compiled_functions() -> tuple[Callable[..., int], Callable[..., bool]]:
-    """`step` and `all_valid`, called without a check of argument types: this file passes declared ones."""
+    """Return `step` and `all_valid` without checks of argument types, which this module guarantees."""
     return entry_point(step), entry_point(all_valid)
 
 
@@ -67,18 +67,17 @@ class ClusterBatch:
     Args:
         config: configuration of the environment.
         num_clusters: B.
-        segment_rows: intervals of the schedule kept for drawing.
-        state: arrays of a simulation set up elsewhere, to be acted on. None makes new ones.
-        num_threads: threads that step parts of the batch; None: `ringyard.get_num_threads()`. Results do not
-            depend on it.
+        segment_rows: intervals of the schedule that are recorded for drawing.
+        state: arrays of existing simulations. None creates new ones.
+        num_threads: threads that step parts of the batch. None: `ringyard.get_num_threads()`.
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
-        masks: [B, actions] valid actions, or [B, N] which scores have a job; overwritten by each step.
+        masks: [B, actions] valid actions, or [B, N] scores with a job, overwritten by each step.
         rewards: [B] rewards of the last step.
-        entries: [B] job table of each running episode.
-        lengths: [B] steps of each running episode.
-        returns: [B] undiscounted reward sum of each running episode.
+        entries: [B] number of the job table of each episode.
+        lengths: [B] steps of each episode.
+        returns: [B] undiscounted sum of the rewards of each episode.
 
     Raises:
         ConfigurationError: the machine lacks memory for so many clusters or job tables.
@@ -98,7 +97,7 @@ class ClusterBatch:
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
             entry, rows = WorkloadCache.entry_bytes(config), WorkloadCache.rows_for(config, num_clusters)
-            require_memory({"num_envs": (num_clusters, each), "workloads kept": (rows, entry)})
+            require_memory({"num_envs": (num_clusters, each), "num_workloads in memory": (rows, entry)})
         self.workload_cache = WorkloadCache(config, num_clusters)
         self._use(*self._empty(num_clusters, segment_rows, state))
         observation = config.observation
@@ -110,7 +109,7 @@ class ClusterBatch:
             config.performance.physics,
             float(config.horizon),
         )
-        #: a row of the observation as a record of its blocks
+        #: record with the blocks of an observation row as fields
         self._blocks = np.dtype(
             [
                 (block.name, np.float32, block.shape(config.cluster, config.actions))
@@ -123,7 +122,7 @@ class ClusterBatch:
         self._nothing_masked = np.zeros(num_clusters, np.bool_)
         space: Any = config.actions.space
         self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
-        #: of the other kind of actions
+        #: arguments of the compiled step for the other action space
         self._no_numbers, self._no_scores = (
             np.zeros(num_clusters, np.int64),
             np.zeros((num_clusters, 0), "f4"),
@@ -132,7 +131,7 @@ class ClusterBatch:
     def _empty(
         self, num_clusters: int, segment_rows: int = 0, state: State | None = None
     ) -> tuple[State, Episode, StepOutputs]:
-        """Arrays of so many clusters, with a new state unless one is given."""
+        """Create the arrays of `num_clusters` clusters, with a new state unless one is given."""
         config = self.config
         cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
@@ -159,13 +158,13 @@ class ClusterBatch:
         return state, self._driver.episode(state), out
 
     def _use(self, state: State, episode: Episode, out: StepOutputs) -> None:
-        """Use these arrays from now on."""
+        """Set the arrays of this batch."""
         self.state, self.episode, self._out = state, episode, out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
 
     def fork(self) -> Self:
-        """An independent copy at the same moment. Both share the cache of job tables."""
+        """Return an independent copy at the same moment. Both share the cache of job tables."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._use(copy_bundle(self.state), copy_bundle(self.episode), copy_bundle(self._out))
@@ -173,48 +172,48 @@ class ClusterBatch:
         return copy
 
     def action_array(self, actions: Any) -> NDArray[Any]:
-        """[B, ...] actions of a caller as a fresh array; `valid` checks that they are in the space.
+        """Return `actions` as a new array [B, ...] of the space's type. Values are not checked.
 
         Raises:
-            ActionError: the actions have another shape or kind of numbers.
+            ActionError: the actions have another shape or are no numbers of the space's kind.
         """
         wanted = self._null_actions
         try:
             given = np.asarray(actions)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged, or of another device
-            raise self._action_error(f"no array ({error})") from error
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:  # ragged, or on another device
+            raise self._action_error(f"not an array ({error})") from error
         kind = given.dtype
         if given is not actions and isinstance(actions, list | tuple) and bool in map(type, actions):
-            kind = np.dtype(bool)  # NumPy makes a number of a boolean among numbers
+            kind = np.dtype(bool)  # NumPy converts a boolean among numbers to a number
         if given.shape != wanted.shape or kind.kind not in ("iu" if wanted.ndim == 1 else "fiu"):
             raise self._action_error(f"{kind} of shape {given.shape}")
         if kind.kind == "u" and given.max() > np.iinfo(np.int64).max:
             raise self._action_error(f"as large as {given.max()}")
         return given.astype(wanted.dtype, order="C")
 
-    def _action_error(self, what: str) -> ActionError:
-        expected = f"{self.expected_action} for each cluster, of which there are {self.num_clusters}"
-        return ActionError(f"actions are {what}; expected {expected}")
+    def _action_error(self, found: str) -> ActionError:
+        expected = f"{self.expected_action} for each of the {self.num_clusters} clusters"
+        return ActionError(f"actions are {found}; expected {expected}")
 
     @property
     def expected_action(self) -> str:
-        """What an error says is an action of one cluster."""
+        """Description of an action of one cluster, for errors."""
         _, *shape = self._null_actions.shape
         if shape:
             return f"an array of shape {tuple(shape)}, scores from -1 to 1,"
         return f"an integer from 0 to {self.config.actions.mask_size - 1}"
 
-    def _as_kernels_read(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """[B] numbers and [B, scores]; kernels read one of them."""
+    def _kernel_actions(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return [B] action numbers and [B, scores], of which the compiled step reads one."""
         read = np.ascontiguousarray(actions, self._null_actions.dtype)
-        if read.shape != self._null_actions.shape:  # which machine code does not look at
+        if read.shape != self._null_actions.shape:  # the compiled step would read beyond the array
             raise ActionError(f"actions have shape {read.shape}; expected {self._null_actions.shape}")
         return (read, self._no_scores) if read.ndim == 1 else (self._no_numbers, read)
 
     def _run(self, clusters: NDArray[np.int64], phase: int, actions: NDArray[Any]) -> None:
-        """Bring clusters to their next decision. Actions [B, ...] are read in a step."""
-        numbers, scores = self._as_kernels_read(actions)
-        clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.least_per_thread
+        """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
+        numbers, scores = self._kernel_actions(actions)
+        clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
         run = functools.partial(self._run_kernel, _compiled_functions()[0], phase, numbers, scores)
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
@@ -222,7 +221,7 @@ class ClusterBatch:
             raise_if_livelocked(self.state, b)
             raise SchedulerError(
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
-                " template finds GPUs for them; add one that can split jobs over servers (pack)"
+                " template finds GPUs for them; add a template that splits jobs over servers (pack)"
             )
 
     def _run_kernel(
@@ -233,7 +232,7 @@ class ClusterBatch:
         scores: NDArray[np.float32],
         clusters: NDArray[np.int64],
     ) -> int:
-        """As `_run` in this thread. Returns how many clusters are stalled."""
+        """Advance clusters in this thread, and return the number of stalled ones."""
         return compiled_step(
             self.state,
             self.episode,
@@ -249,26 +248,26 @@ class ClusterBatch:
 
     @property
     def num_clusters(self) -> int:
-        """B."""
+        """B, the number of clusters."""
         return len(self._all_clusters)
 
     @property
     def done(self) -> NDArray[np.bool_]:
-        """[B] every job has finished."""
+        """[B] whether every job has ended."""
         return self._out.ends == DONE
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """[B] the window ended with jobs left."""
+        """[B] whether `limit_seconds` was reached before that."""
         return self._out.ends == TRUNCATED
 
     def ending(self, b: int) -> tuple[bool, bool]:
-        """(`done`, `truncated`) of one cluster."""
+        """Return (`done`, `truncated`) of cluster `b`."""
         end = self._out.ends.item(b)
         return end == DONE, end == TRUNCATED
 
     def final_info(self, b: int) -> dict[str, Any]:
-        """Entries of `info` at the end of cluster b's episode."""
+        """Return the entries of `info` at the end of an episode of cluster `b`."""
         return {
             "episode_jct": self.mean_jct(b),
             "num_finished": int(self.state.clusters["num_done"][b]),
@@ -279,7 +278,7 @@ class ClusterBatch:
         """Begin an episode with job table `entries[i]` in cluster `clusters[i]`.
 
         Raises:
-            WorkloadError: a job table that does not fit the cluster.
+            WorkloadError: a job of a table does not fit the cluster.
             ClosedError: after `close`.
         """
         self._check_open()
@@ -295,16 +294,23 @@ class ClusterBatch:
             self.episode = with_utilities(self.episode, b, utilities)
 
     def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
-        """Whether the given clusters are in an episode and their actions [B, ...] can be carried out."""
-        numbers, scores = self._as_kernels_read(actions)
+        """Return whether `clusters` are in an episode and their `actions` [B, ...] are valid."""
+        numbers, scores = self._kernel_actions(actions)
         return _compiled_functions()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
     def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Replace masked actions in place, as `Actions.on_invalid` says. Returns [clusters] which ones.
+        """Replace masked actions in place, as `Actions.on_invalid` says.
+
+        Args:
+            actions: [B, ...] actions.
+            clusters: [stepped] indices of the clusters to check.
+
+        Returns:
+            [stepped] booleans, True where an action was replaced.
 
         Raises:
-            ActionError: an action outside the space, or a masked one with on_invalid "raise".
-            ResetNeededError: a cluster without an episode: before `reset`, or after the end.
+            ActionError: an action outside of the space, or a masked one with `on_invalid="raise"`.
+            ResetNeededError: a cluster before `reset`, or after the end of its episode.
             ClosedError: after `close`.
         """
         if self.all_valid(actions, clusters):
@@ -313,52 +319,48 @@ class ClusterBatch:
         idle = clusters[~self._out.active_mask[clusters]]
         if len(idle):
             ended = self._out.ends[idle[0]] != ONGOING
-            what = "has ended its episode" if ended else "has no episode yet"
-            raise ResetNeededError(f"cluster {idle[0]} {what}; call reset() before step()")
+            found = "has ended its episode" if ended else "has no episode yet"
+            raise ResetNeededError(f"cluster {idle[0]} {found}; call reset() before step()")
         return self._driver.replace_invalid(self.masks, actions, clusters)
 
     def step(self, actions: NDArray[Any], clusters: NDArray[np.int64] | None = None) -> None:
-        """One valid action [B, ...] in each of the given clusters (all by default).
+        """Carry out valid `actions` [B, ...] in the given `clusters` (all by default).
 
         Raises:
-            SchedulerError: the policy waits while no job runs and no template can place one, or time stands
-                still (`livelock.is_livelocked`).
+            SchedulerError: no job runs or arrives and no template can start a waiting job, or time does not
+                advance (`ringyard.sim.engine.livelock`).
         """
         self._run(self._all_clusters if clusters is None else clusters, STEP, actions)
 
     def close(self) -> None:
-        """Refuse steps and resets from now on."""
+        """Let later steps and resets raise a `ClosedError`."""
         self._out.active_mask[:] = False
         self._closed = True
 
     def require_episode(self) -> None:
-        """Raise an error unless every cluster has begun an episode.
-
-        Raises:
-            ResetNeededError: a cluster was never reset.
-        """
+        """Raise a `ResetNeededError` if a cluster was never reset."""
         begun = self._out.active_mask | (self._out.ends != ONGOING)
         if not (begun.all() or self._closed):
             raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
 
     def copy_clusters(self, sources: NDArray[np.int64]) -> None:
-        """Make each cluster b a copy of cluster `sources[b]`, in the middle of its episode."""
+        """Overwrite each cluster b with cluster `sources[b]` at its present moment."""
         one, two = arrays_of(*self._empty(1)), arrays_of(*self._empty(2))
         own = arrays_of(self.state, self.episode, self._out)
         for array, first, second in zip(own, one, two, strict=True):
-            if len(first) != len(second):  # else it is of no cluster, but of all
+            if len(first) != len(second):  # else the array has no axis of clusters
                 array[:] = array[sources]
         self.entries[:] = self.entries[sources]
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("the environment is closed; make a new one")
+            raise ClosedError("the environment is closed; create a new one")
 
     def resume(self, utilities: JobUtilities | None = None) -> None:
-        """Let simulations that were set up elsewhere go on to their next decision.
+        """Advance simulations of a given `state` to their next decision.
 
         Args:
-            utilities: speeds of their jobs, if all clusters have the same jobs; None: `utilities_of` each.
+            utilities: utilities of the jobs, if all clusters have the same jobs. None: `utilities_of` each.
 
         Raises:
             SchedulerError: as `step`.
@@ -371,21 +373,21 @@ class ClusterBatch:
         self._run(self._all_clusters, RESUME, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:
-        """Allocations of a valid action of cluster b, none if it waits. Nothing is carried out."""
+        """Return the allocations of a valid `action` of cluster `b`, none if it waits. Changes nothing."""
         return self._driver.allocations(self.state, self.episode, b, action, self._step_config.physics)
 
     def mean_jct(self, b: int) -> float:
-        """Mean completion time of cluster b's finished jobs that were not blocked, seconds; NaN if none."""
+        """Return the mean JCT of cluster b's ended jobs that were not blocked, seconds, NaN if none."""
         cluster = self.state.clusters[b]
         served = int(cluster["num_done"] - self.state.integrals[b, Integral.BLOCKED_JOBS])
         return float(cluster["total_jct"]) / served if served else float("nan")
 
     def metrics(self, b: int) -> Metrics:
-        """Metrics of cluster b's finished jobs."""
+        """Return the metrics of cluster b's ended jobs."""
         return measure(self.state, b, self.workload_cache.table(int(self.entries[b])))
 
     def split(self, rows: NDArray[np.float32]) -> Any:
-        """Contiguous observation rows [..., size] in the form of the space, as views of the same numbers."""
+        """Return contiguous observation rows [..., size] in the form of the space, as views."""
         if self.config.observation.flat:
             return rows
         records: NDArray[np.void] = np.ndarray(rows.shape[:-1], self._blocks, rows)

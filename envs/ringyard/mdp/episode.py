@@ -1,4 +1,4 @@
-"""Arrays of a batch that the environment adds to the simulation state."""
+"""Arrays that the environments add to the simulation state, and helpers for bundles of arrays."""
 
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -32,11 +32,11 @@ BUNDLE = TypeVar("BUNDLE")
 
 
 class StaticFeatures(Record):
-    """Features of a job that never change, centred and scaled.
+    """Constant features of a job, centred and scaled.
 
     Attributes:
-        run_time: log of the predicted duration alone.
-        gpus: log2 of the GPUs asked.
+        run_time: log of the predicted isolated run time.
+        gpus: log2 of the GPUs asked for.
         work: log of the predicted GPU seconds.
         communication: log of the communication intensity.
     """
@@ -49,21 +49,21 @@ class StaticFeatures(Record):
 
 @bundle
 class Episode:
-    """Arrays beside `State`; V visible waiting jobs, T placement templates, N jobs that get scores.
+    """Arrays beside `State`. V visible waiting jobs, T start templates, N jobs that get scores.
 
     Attributes:
         static: [clusters, jobs] `StaticFeatures`.
-        placement_contexts: [clusters, V, T] `PlacementContext` of the visible job where the template puts it.
+        placement_contexts: [clusters, V, T] `PlacementContext` of the visible job with the template's GPUs.
         template_slowdown: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1).
-        class_slot: [clusters, classes] first visible slot of each demand class, valid for one pass.
+        class_slot: [clusters, classes] scratch: first visible slot of each demand class.
         reward_weights: [clusters, Integral] reward per unit of each integral's growth.
-        last_integrals: [clusters, Integral] at the last reward.
-        live: [clusters, jobs] rows of the jobs that wait or run, ascending; [clusters, 0] without scores.
-        num_live: [clusters] how many of them are valid.
-        num_arrived: [clusters] rows that the list has seen.
+        last_integrals: [clusters, Integral] values at the last reward.
+        live: [clusters, jobs] rows of the jobs that wait or run, ascending. [clusters, 0] without scores.
+        num_live: [clusters] number of valid entries in `live`.
+        num_arrived: [clusters] number of rows that `live` has taken in.
         left: [clusters, N] scratch of the observation: seconds left of each job that gets a score.
-        order: [clusters, N] the same: its jobs by that.
-        plan: the allocator's notes; of no cluster without scores.
+        order: [clusters, N] scratch of the observation: positions of these jobs, ascending in `left`.
+        plan: arrays of the allocator, empty without scores.
     """
 
     static: Records2[StaticFeatures]
@@ -86,12 +86,12 @@ class StepOutputs:
 
     Attributes:
         observations: [clusters, size].
-        masks: [clusters, mask] valid actions, or which scores have a job.
+        masks: [clusters, mask] valid actions, or scores with a job.
         rewards: [clusters] of the last step.
         returns: [clusters] undiscounted sum of the episode's rewards.
         lengths: [clusters] steps of the episode.
         ends: [clusters] ONGOING, DONE, TRUNCATED or STALLED.
-        active_mask: [clusters] an episode is on, which the next step continues.
+        active_mask: [clusters] True if the next step continues an episode.
     """
 
     observations: Float32Matrix
@@ -105,14 +105,14 @@ class StepOutputs:
 
 @bundle
 class WorkloadRows:
-    """Workloads ready to be loaded.
+    """Prepared job tables.
 
     Attributes:
         records: [rows, jobs] `Job` at time zero.
         static: [rows, jobs] `StaticFeatures`.
-        num_jobs: [rows].
-        weights: [rows, Integral] of the reward.
-        seeds: [rows] of failures, stragglers and whatever else of an episode is random.
+        num_jobs: [rows] number of jobs.
+        weights: [rows, Integral] reward per unit of each integral.
+        seeds: [rows] seed of failures, stragglers and all else that is random in an episode.
     """
 
     records: Records2[Job]
@@ -129,14 +129,14 @@ def empty_episode(
     num_scores: int = 0,
     plan: AllocationPlan | None = None,
 ) -> Episode:
-    """Zeroed arrays for the clusters of a state.
+    """Create zeroed arrays for the clusters of a state.
 
     Args:
-        state: arrays of the simulations.
+        state: simulation arrays.
         num_visible: V.
         num_templates: T.
         num_scores: N.
-        plan: of an allocator, where there are scores.
+        plan: arrays of the allocator. None without scores.
     """
     (num_clusters, num_jobs), num_classes = state.running.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
@@ -157,7 +157,7 @@ def empty_episode(
 
 
 def arrays_of(*bundles: Any) -> list[NDArray[Any]]:
-    """All arrays of bundles, and of those inside them."""
+    """Return all arrays of `bundles`, including nested ones."""
     found: list[NDArray[Any]] = []
     for value in (getattr(one, field.name) for one in bundles for field in fields(one)):
         found += [value] if isinstance(value, np.ndarray) else arrays_of(value)
@@ -165,9 +165,9 @@ def arrays_of(*bundles: Any) -> list[NDArray[Any]]:
 
 
 def copy_bundle(bundle: BUNDLE) -> BUNDLE:
-    """A bundle of the same values in arrays of its own, also those of bundles inside it.
+    """Return a copy of a bundle with its own arrays, including nested ones.
 
-    One without a single value is given as it is: nothing of it can change, and kernels know its address.
+    An empty bundle is returned itself: it cannot change, and kernels rely on its address.
     """
     if not any(array.size for array in arrays_of(bundle)):
         return bundle
@@ -177,10 +177,16 @@ def copy_bundle(bundle: BUNDLE) -> BUNDLE:
 
 @kernel
 def next_running(state: State, b: int, position: int, previous: int) -> int:
-    """Row of the job in a position, given that of the one before (-1 for position 0).
+    """Return the row of the running job at a position.
 
-    If all ends are known, position 0 ends first and the others are in heap order. Otherwise positions go by
-    row, because the heap's order would reveal ends that cannot be predicted.
+    If all ends are predictable, position 0 ends first and the others are in heap order. Otherwise positions
+    go by row, because heap order would reveal ends that cannot be predicted.
+
+    Args:
+        state: simulation arrays.
+        b: cluster.
+        position: of the running job.
+        previous: row of the job at the position before, -1 for position 0.
     """
     cluster = state.clusters[b]
     if cluster.perfect_predictions != 0:
@@ -195,7 +201,7 @@ def next_running(state: State, b: int, position: int, previous: int) -> int:
 
 @kernel
 def running_at(state: State, b: int, position: int) -> int:
-    """Row of the job in a position."""
+    """Return the row of the running job of cluster `b` in `state` at a `position` of `next_running`."""
     row = -1
     for i in range(position if state.clusters[b].perfect_predictions != 0 else 0, position + 1):
         row = next_running(state, b, i, row)

@@ -1,4 +1,4 @@
-"""The environments' ids: `ringyard/Cluster-v0` and those that `conf/experiment` names."""
+"""Registration of the Gymnasium ids: `ringyard/Cluster-v0` and those in `conf/experiment`."""
 
 from gymnasium.envs.registration import register, registry
 
@@ -31,7 +31,7 @@ def experiment_ids() -> dict[str, str]:
 
 
 def register_environments() -> None:
-    """Register every id, once."""
+    """Register all ids with Gymnasium, once."""
     if "ringyard/Cluster-v0" in registry:
         return
     register(

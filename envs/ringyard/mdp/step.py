@@ -1,4 +1,4 @@
-"""The compiled step: one loop over clusters. A decoder carries out the actions."""
+"""The compiled step of a batch: a loop over clusters, in which a decoder carries out the actions."""
 
 from typing import Protocol
 
@@ -26,28 +26,28 @@ from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
 
-#: values of an observation lie between minus this and this
+#: largest absolute value in an observation
 MAX_VALUE = 10.0
-_OUTSIDE = error_message(
-    "observation {function} wrote {got} at position {there:.0f} of its row; expected {expected:.0f} at most,"
-    " up or down"
+_OUT_OF_RANGE = error_message(
+    "observation {function} wrote {got} at position {there:.0f} of its row; expected a value from"
+    " -{expected:.0f} to {expected:.0f}"
 )
 
-# what a step ended in
+# state of an episode after a step
 ONGOING, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
-# what brings a cluster to its next decision
+# phases of `step`: carry out an action, load a job table, or go on from the present state
 STEP, BEGIN, RESUME = 0, 1, 2
 
 
 @bundle
 class ActionConfig:
-    """Parameters of a decoder, the same in every cluster of a batch.
+    """Parameters of a decoder, equal in all clusters of a batch.
 
     Attributes:
-        options: templates and adjustments of discrete actions; empty with scores.
+        options: templates and adjustments of discrete actions, empty with scores.
         num_running: R, visible running jobs.
-        allocators: the allocator of scores; empty with discrete actions.
-        round_seconds: seconds between scores; inf: at every event.
+        allocators: configuration of the allocator of scores, empty with discrete actions.
+        round_seconds: seconds between score actions. inf: one at every event.
     """
 
     options: Options
@@ -58,7 +58,7 @@ class ActionConfig:
 
 @interface
 class Decode(Protocol):
-    """Carries out one action of a cluster, and lets time pass to its next decision."""
+    """Interface of a compiled function that carries out an action and advances to the next decision."""
 
     def __call__(
         self,
@@ -72,28 +72,28 @@ class Decode(Protocol):
         physics: Physics,
         mask: BoolVector,
     ) -> int:
-        """ONGOING, DONE, TRUNCATED or STALLED.
+        """Return ONGOING, DONE, TRUNCATED or STALLED.
 
         Args:
             state: simulation arrays.
-            episode: decision-process arrays.
-            b: the cluster.
-            has_action: False before the first action: only time passes.
-            action: a valid number, of discrete actions.
-            scores: [(1 + GPU types scored) x N] in [-1, 1], of score actions.
+            episode: arrays of the decision process.
+            b: cluster.
+            has_action: False before the first action, when only time passes.
+            action: number of a valid discrete action.
+            scores: [(1 + GPU types scored) x N] score action in [-1, 1].
             config: parameters of the decoder.
             physics: performance model.
-            mask: output: which actions are valid, or which scores have a job.
+            mask: output: valid actions, or scores with a job.
         """
 
 
 @bundle
 class StepConfig:
-    """Parameters that all clusters of a batch share.
+    """Parameters of `step`, equal in all clusters of a batch.
 
     Attributes:
         decode: carries out actions.
-        actions: its parameters.
+        actions: parameters of `decode`.
         observe: writes observations.
         parameters: [parameters] numbers that `observe` reads.
         physics: performance model.
@@ -110,7 +110,10 @@ class StepConfig:
 
 @kernel
 def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores: Float32Matrix) -> bool:
-    """Whether clusters are in an episode and their actions valid. Arguments are those of `step`."""
+    """Return whether all `clusters` are in an episode and their actions or scores are valid.
+
+    `out`, `actions` and `scores` are those of `step`.
+    """
     wrong = 0
     for b in clusters:
         wrong += not out.active_mask[b]
@@ -125,7 +128,10 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
 def _begin(
     state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit_seconds: float
 ) -> None:
-    """Load a job table into cluster b, before the first arrival."""
+    """Load the job table in `row` of `rows` into cluster `b` of `state` and `episode`, at its beginning.
+
+    The episode is truncated at `limit_seconds`.
+    """
     count = rows.num_jobs[row]
     load_jobs(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
     for j in range(count):
@@ -149,7 +155,7 @@ def _reward(state: State, episode: Episode, b: int) -> float:
 
 @kernel
 def _check_row(row: Float32Vector, function: int) -> None:
-    """Raise an error for the first value of an observation outside of its space."""
+    """Raise an error for the first value of an observation that `function` wrote out of range."""
     outside = 0
     for value in row:
         outside += not -MAX_VALUE <= value <= MAX_VALUE
@@ -157,7 +163,7 @@ def _check_row(row: Float32Vector, function: int) -> None:
         return
     for i in range(len(row)):
         if not -MAX_VALUE <= row[i] <= MAX_VALUE:
-            raise_plugin_error(_OUTSIDE, function, 0, row[i], MAX_VALUE, i)
+            raise_plugin_error(_OUT_OF_RANGE, function, 0, row[i], MAX_VALUE, i)
 
 
 @kernel
@@ -173,26 +179,29 @@ def step(
     workload_rows: IntVector,
     config: StepConfig,
 ) -> int:
-    """Bring each of the given clusters to its next decision. Returns how many are STALLED.
+    """Advance the given clusters to their next decision.
 
     Args:
         state: simulation arrays.
-        episode: decision-process arrays.
-        out: results, written at the given indices.
+        episode: arrays of the decision process.
+        out: output: results, written at the given indices.
         clusters: [stepped] indices.
-        phase: STEP: carry out a valid action; BEGIN: load a job table; RESUME: go on from the present state.
-        actions: [clusters] numbers of discrete actions.
-        scores: [clusters, scores]; [clusters, 0] with discrete actions.
+        phase: STEP carries out a valid action, BEGIN loads a job table, RESUME goes on as it is.
+        actions: [clusters] discrete actions.
+        scores: [clusters, scores] score actions, [clusters, 0] with discrete actions.
         rows: job tables.
-        workload_rows: [clusters] row of the job table that each begins.
+        workload_rows: [clusters] row of the job table that each cluster begins.
         config: parameters.
+
+    Returns:
+        Number of STALLED clusters.
     """
     stalled = 0
     has_action = phase == STEP
     for b in clusters:
         end = ONGOING
         if has_action:
-            end = to_int(out.ends[b])  # an episode may be over as it begins
+            end = to_int(out.ends[b])  # an episode may end before its first action
             if end == ONGOING and not count_step(state, b, state.clusters[b].now):
                 end = STALLED
         elif phase == BEGIN:

@@ -1,4 +1,4 @@
-"""Discrete actions: the decoder carries one out and writes the next mask."""
+"""The decoder and the driver of `Actions`: carry out a discrete action and write the next mask."""
 
 from typing import Any
 
@@ -34,9 +34,10 @@ from ringyard.state.records import JobKind, JobStatus
 
 @kernel
 def _evaluate_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
-    """Try every template for every visible job.
+    """Find the GPUs and the slowdown of every visible job of cluster `b` with every template.
 
-    Jobs of one demand class get the same GPUs, so that a rule is asked once per class.
+    Jobs of a demand class get the same GPUs, so that a placement rule is called once per class. The results
+    go to `episode`. `state`, `options` and `physics` are those of `Decode`.
     """
     cluster = state.clusters[b]
     cluster.visit_mark += 1
@@ -75,17 +76,17 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
                     job.isolated_iteration_seconds, seconds
                 )
                 if options.kinds[t] == REJECT:
-                    episode.template_slowdown[b, i, t] = 1.0  # it will never end
+                    episode.template_slowdown[b, i, t] = 1.0  # a rejected job never ends
                 if options.scaled:
                     set_asked_shape(job)
 
 
 @kernel
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
-    """Write the valid actions into `mask`. Returns whether any start or change is valid.
+    """Write the valid actions into `mask`, and return whether any start or adjustment is valid.
 
-    A job that changed hands at this very moment is left alone until time passes, unless only starting it
-    again makes time pass.
+    A job that started, stopped or changed at this moment cannot change again before time passes, unless time
+    can pass only if it starts. `state`, `episode`, `b` and `config` are those of `Decode`.
     """
     options, cluster = config.options, state.clusters[b]
     num_templates, num_adjustments = options.num_templates, options.num_adjustments
@@ -152,32 +153,37 @@ def _decode(
 
 
 class DiscreteDriver:
-    """The part of a batch that depends on discrete actions.
+    """The part of `ClusterBatch` that depends on discrete actions.
 
     Attributes:
-        decode: carries out an action.
-        config: its parameters.
-        least_per_thread: clusters of a thread; a step takes microseconds, as handing over to a thread does.
+        decode: compiled function that carries out an action.
+        config: parameters of `decode`.
+        min_per_thread: fewest clusters of a thread, because a step takes as long as a hand-over to a thread.
     """
 
     decode = _decode
-    least_per_thread = 128
+    min_per_thread = 128
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
         self.config = ActionConfig(options_of(actions), actions.num_running, (), np.inf)
 
     def episode(self, state: State) -> Episode:
-        """Arrays for the clusters of a state."""
+        """Create the arrays for the clusters of a `state`."""
         return empty_episode(state, self._actions.num_waiting, len(self._actions.starts))
 
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Replace masked actions in place, if `on_invalid` is "wait". Returns [clusters] which were masked.
+        """Replace masked actions in place with `on_invalid="wait"`, and return where [clusters].
+
+        Args:
+            masks: [B, actions] valid actions.
+            actions: [B] actions.
+            clusters: [clusters] indices of the clusters to check.
 
         Raises:
-            ActionError: an action outside the space, or a masked one with on_invalid "raise".
+            ActionError: an action outside of the space, or a masked one with `on_invalid="raise"`.
         """
         chosen, wait = actions[clusters], self._actions.wait
         outside = (chosen < 0) | (chosen > wait)
@@ -200,7 +206,10 @@ class DiscreteDriver:
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """The allocation of a valid action of cluster b, none if it waits. Nothing is carried out."""
+        """Return the allocation of a valid `action` of cluster `b`, none if it waits. Changes nothing.
+
+        `state`, `episode` and `physics` are those of `Decode`.
+        """
         if action == self._actions.wait:
             return []
         options = self.config.options

@@ -1,4 +1,4 @@
-"""Score actions: the decoder passes scores to an allocator, and time passes to the next decision."""
+"""The decoder and the driver of `Scores`: an allocator carries out scores, and time passes."""
 
 from dataclasses import replace
 from typing import Any
@@ -33,7 +33,10 @@ from ringyard.state.records import JobStatus
 
 @kernel
 def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
-    """Update the list of live jobs, in the order of their rows, and mark the scores that have a job."""
+    """Update the list of live jobs of cluster `b` in `episode`, and mark the scores with a job in `mask`.
+
+    Live jobs wait or run in `state`. The list is ascending.
+    """
     live = episode.live[b]
     count = 0
     for i in range(episode.num_live[b]):
@@ -54,9 +57,10 @@ def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) 
 def _allocate_by_scores(
     state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Let the allocator allocate by the scores of the live jobs.
+    """Run the allocator on cluster `b` of `state` with the scores of the live jobs of `episode`.
 
-    The scores of the jobs come first, then their scores on the first GPU type, and so on.
+    `scores` are those of the jobs, then those for the first GPU type, and so on. `config` and `physics` are
+    those of the allocator.
     """
     plan = episode.plan
     num_types = plan.type_score.shape[2]
@@ -99,7 +103,7 @@ def _decode(
 
 
 def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode:
-    """The episode with the speeds of cluster b's jobs."""
+    """Return `episode` with the `utilities` of the jobs of cluster `b`."""
     plan = with_capacity_for(episode.plan, utilities)
     write_utilities(plan, b, utilities)
     plan.estimate_memory[b] = 0.0
@@ -107,26 +111,26 @@ def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode
 
 
 class ScoresDriver:
-    """The part of a batch that depends on scores.
+    """The part of `ClusterBatch` that depends on scores.
 
     Attributes:
-        decode: carries out the scores of one cluster.
-        config: its parameters.
-        least_per_thread: clusters of a thread; an allocation takes tens of microseconds.
+        decode: compiled function that carries out the scores of a cluster.
+        config: parameters of `decode`.
+        min_per_thread: fewest clusters of a thread, because an allocation takes tens of microseconds.
 
     Raises:
-        ConfigurationError: the allocator's estimate reads jobs that ended before.
+        ConfigurationError: the allocator's estimate reads historical jobs.
     """
 
     decode = _decode
-    least_per_thread = 2
+    min_per_thread = 2
 
     def __init__(self, actions: Scores, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
         if Observability.HISTORY in estimate.observability:
             raise ConfigurationError(
-                f"action.allocator.estimate is {estimate.name}, which knows what ended before; expected one"
-                " that does not: episodes begin without a past (schedulers such as allocator_hazard have it)"
+                f"action.allocator.estimate is {estimate.name}, which reads historical jobs; expected another"
+                " because episodes have none (schedulers such as allocator_hazard do)"
             )
         self._actions = actions
         scored = actions.type_scores
@@ -137,7 +141,7 @@ class ScoresDriver:
         self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
 
     def episode(self, state: State) -> Episode:
-        """Arrays for the clusters of a state."""
+        """Create the arrays for the clusters of a `state`."""
         own = self._actions
         plan = empty_allocation_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
         if own.type_scores:
@@ -148,22 +152,24 @@ class ScoresDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Raise an error for scores outside of the space.
+        """Raise an `ActionError` for the first score that is NaN or not in [-1, 1].
 
-        Raises:
-            ActionError: always, for the first score that is NaN or not in [-1, 1].
+        `masks`, `actions` [B, scores] and `clusters` are those of `DiscreteDriver.replace_invalid`.
         """
         inside = np.abs(actions[clusters]) <= 1.0  # NaN is not
         row, i = np.argwhere(~inside)[0]
         raise ActionError(
             f"score {i} of cluster {clusters[row]} is {actions[clusters[row], i]}; expected numbers from -1"
-            " to 1, also where no job is: clip them, or squash them by tanh"
+            " to 1, also for scores without a job: clip them, or squash them by tanh"
         )
 
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """Allocations that scores of cluster b lead to, in order. Nothing is carried out."""
+        """Return the allocations, in order, that the scores `action` of cluster `b` lead to. Changes nothing.
+
+        `state`, `episode` and `physics` are those of `Decode`.
+        """
         tried, plan = copy_state(state), episode.plan
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
         notes = replace(

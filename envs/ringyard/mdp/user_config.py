@@ -1,4 +1,4 @@
-"""Hydra on `conf/` and on the folders of RINGYARD_CONF."""
+"""Hydra's search path: the folder `conf` and the user's folders in RINGYARD_CONF."""
 
 import functools
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from ringyard.config_folder import config_folder, user_config_folders
 
 @contextmanager
 def hydra_initialized() -> Iterator[None]:
-    """Let `hydra.compose` read `conf/`; a Hydra application around the block is as before afterwards."""
+    """Let `hydra.compose` read `conf` in a `with` block, and restore an outer Hydra application after it."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.version import VersionBase
@@ -30,7 +30,7 @@ def hydra_initialized() -> Iterator[None]:
 
 @functools.cache
 def register_user_config_folders() -> None:
-    """Make Hydra find yamls of RINGYARD_CONF before those of that name which ship."""
+    """Let Hydra find the yaml files of RINGYARD_CONF before those of the same name in `conf`."""
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
 

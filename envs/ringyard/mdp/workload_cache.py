@@ -1,4 +1,4 @@
-"""Job tables that are prepared for the engine once and copied into a cluster at each reset."""
+"""`WorkloadCache`: job tables, prepared for the engine once and copied into a cluster at each reset."""
 
 import functools
 from collections import OrderedDict
@@ -22,15 +22,15 @@ from ringyard.sim.engine.prepare import JobPreparer
 from ringyard.state.records import INTEGRALS, Job
 from ringyard.workloads.workload import draw_tables
 
-#: job tables made ready together: more of them cost little less each
+#: largest number of job tables that are prepared in one call
 _BATCH_TABLES = 128
-#: for a single cluster: at most so many jobs, and so many tables, are made ahead
-_AHEAD_JOBS, _AHEAD = 2048, 16
-#: entries that are kept at least, if there are so many
+#: largest number of jobs, and of tables, that a single cluster prepares in advance
+_PREFETCH_JOBS, _PREFETCH_TABLES = 2048, 16
+#: smallest size of a cache, if there are as many job tables
 _MIN_ROWS = 1024
 
 
-#: what each `Actions.queue_order` reads of jobs
+#: {`Actions.queue_order`: what it reads of jobs}
 QUEUE_ORDER_OBSERVABILITY = {
     "submit": Observability.NOTHING,
     "gpus": Observability.SIZES,
@@ -40,9 +40,12 @@ QUEUE_ORDER_OBSERVABILITY = {
 
 
 def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """[jobs] key of the waiting list for `Actions.queue_order`.
+    """Return the key [jobs] of the waiting list for a `Actions.queue_order`, smallest first.
 
-    Jobs that are not predictable when they are submitted go behind the others in orders by predictions.
+    Args:
+        order: "submit", "duration", "work" or "gpus". In orders by predictions, jobs that are not predictable
+            when they are submitted come last.
+        jobs: [jobs] records or columns.
     """
     if order == "gpus":
         return jobs["asked_gpus"].astype(np.float64)
@@ -55,12 +58,12 @@ def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]])
 
 
 def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records1[StaticFeatures]:
-    """[jobs] features that never change.
+    """Return the constant features of `jobs` [jobs].
 
-    Centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
+    They are centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
     """
     predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
-    gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job: as little as an eighth
+    gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job counts as an eighth of a GPU
     work = predicted * gpus
     intensity = jobs["gradient_bytes"] / (1e9 * jobs["base_compute_seconds"])
     features: Records1[StaticFeatures] = StaticFeatures.zeros(len(gpus))
@@ -72,23 +75,23 @@ def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records
 
 
 def _entry_generator(config: EnvConfig, entry: int) -> tuple[np.random.Generator, int]:
-    """(what an entry is drawn from, `own_seed` of its simulation, as comparisons have it)."""
+    """Return (generator of a job table, seed of its simulation), the same as in comparisons."""
     sequence = np.random.SeedSequence((config.workload_seed, entry))
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
 
 
 class WorkloadCache:
-    """Prepared job tables of an environment. Entry k depends on (workload_seed, k) only.
+    """Prepared job tables of an environment. Entry k depends on (`workload_seed`, k) only.
 
-    Entries are prepared when they are needed. If all rows are taken, the least recently used entries go.
+    Entries are prepared when they are needed. A full cache drops the least recently used ones.
 
     Args:
         config: configuration of the environment.
         num_clusters: clusters that may need an entry each at the same time.
 
     Attributes:
-        rows: the arrays that entries are kept in.
-        utilities: {entry: speeds of its jobs}, see `utilities_of`.
+        rows: arrays with an entry in each row.
+        utilities: {entry: utilities of its jobs}, see `utilities_of`.
     """
 
     def __init__(self, config: EnvConfig, num_clusters: int = 1) -> None:
@@ -96,20 +99,19 @@ class WorkloadCache:
         self.num_rows = self.rows_for(config, num_clusters)
         self.rows = self._empty(config, self.num_rows)
         self.utilities: dict[int, JobUtilities | None] = {}
-        #: {entry: its row}, in the order in which they were needed last
+        #: {entry: its row}, least recently used first
         self._row_of: OrderedDict[int, int] = OrderedDict()
-        #: rows that hold nothing, the first at the end
+        #: rows without an entry, descending
         self._free = list(range(self.num_rows))[::-1]
-        self._soon: list[int] = []
+        self._prefetched: list[int] = []
 
     @staticmethod
     def rows_for(config: EnvConfig, num_clusters: int) -> int:
-        """Number of rows. It is limited, because writing to fresh memory takes most of the time."""
+        """Return the number of rows. It is limited, because writing to fresh memory is slow."""
         return min(config.num_workloads, max(_MIN_ROWS, 2 * num_clusters))
 
     @staticmethod
     def _empty(config: EnvConfig, size: int) -> WorkloadRows:
-        """Rows for so many entries."""
         jobs = config.workload.num_jobs
         return WorkloadRows(
             records=Job.zeros(size, jobs),
@@ -121,12 +123,12 @@ class WorkloadCache:
 
     @classmethod
     def entry_bytes(cls, config: EnvConfig) -> int:
-        """Of one entry, of any workload_cache of this config."""
+        """Return the bytes of an entry."""
         return row_bytes(arrays_of(cls._empty(config, 0))) + cls.utilities_bytes(config)
 
     @classmethod
     def utilities_bytes(cls, config: EnvConfig) -> int:
-        """Of an entry's tables of utilities, which are as long as its largest job: those of the first."""
+        """Return the bytes of the utilities of entry 0. The largest job determines their size."""
         if not isinstance(config.actions, Scores):
             return 0
         table = config.workload.sample(config.cluster, _entry_generator(config, 0)[0])
@@ -134,13 +136,11 @@ class WorkloadCache:
         return len(TABLES) * np.dtype(np.float64).itemsize * len(table) * sizes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles and copies hold the prepared entries only."""
         made = list(self._row_of.values())
         kept = {name: value for name, value in self.__dict__.items() if name != "_preparation"}
         return kept | {"rows": [array[made] for array in arrays_of(self.rows)]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the prepared entries, with room for as many as before."""
         self.__dict__.update(state, rows=self._empty(state["config"], state["num_rows"]))
         for room, made in zip(arrays_of(self.rows), state["rows"], strict=True):
             room[list(self._row_of.values())] = made
@@ -151,18 +151,18 @@ class WorkloadCache:
         return JobPreparer(config.cluster, config.performance, config.restart)
 
     def table(self, entry: int) -> JobTable:
-        """The job table of an entry."""
+        """Return the job table of an entry."""
         return self.config.workload.sample(self.config.cluster, _entry_generator(self.config, entry)[0])
 
     def utilities_of(self, jobs: Records1[Job]) -> JobUtilities | None:
-        """How fast jobs are on so many GPUs, if the config's actions go by it."""
+        """Return the utilities of `jobs` by number of GPUs, or None if the actions do not use them."""
         return self.config.actions.utilities(jobs, self.config.cluster, self.config.performance)
 
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[entries] rows of these entries, valid until the next call. Prepares missing ones.
+        """Return the rows of `entries` [entries], valid until the next call. Missing ones are prepared.
 
         Raises:
-            WorkloadError: a table that does not fit the cluster.
+            WorkloadError: a job of a table does not fit the cluster.
         """
         needed = entries.tolist()
         for entry in needed:
@@ -174,34 +174,37 @@ class WorkloadCache:
         return np.array([self._row_of[entry] for entry in needed], np.int64)
 
     def __contains__(self, entry: int) -> bool:
-        """Whether an entry is prepared."""
         return entry in self._row_of
 
     @property
     def prefetch_size(self) -> int:
-        """How many more entries to prepare with one, because each then costs less; 0 for large tables."""
+        """Number of entries to prefetch with a missing one, because each costs less. 0 for large tables."""
         workload = self.config.workload
-        return min(_AHEAD, _AHEAD_JOBS // workload.num_jobs) if hasattr(workload, "sample_batch") else 0
+        return (
+            min(_PREFETCH_TABLES, _PREFETCH_JOBS // workload.num_jobs)
+            if hasattr(workload, "sample_batch")
+            else 0
+        )
 
     def prefetch(self, entries: NDArray[np.int64]) -> None:
-        """Prepare these entries too when the next ones are prepared. Many together cost less each."""
-        self._soon += [one for one in entries.tolist() if one not in self._row_of]
+        """Let the next preparation include these `entries`, because each costs less in a larger batch."""
+        self._prefetched += [one for one in entries.tolist() if one not in self._row_of]
 
     def _fill(self, missing: list[int], room: int) -> None:
-        """Prepare entries, and up to `room` more that will be needed soon."""
-        soon = sorted({one for one in self._soon if one not in self._row_of}.difference(missing))[:room]
-        self._soon = []
-        wanted = missing + soon
+        """Prepare entries, and up to `room` prefetched ones."""
+        more = sorted({one for one in self._prefetched if one not in self._row_of}.difference(missing))[:room]
+        self._prefetched = []
+        wanted = missing + more
         try:
             for first in range(0, len(wanted), _BATCH_TABLES):
                 self._make(wanted[first : first + _BATCH_TABLES])
         except RingyardError:
-            for entry in missing:  # by itself, which names a row of its own table
+            for entry in missing:  # one by one, so that the error names the row in its own table
                 if entry not in self._row_of:
                     self._make([entry])
 
     def _free_rows(self, count: int) -> list[int]:
-        """Free rows, then those of the least recently used entries."""
+        """Return `count` free rows, or else those of the least recently used entries."""
         while len(self._free) < count:
             entry, row = self._row_of.popitem(last=False)
             del self.utilities[entry]
@@ -209,7 +212,6 @@ class WorkloadCache:
         return [self._free.pop() for _ in range(count)]
 
     def _make(self, entries: Sequence[int]) -> None:
-        """Prepare missing entries."""
         rows = self._free_rows(len(entries))
         try:
             utilities = self._write(entries, rows)
@@ -220,7 +222,7 @@ class WorkloadCache:
         self.utilities.update(zip(entries, utilities, strict=True))
 
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[JobUtilities | None]:
-        """Write entries into rows. Returns [entries] the speeds of their jobs."""
+        """Write entries into rows, and return the utilities of their jobs [entries]."""
         config = self.config
         generators, self.rows.seeds[rows] = zip(
             *(_entry_generator(config, entry) for entry in entries), strict=True

@@ -1,1 +1,1 @@
-"""A schedule as people see it: which jobs held which GPUs, which waited, which links were shared."""
+"""Pictures and videos of schedules: jobs on GPUs over time, waiting jobs, shared links."""

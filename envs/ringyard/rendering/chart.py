@@ -1,4 +1,4 @@
-"""A schedule as a picture or a video: GPUs by server over time, jobs that wait, links that are shared."""
+"""`Chart`: a schedule as a Gantt chart of GPUs over time, with waiting jobs and shared links."""
 
 import colorsys
 import importlib.util
@@ -18,29 +18,30 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import Bars, Rings, ScheduleHistory, bars_of, rings_of
 
-#: files that `save_gantt` writes
+#: suffixes of files that `save_gantt` writes
 PICTURES = (".png", ".pdf", ".svg")
 
 _FRAMES_PER_SECOND = 10
-_BY_FFMPEG = (".mp4", ".mkv", ".mov", ".webm")
+_FFMPEG_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 
 _INCHES = (12.8, 7.2)
-_GAP = 0.9  # lines between two servers
-_MOST_WAITING = 18  # jobs in the list
+_GAP = 0.9  # space between two servers, in lines of a GPU
+_MAX_LISTED = 18  # waiting jobs in the list
 _FREE, _DOWN, _EDGE = "#eceef1", "#b9bec6", "#15181d"
-_SHARED_LINK = ("#f6c244", "#ef7d22", "#c81e1e")  # of 2, 3, and more rings
+_SHARED_LINK = ("#f6c244", "#ef7d22", "#c81e1e")  # links with 2, 3, and more rings
+#: (shortest time in seconds that is shown in the unit, seconds of the unit, its name)
 _UNITS = ((172800.0, 86400.0, "d"), (5400.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
 def colour(job: int) -> tuple[float, float, float]:
-    """A colour by row, neighbours far apart on the colour wheel."""
+    """Return the RGB colour of a row of the job table. Neighbours are far apart on the colour wheel."""
     return colorsys.hsv_to_rgb(
         (job * 0.61803398875) % 1.0, 0.35 + 0.3 * (job % 3) / 2, 0.78 + 0.14 * (job % 2)
     )
 
 
 def _unit(seconds: float) -> tuple[float, str]:
-    """(seconds of the unit in which so long a time is best said, its name)."""
+    """Return (seconds of the unit in which such a time is easy to read, its name)."""
     return next((size, name) for least, size, name in _UNITS if seconds >= least)
 
 
@@ -52,20 +53,20 @@ def _duration_text(seconds: float) -> str:
 
 
 def _boxes(left: Any, right: Any, low: Any, high: Any) -> NDArray[np.float64]:
-    """[boxes, 4, 2] corners."""
+    """Return the corners [boxes, 4, 2] of rectangles."""
     corners = np.stack(np.broadcast_arrays(left, low, right, low, right, high, left, high), axis=-1)
     return np.asarray(corners, np.float64).reshape(-1, 4, 2)
 
 
 class Chart:
-    """A figure of constant size that is drawn again and again.
+    """A figure that `draw` updates with one schedule after the other.
 
     Args:
-        cluster: of the schedules to be drawn.
-        live: also show the waiting jobs, and how many rings each link carries at the moment; without, time
-            has all of the width.
-        figure: to draw into, such as a window's; None: one of its own, 12.8 x 7.2 inches.
-        dpi: pixels of an inch of that.
+        cluster: servers and GPUs of the schedules.
+        live: whether to list the waiting jobs and the present number of rings on each link. Otherwise the
+            time axis takes the whole width.
+        figure: matplotlib figure to draw into, such as that of a window. None: a new one, 12.8 x 7.2 inches.
+        dpi: pixels per inch of a new figure.
     """
 
     def __init__(self, cluster: Cluster, live: bool = True, figure: Any = None, dpi: int = 100) -> None:
@@ -125,17 +126,17 @@ class Chart:
         links.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False)
         links.set_title("rings on its link", size=8)
         links.spines[:].set_visible(False)
-        queue.set(xlim=(0, 1), ylim=(_MOST_WAITING + 0.5, -0.5))
+        queue.set(xlim=(0, 1), ylim=(_MAX_LISTED + 0.5, -0.5))
         queue.axis("off")
         self._link_boxes, self._ages = (
             axes.add_collection(PolyCollection([], linewidths=0.0), autolim=False) for axes in (links, queue)
         )
         self._queue_texts = [
-            queue.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MOST_WAITING + 1)
+            queue.text(0.02, i, "", size=8, va="center", clip_on=True) for i in range(_MAX_LISTED + 1)
         ]
 
     def draw(self, history: ScheduleHistory) -> None:
-        """Draw a schedule until its `now`."""
+        """Draw the schedule `history` until its time `now`."""
         begin, now = history.begins, history.now
         size, unit = _unit(now - begin)
         bars, rings = bars_of(history), rings_of(history)
@@ -157,12 +158,12 @@ class Chart:
             self._draw_queue(history)
 
     def _line(self, depth: float, gpu: Any = None) -> NDArray[np.float64]:
-        """Where GPUs' lines are, `depth` of a line's height below their upper edges."""
+        """Return the vertical positions [gpus], `depth` line heights below the tops of GPUs' lines."""
         gpus = np.arange(len(self._servers)) if gpu is None else gpu
         return np.asarray(gpus + _GAP * (self._servers[gpus] + 1) + 0.06 + 0.88 * depth, np.float64)
 
     def _draw_down(self, history: ScheduleHistory, size: float) -> None:
-        down = history.held[history.held["job"] < 0]
+        down = history.segments[history.segments["job"] < 0]
         stop = np.minimum(down["stop_seconds"], history.now)
         tops, bottoms = self._tops[down["server"]], self._bottoms[down["server"]]
         self._down.set_verts(_boxes(down["start_seconds"] / size, stop / size, tops, bottoms))
@@ -187,12 +188,12 @@ class Chart:
 
     def _draw_counts(self, history: ScheduleHistory, rings: Rings, size: float) -> None:
         here = history.submit_seconds <= history.now
-        held = history.held[history.held["job"] >= 0]
+        held = history.segments[history.segments["job"] >= 0]
         starts = np.unique(held[["job", "start_seconds", "stop_seconds"]])
         up = (history.submit_seconds[here], starts["stop_seconds"])
         down = (history.end_seconds[here], starts["start_seconds"])
         times, waiting = _running_sum(np.concatenate(up), np.concatenate(down), history.now)
-        if not history.is_whole:  # count back from what waits now
+        if not history.is_complete:  # count back from the jobs that wait now
             waiting = waiting - waiting[-1] + len(history.waiting)
         self._waiting.set_data(times / size, waiting)
         busiest_times, busiest = _busiest_link(rings, history)
@@ -213,23 +214,23 @@ class Chart:
     def _draw_queue(self, history: ScheduleHistory) -> None:
         jobs = history.waiting
         ages = history.now - history.submit_seconds[jobs]
-        shown = jobs[:_MOST_WAITING].tolist()
+        shown = jobs[:_MAX_LISTED].tolist()
         longest = float(ages.max(initial=1e-9))
         rows = np.arange(1, len(shown) + 1)
         self._ages.set_verts(_boxes(0.0 * rows, ages[: len(shown)] / longest, rows - 0.42, rows + 0.42))
         self._ages.set_facecolors([(*colour(j), 0.55) for j in shown])
         more = len(jobs) - len(shown)
-        head = f"{len(jobs)} waiting: job, GPUs asked, age" if len(jobs) else "no job waits"
+        head = f"{len(jobs)} waiting: job, GPUs, time since submission" if len(jobs) else "no job waits"
         lines = [head + (f" ({more} more)" if more else "")]
         lines += [
             f"{j}:  {history.num_gpus[j]} GPUs,  {_duration_text(age)}"
             for j, age in zip(shown, ages.tolist(), strict=False)
         ]
-        for text, line in zip(self._queue_texts, lines + [""] * _MOST_WAITING, strict=False):
+        for text, line in zip(self._queue_texts, lines + [""] * _MAX_LISTED, strict=False):
             text.set_text(line)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """[height, width, 3] of what was drawn."""
+        """Return the picture [height, width, 3] as RGB."""
         canvas: Any = self.figure.canvas
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3].copy()
@@ -238,7 +239,7 @@ class Chart:
 def _running_sum(
     up: NDArray[np.float64], down: NDArray[np.float64], now: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(times until now, number of jobs that have come by then minus those that have gone)."""
+    """Return (times of `up` and `down` until `now`, number of `up` minus `down` by each time)."""
     events = np.concatenate([up, down, [now]])
     change = np.repeat([1, -1, 0], [len(up), len(down), 1])[events <= now]
     times, which = np.unique(events[events <= now], return_inverse=True)
@@ -246,7 +247,7 @@ def _running_sum(
 
 
 def _busiest_link(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(times, rings on the link that carries most from then on)."""
+    """Return (times, rings from each time on, on the link that has most then)."""
     times = np.unique(np.concatenate([rings.start, rings.stop, [history.begins, history.now]]))
     most = np.zeros(len(times), np.int64)
     first, last = np.searchsorted(times, rings.start), np.searchsorted(times, rings.stop)
@@ -256,22 +257,22 @@ def _busiest_link(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.fl
 
 
 def save_gantt(file: Path, history: ScheduleHistory) -> None:
-    """Write a whole schedule as .png, .pdf or .svg."""
+    """Write a schedule, `history`, to a `file` with suffix .png, .pdf or .svg."""
     chart = Chart(history.cluster, live=False)
     chart.draw(history)
     chart.figure.savefig(file, dpi=150)
 
 
 def require_video(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError unless a video of that name can be written here.
+    """Raise a ConfigurationError unless a video with this suffix can be written.
 
     Args:
-        setting: that names it.
-        file: .gif, which matplotlib writes by itself, or one of ffmpeg's.
+        setting: name of the setting, for the error.
+        file: with suffix .gif, or one that needs ffmpeg.
     """
     suffix = file.suffix.lower()
-    if suffix != ".gif" and suffix not in _BY_FFMPEG:
-        raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_BY_FFMPEG)}")
+    if suffix != ".gif" and suffix not in _FFMPEG_SUFFIXES:
+        raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_FFMPEG_SUFFIXES)}")
     if suffix != ".gif" and not (importlib.util.find_spec("imageio_ffmpeg") or FFMpegWriter.isAvailable()):
         raise ConfigurationError(
             f'{setting} is {str(file)!r}, which needs ffmpeg: pip install "ringyard[render]", or name a .gif'
@@ -289,15 +290,15 @@ def _writer(suffix: str) -> Any:
 
 
 def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
-    """Write pictures of equally distant moments, from the first arrival to the end.
+    """Write a video of equally distant moments, from the first arrival to the end.
 
     Args:
-        file: as `require_video` wants it.
-        history: of the whole schedule.
-        frames: 1 or more.
+        file: a path that `require_video` accepts.
+        history: the whole schedule.
+        frames: number of pictures, 1 or more.
 
     Yields:
-        How many pictures are drawn; the file is whole after the last.
+        Number of pictures drawn so far. The file is complete after the last.
     """
     chart = Chart(history.cluster)
     writer = _writer(file.suffix.lower())

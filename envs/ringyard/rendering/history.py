@@ -1,4 +1,4 @@
-"""A schedule until some moment: which jobs held what, as bars on GPUs and rings on links."""
+"""`ScheduleHistory`: the allocations of a simulation until a time, as bars on GPUs and rings on links."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,75 +14,75 @@ from ringyard.state.records import JobOutcome, JobStatus, Segment
 
 @dataclass(frozen=True)
 class ScheduleHistory:
-    """A schedule until `now`.
+    """A schedule until time `now`.
 
     Attributes:
-        cluster: the servers.
-        now: seconds since the start.
-        held: [rows] `Segment`; `stop_seconds` is inf for what is still held, and `job` -1 where a server
+        cluster: servers and GPUs.
+        now: simulated time, seconds.
+        segments: [rows] `Segment`. `stop_seconds` is inf for present allocations. `job` is -1 while a server
             is down.
-        submit_seconds: [jobs] arrival, in order.
-        end_seconds: [jobs] inf for those that have not ended.
-        num_gpus: [jobs] asked for.
-        blocked: [jobs] whether it was turned away; its time counts in no mean.
-        is_whole: whether no row of it is forgotten.
+        submit_seconds: [jobs] arrival times, ascending.
+        end_seconds: [jobs] end times, inf for jobs that have not ended.
+        num_gpus: [jobs] GPUs asked for.
+        blocked: [jobs] whether the job was rejected. Means leave it out.
+        is_complete: whether all segments since the first arrival are recorded.
     """
 
     cluster: Cluster
     now: float
-    held: NDArray[np.void]
+    segments: NDArray[np.void]
     submit_seconds: NDArray[np.float64]
     end_seconds: NDArray[np.float64]
     num_gpus: NDArray[np.int64]
     blocked: NDArray[np.bool_]
-    is_whole: bool
+    is_complete: bool
 
     def until(self, seconds: float) -> Self:
-        """The schedule as it was at an earlier moment."""
-        held = self.held[self.held["start_seconds"] <= seconds].copy()
+        """Return the schedule at an earlier time `seconds`."""
+        held = self.segments[self.segments["start_seconds"] <= seconds].copy()
         held["stop_seconds"][held["stop_seconds"] > seconds] = np.inf
         end = np.where(self.end_seconds > seconds, np.inf, self.end_seconds)
-        return replace(self, now=seconds, held=held, end_seconds=end)
+        return replace(self, now=seconds, segments=held, end_seconds=end)
 
     @cached_property
     def begins(self) -> float:
-        """Seconds of the first arrival, or of the oldest start known if earlier rows are forgotten."""
+        """Time of the first arrival, or of the oldest recorded start if not all segments are recorded."""
         here = self.submit_seconds[self.submit_seconds <= self.now]
-        known = np.concatenate([self.held["start_seconds"], [self.now]])
-        return float(min(known.min(), here[0]) if self.is_whole and len(here) else known.min())
+        known = np.concatenate([self.segments["start_seconds"], [self.now]])
+        return float(min(known.min(), here[0]) if self.is_complete and len(here) else known.min())
 
     @cached_property
     def running(self) -> NDArray[np.int64]:
-        """[running jobs] rows that hold something now."""
-        live = self.held["job"][np.isinf(self.held["stop_seconds"])]
+        """[running jobs] rows of jobs with resources now."""
+        live = self.segments["job"][np.isinf(self.segments["stop_seconds"])]
         return np.unique(live[live >= 0]).astype(np.int64)
 
     @cached_property
     def waiting(self) -> NDArray[np.int64]:
-        """[waiting jobs] rows that are in the system and hold nothing, longest there first."""
+        """[waiting jobs] rows of jobs that have arrived and hold no resources, in the order of arrival."""
         here = (self.submit_seconds <= self.now) & np.isinf(self.end_seconds)
         here[self.running] = False
         return np.flatnonzero(here)
 
     @cached_property
     def finished(self) -> NDArray[np.int64]:
-        """[finished jobs] rows that have ended and were not turned away."""
+        """[finished jobs] rows of jobs that have ended and were not rejected."""
         return np.flatnonzero(np.isfinite(self.end_seconds) & ~self.blocked)
 
     @cached_property
     def mean_jct(self) -> float:
-        """Of the finished jobs, seconds; NaN before there are any."""
+        """Mean JCT of the finished jobs, seconds, NaN without any."""
         jct = (self.end_seconds - self.submit_seconds)[self.finished]
         return float(jct.mean()) if len(jct) else float("nan")
 
 
 def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
-    """History of cluster b: the latest rows of `State.segments`, and what is still held.
+    """Return the schedule of a cluster: the latest rows of `State.segments` and present allocations.
 
     Args:
-        state: of the simulations; it has to keep segments.
-        b: which of them.
-        cluster: its servers.
+        state: simulation arrays, which record segments.
+        b: index of the cluster.
+        cluster: its servers and GPUs.
     """
     record = state.clusters[b]
     now, count = float(record["now"]), int(record["num_jobs"])
@@ -94,17 +94,17 @@ def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
     return ScheduleHistory(
         cluster=cluster,
         now=now,
-        held=np.concatenate([kept, _running_segments(state, b)]),
+        segments=np.concatenate([kept, _running_segments(state, b)]),
         submit_seconds=jobs["submit_seconds"].copy(),
         end_seconds=np.where(done, jobs["end_seconds"], np.inf),
         num_gpus=jobs["asked_gpus"].astype(np.int64),
         blocked=done & (jobs["outcome"] == JobOutcome.BLOCKED),
-        is_whole=written <= rows,
+        is_complete=written <= rows,
     )
 
 
 def _running_segments(state: State, b: int) -> NDArray[np.void]:
-    """What running jobs hold now, as `ringyard.sim.engine.lifecycle` will write it when they stop."""
+    """Return the segments of present allocations, as `sim.engine.lifecycle` writes them at a stop."""
     jobs, slots = state.jobs[b], state.slots[b]
     rows = []
     for j in state.running[b, : state.clusters[b]["num_running"]].tolist():
@@ -124,16 +124,16 @@ def _running_segments(state: State, b: int) -> NDArray[np.void]:
 
 @dataclass(frozen=True)
 class Bars:
-    """[bars] columns: a job on a GPU, for as long as it has the same neighbours there.
+    """Columns [bars]: a job on a GPU while the jobs on the GPU do not change.
 
     Attributes:
         job: row of the job.
-        gpu: it held.
+        gpu: id of the GPU.
         start: seconds.
-        stop: seconds; not beyond now.
-        lane: which of the equal parts of the GPU's line it is drawn in, from 0.
-        lanes: how many parts there are: jobs on the GPU.
-        spans: whether it also held GPUs of another server.
+        stop: seconds, not after `now`.
+        lane: position among the jobs on the GPU, from 0.
+        lanes: number of jobs on the GPU.
+        spans: whether the job also has GPUs of another server.
     """
 
     job: NDArray[np.int64]
@@ -147,13 +147,13 @@ class Bars:
 
 @dataclass(frozen=True)
 class Rings:
-    """[intervals] columns: how many jobs that span servers (racks) a link carries; none is left out.
+    """Columns [intervals]: number of rings on a link, each of a job that spans servers (or racks).
 
     Attributes:
-        link: a server's own, then the racks' uplinks from `num_servers` on.
+        link: server of the link, or `num_servers` + rack of an uplink.
         start: seconds.
-        stop: seconds; not beyond now.
-        rings: 1 or more.
+        stop: seconds, not after `now`.
+        rings: number of rings, 1 or more.
     """
 
     link: NDArray[np.int64]
@@ -163,8 +163,8 @@ class Rings:
 
 
 def _allocations_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """(rows of jobs on GPUs, none beyond now; [rows] number of the run that a row is part of)."""
-    held = history.held[(history.held["job"] >= 0) & (history.held["gpu_bits"] > 0)].copy()
+    """Return (segments of jobs on GPUs until now, number of the run that each is part of [rows])."""
+    held = history.segments[(history.segments["job"] >= 0) & (history.segments["gpu_bits"] > 0)].copy()
     held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
     held = held[held["stop_seconds"] > held["start_seconds"]]
     _, run = np.unique(held[["job", "start_seconds"]], return_inverse=True)
@@ -172,7 +172,7 @@ def _allocations_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], 
 
 
 def _spans_several(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[rows] whether the row's group has more than one place."""
+    """Return [rows] booleans, True where the group of a row has more than one place."""
     if not len(group):
         return np.zeros(0, bool)
     pairs = np.unique(np.stack([group, place]), axis=1)
@@ -180,7 +180,7 @@ def _spans_several(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArra
 
 
 def bars_of(history: ScheduleHistory) -> Bars:
-    """Bars of every job on every GPU, as far back as the history goes."""
+    """Return the bars of all jobs on all GPUs in a schedule."""
     held, run = _allocations_until_now(history)
     octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
     row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
@@ -198,13 +198,13 @@ def bars_of(history: ScheduleHistory) -> Bars:
 def _split_at_changes(
     gpu: NDArray[np.int64], start: NDArray[np.float64], stop: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """(bar, start, stop, lane, lanes) of bars cut where neighbours on their GPU come and go."""
+    """Return (bar, start, stop, lane, lanes) of bars, split where jobs on their GPU change."""
     bar = np.concatenate([np.arange(len(gpu))] * 2)
     comes = np.repeat([1, 0], len(gpu))
     time = np.concatenate([start, stop])
-    order = np.lexsort((bar, comes, time, gpu[bar]))  # jobs leave before others come
+    order = np.lexsort((bar, comes, time, gpu[bar]))  # at equal times jobs leave before others come
     parts: list[tuple[int, float, float, int, int]] = []
-    here: dict[int, tuple[float, int, int]] = {}  # bar: since when it has this lane of so many
+    here: dict[int, tuple[float, int, int]] = {}  # bar: (start, lane, lanes) of its present part
     for i, is_new, now in zip(bar[order].tolist(), comes[order].tolist(), time[order].tolist(), strict=True):
         if is_new:
             here[i] = (now, -1, 0)
@@ -221,7 +221,7 @@ def _split_at_changes(
 
 
 def rings_of(history: ScheduleHistory) -> Rings:
-    """Rings on each link: jobs that span servers on servers' links, jobs that span racks on uplinks."""
+    """Return the rings on each link: of jobs that span servers, and on uplinks of jobs that span racks."""
     held, run = _allocations_until_now(history)
     spans = _spans_several(run, held["server"])
     link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, IntVector, Record, Records1, bundle, f8, i4, kernel
+from ringyard.compiled import BoolMatrix, FloatMatrix, IntVector, Record, Records1, bundle, f8, i4, kernel
 
 RANDOM, FIRST_FIT = -1, -2
 
@@ -60,6 +60,7 @@ class TransferRun:
     gpus: Records1[TransferGpu]  #: [GPUs] `TransferGpu`
     workers: Records1[TransferWorker]  #: [workers] `TransferWorker`
     order: IntVector  #: [jobs] the queue
+    on_server: BoolMatrix  #: [jobs, servers] whether a placed job has a worker there
     num_transfers: IntVector  #: [servers] transfers under way
     draws: FloatMatrix  #: [jobs, GPUs] random numbers of random placement
     gpus_per_server: int  #: GPUs of each server
@@ -77,21 +78,10 @@ LOAD_MS_PER_MEGABYTE = 7.8125
 
 
 @kernel
-def _on_server(run: TransferRun, j: int, s: int) -> bool:
-    """Return whether job j has a worker on server s."""
-    job = run.jobs[j]
-    for k in range(job.first_worker, job.first_worker + job.workers):
-        if run.workers[k].gpu // run.gpus_per_server == s:
-            return True
-    return False
-
-
-@kernel
 def _share_server(run: TransferRun, i: int, j: int) -> bool:
     """Return whether two placed jobs have a server in common."""
-    job = run.jobs[i]
-    for k in range(job.first_worker, job.first_worker + job.workers):
-        if _on_server(run, j, run.workers[k].gpu // run.gpus_per_server):
+    for s in range(len(run.num_transfers)):
+        if run.on_server[i, s] and run.on_server[j, s]:
             return True
     return False
 
@@ -106,9 +96,9 @@ def _in_phase(run: TransferRun, j: int, phase: int) -> bool:
 def _busiest_server_transfers(run: TransferRun, j: int) -> int:
     """Return the transfers on the busiest of the job's servers."""
     busiest = 0
-    job = run.jobs[j]
-    for k in range(job.first_worker, job.first_worker + job.workers):
-        busiest = max(busiest, run.num_transfers[run.workers[k].gpu // run.gpus_per_server])
+    for s in range(len(run.num_transfers)):
+        if run.on_server[j, s]:
+            busiest = max(busiest, run.num_transfers[s])
     return busiest
 
 
@@ -116,8 +106,7 @@ def _busiest_server_transfers(run: TransferRun, j: int) -> int:
 def _add_transfers(run: TransferRun, j: int, change: int) -> None:
     """Add `change` transfers to each server of job j."""
     for s in range(len(run.num_transfers)):
-        if _on_server(run, j, s):
-            run.num_transfers[s] += change
+        run.num_transfers[s] += change * int(run.on_server[j, s])
 
 
 @kernel
@@ -186,9 +175,9 @@ def _place(run: TransferRun, j: int) -> None:
     if not _choose_gpus(run, j):
         return
     job.status = _PLACED
-    job.num_servers = 0
-    for s in range(len(run.num_transfers)):
-        job.num_servers += int(_on_server(run, j, s))
+    for k in range(job.first_worker, job.first_worker + job.workers):
+        run.on_server[j, run.workers[k].gpu // run.gpus_per_server] = True
+    job.num_servers = run.on_server[j].sum()
     for k in range(job.first_worker, job.first_worker + job.workers):
         gpu = run.gpus[run.workers[k].gpu]
         gpu.memory -= job.memory

@@ -122,6 +122,7 @@ def simulate_transfers(
         gpus=gpus,
         workers=workers,
         order=np.argsort(jobs["total_service"], kind="stable"),
+        on_server=np.zeros((count, num_servers), dtype=np.bool_),
         num_transfers=np.zeros(num_servers, dtype=np.int64),
         draws=np.random.default_rng(seed).random((count, len(gpus))),
         gpus_per_server=gpus_per_server,

@@ -1,4 +1,4 @@
-"""The observation for scores: every live job, waiting or running, and the cluster."""
+"""`live_jobs`, the observation for `Scores`: all jobs that wait or run, and cluster totals."""
 
 from typing import Annotated
 
@@ -35,49 +35,57 @@ from ringyard.state.records import JobKind, JobStatus
 
 
 class JobFeatures(Record):
-    """What is shown of a job that gets a score."""
+    """Features of a job that gets a score."""
 
-    left: Annotated[
-        f4, Feature("(ln(1 + predicted seconds left, alone as asked) - 6) / 2.5; 0 if not predictable", "s")
+    time_left: Annotated[
+        f4,
+        Feature(
+            "(ln(1 + predicted isolated time left with what it asks for) - 6) / 2.5, 0 if not predictable",
+            "s",
+        ),
     ]
-    left_rank: Annotated[
-        f4, Feature("rank of the seconds left; if not predictable, of the run time + 1 min; in [0, 1)")
+    time_left_rank: Annotated[
+        f4, Feature("rank in [0, 1) of the time left, or of the run time + 1 min if not predictable")
     ]
     gpus: Annotated[
-        f4, Feature("log2(GPUs asked) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs")
+        f4, Feature("log2(GPUs asked for) / 3 - 0.5. A CPU-only job counts as an eighth of a GPU", "GPUs")
     ]
-    gpus_of_cluster: Annotated[f4, Feature("1 + log2(GPUs asked / GPUs) / 8; CPU-only as above")]
+    gpus_of_cluster: Annotated[
+        f4, Feature("1 + log2(GPUs asked for / GPUs of the cluster) / 8. CPU-only jobs as above")
+    ]
     running: Annotated[f4, Feature("1 if it runs")]
     run_time: Annotated[f4, Feature("ln(1 + time with resources held / 1 min) / 5", "s")]
     attained_service: Annotated[f4, Feature("ln(1 + GPU time held / 1 min) / 5", "GPU s")]
     age: Annotated[f4, Feature("ln(1 + time since submission / 1 min) / 5", "s")]
-    speedup: Annotated[f4, Feature("ln(most speed on any number of GPUs / speed as asked)")]
+    speedup: Annotated[f4, Feature("ln(largest speed on any number of GPUs / speed with what it asks for)")]
     communication: Annotated[f4, Feature("ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1")]
     predictable: Annotated[f4, Feature("1 if predictable")]
-    gpus_held: Annotated[f4, Feature("GPUs held / asked, 10 at most")]
-    speed: Annotated[f4, Feature("present speed / speed alone as asked, 10 at most; 0 if it waits")]
-    restart: Annotated[f4, Feature("s(pause of a restart, seconds left as in left_rank)", "s")]
+    gpus_held: Annotated[f4, Feature("GPUs held / asked for, at most 10")]
+    speed: Annotated[
+        f4, Feature("present speed / isolated speed with what it asks for, at most 10. 0 if it waits")
+    ]
+    restart: Annotated[f4, Feature("s(pause of a restart, time left or run time + 1 min)", "s")]
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
 
 
-class JobTotals(Record):
-    """What is shown of the cluster."""
+class LiveJobTotals(Record):
+    """Features of the cluster."""
 
     live: Annotated[f4, Feature("ln(1 + live jobs) / 5", "jobs")]
     hidden: Annotated[f4, Feature("s(live jobs without a score, 16)", "jobs")]
     waiting: Annotated[f4, Feature("waiting jobs / live jobs")]
-    demand: Annotated[f4, Feature("s(GPUs asked by live jobs / GPUs, 1)")]
+    demand: Annotated[f4, Feature("s(GPUs asked for by live jobs / GPUs, 1)")]
     free: Annotated[f4, Feature("free GPUs / GPUs")]
     jobs_per_gpu: Annotated[f4, Feature("log2(jobs that may share a GPU)", "jobs")]
     gpus: Annotated[f4, Feature("log2(GPUs) / 8 - 0.5", "GPUs")]
-    restart: Annotated[f4, Feature("ln(1 + mean pause of a restart among live jobs) / 5", "s")]
+    restart: Annotated[f4, Feature("ln(1 + mean pause of a restart of live jobs) / 5", "s")]
 
 
-#: what `live_jobs` writes, in this order
+#: blocks of `live_jobs`, in the order of the row
 _BLOCKS = (
     Block("jobs", ItemAxis.LIVE, JobFeatures),
     Block("jobs_mask", ItemAxis.LIVE, Present),
-    Block("cluster", ItemAxis.CLUSTER, JobTotals),
+    Block("cluster", ItemAxis.CLUSTER, LiveJobTotals),
 )
 _OBSERVABILITY = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
 
@@ -92,7 +100,10 @@ def _log_minutes(seconds: float) -> float:
 
 @kernel
 def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
-    """The positions of the first keys into `order`, ascending by (key, position), by a shell sort."""
+    """Write the positions of the first `count` of `keys` into `order`, ascending by (key, position).
+
+    It is a shell sort.
+    """
     for i in range(count):
         order[i] = i
     gap = 1
@@ -131,7 +142,7 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
 
 
 @kernel
-def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: JobTotals) -> None:
+def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: LiveJobTotals) -> None:
     cluster = state.clusters[b]
     live = episode.num_live[b]
     pauses = 0.0
@@ -155,7 +166,7 @@ def _num_shown(episode: Episode, b: int) -> int:
 
 @kernel
 def _write_assumed_seconds(state: State, episode: Episode, b: int) -> None:
-    """Set the seconds left of each job to its run time plus a minute."""
+    """Set the seconds left of each job in `episode` to its run time plus a minute."""
     now = state.clusters[b].now
     for i in range(_num_shown(episode, b)):
         episode.left[b, i] = run_seconds(state.jobs[b, episode.live[b, i]], now) + _MINUTE
@@ -163,14 +174,14 @@ def _write_assumed_seconds(state: State, episode: Episode, b: int) -> None:
 
 @kernel
 def _write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
-    """Set and show the predicted seconds left of predictable jobs, alone and as asked."""
+    """Write the predicted isolated seconds left of predictable jobs to `episode` and `jobs`."""
     now = state.clusters[b].now
     for i in range(_num_shown(episode, b)):
         job = state.jobs[b, episode.live[b, i]]
         if job.predictable != 0:
             left = predicted_iterations(job, now) * job.isolated_iteration_seconds
             episode.left[b, i] = left
-            jobs[i].left = (np.log1p(left) - 6.0) / 2.5
+            jobs[i].time_left = (np.log1p(left) - 6.0) / 2.5
             jobs[i].predictable = 1.0
 
 
@@ -178,16 +189,16 @@ def _write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Recor
 def _write(
     state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], following: Float32Vector
 ) -> None:
-    """Write all features without predictions, and the ranks of `Episode.left`."""
+    """Write all features that need no prediction, and the ranks of `Episode.left`."""
     shown, left, order = _num_shown(episode, b), episode.left[b], episode.order[b]
     mask, following = take_rows(following, len(left), Present)
-    cluster, _ = take_rows(following, 1, JobTotals)
+    cluster, _ = take_rows(following, 1, LiveJobTotals)
     mark_present(mask, shown)
     for i in range(shown):
         _write_job(state, episode, b, to_int(episode.live[b, i]), left[i], jobs[i])
     _sort_by(left, order, shown)
     for rank in range(shown):
-        jobs[order[rank]].left_rank = rank / shown
+        jobs[order[rank]].time_left_rank = rank / shown
     _write_cluster(state, episode, b, shown, cluster[0])
 
 
@@ -213,13 +224,14 @@ def _live_jobs_without_predictions(
 
 
 def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:
-    """Every live job that gets a score, in the order of the scores, and cluster totals: for `Scores`.
+    """Create the observation for `Scores`: all jobs that get a score, in their order, and cluster totals.
 
-    The table of features: docs/observations.md.
+    docs/observations.md has the table of features.
 
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a policy over sets of jobs).
-        predictions: False: for agents that do not know how long jobs run; no job is predictable then.
+        predictions: whether predictions of the jobs' remaining time are shown. Without them no job is
+            predictable.
     """
     if predictions:
         return Observation(_live_jobs, _BLOCKS, flat, _OBSERVABILITY | Observability.PREDICTIONS)

@@ -116,7 +116,7 @@ class Block:
 
 @interface
 class Observe(Protocol):
-    """Slot for a compiled function that writes the observation of one cluster.
+    """Interface of a compiled function that writes the observation of one cluster.
 
     It writes the whole row, with values in [-10, 10], and nothing else. Values and indices of user functions
     are checked in every call, those of this package with RINGYARD_CHECK=1.

@@ -1,4 +1,4 @@
-"""Observations of waiting jobs, what each placement would do to them, running jobs, servers, the cluster."""
+"""`queue_and_cluster` and `queue_cluster_and_resources`, the observations for `Actions`."""
 
 from typing import Annotated
 
@@ -30,11 +30,11 @@ from ringyard.state.records import JobKind
 
 
 class WaitingFeatures(Record):
-    """What is shown of a visible waiting job."""
+    """Features of a visible waiting job."""
 
-    run_time: Annotated[f4, Feature("(ln predicted isolated run time - 6) / 2.5; 0 if not predictable", "s")]
-    gpus: Annotated[f4, Feature("log2(GPUs) / 3 - 0.5; a CPU-only job counts as an eighth of a GPU", "GPUs")]
-    work: Annotated[f4, Feature("(ln (run time x GPUs) - 7) / 3; 0 if not predictable", "GPU s")]
+    run_time: Annotated[f4, Feature("(ln predicted isolated run time - 6) / 2.5, 0 if not predictable", "s")]
+    gpus: Annotated[f4, Feature("log2(GPUs) / 3 - 0.5. A CPU-only job counts as an eighth of a GPU", "GPUs")]
+    work: Annotated[f4, Feature("(ln (run time x GPUs) - 7) / 3, 0 if not predictable", "GPU s")]
     waited: Annotated[f4, Feature("s(time since submission, 1 h)", "s")]
     run_time_rank: Annotated[f4, Feature("rank of run_time among the visible, in [0, 1)")]
     gpus_rank: Annotated[f4, Feature("rank of gpus, likewise")]
@@ -42,39 +42,39 @@ class WaitingFeatures(Record):
     waited_rank: Annotated[f4, Feature("rank of waited, likewise")]
     communication: Annotated[f4, Feature("ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1")]
     predictable: Annotated[f4, Feature("1 if predictable")]
-    left: Annotated[f4, Feature("predicted share of iterations left; 1 if not predictable")]
+    share_left: Annotated[f4, Feature("predicted share of iterations left, 1 if not predictable")]
     attained_service: Annotated[f4, Feature("s(GPU time held, 10 h)", "GPU s")]
 
 
 class PlacementFeatures(Record):
-    """What is shown of a visible waiting job where a template would put it."""
+    """Features of a visible waiting job with the GPUs of a start template."""
 
     fits: Annotated[f4, Feature("1 if the template finds GPUs for the job now")]
     servers: Annotated[f4, Feature("s(servers spanned - 1, 2)", "servers")]
     slowdown: Annotated[
         f4,
-        Feature("1 - isolated / predicted seconds per iteration there; if faster, predicted / isolated - 1"),
+        Feature("1 - isolated / predicted seconds per iteration there. If faster, predicted / isolated - 1"),
     ]
 
 
 class RunningFeatures(Record):
-    """What is shown of a running job."""
+    """Features of a running job."""
 
     time_left: Annotated[
-        f4, Feature("s(predicted time left at the present speed, 1 h); 0 if not predictable", "s")
+        f4, Feature("s(predicted time left at the present speed, 1 h), 0 if not predictable", "s")
     ]
     predictable: Annotated[f4, Feature("1 if predictable")]
     gpus: Annotated[f4, Feature("s(GPUs, 4)", "GPUs")]
-    ran: Annotated[f4, Feature("s(time since its last start, 1 h)", "s")]
+    time_since_start: Annotated[f4, Feature("s(time since its last start, 1 h)", "s")]
     attained_service: Annotated[f4, Feature("s(GPU time held, 10 h)", "GPU s")]
     servers: Annotated[f4, Feature("s(servers spanned - 1, 2)", "servers")]
     slowdown: Annotated[
-        f4, Feature("1 - isolated / present seconds per iteration; if faster, present / isolated - 1")
+        f4, Feature("1 - isolated / present seconds per iteration. If faster, present / isolated - 1")
     ]
 
 
 class ServerFeatures(Record):
-    """What is shown of a server."""
+    """Features of a server."""
 
     free: Annotated[f4, Feature("free GPUs / GPUs")]
     spanning: Annotated[f4, Feature("s(jobs here that span servers, 2)", "jobs")]
@@ -82,22 +82,22 @@ class ServerFeatures(Record):
 
 
 class ClusterFeatures(Record):
-    """What is shown of the cluster."""
+    """Features of the cluster."""
 
     free: Annotated[f4, Feature("free GPUs / GPUs")]
     fragmented: Annotated[f4, Feature("free GPUs on partly used servers / GPUs")]
     waiting: Annotated[f4, Feature("s(waiting jobs, 16)", "jobs")]
     hidden: Annotated[f4, Feature("s(waiting jobs beyond the visible, 16)", "jobs")]
     running: Annotated[f4, Feature("s(running jobs, 16)", "jobs")]
-    demand: Annotated[f4, Feature("s(GPUs asked by waiting jobs / GPUs, 1)")]
-    preemptions: Annotated[f4, Feature("share of stops among starts and stops")]
+    demand: Annotated[f4, Feature("s(GPUs asked for by waiting jobs / GPUs, 1)")]
+    preemptions: Annotated[f4, Feature("preemptions / (preemptions + starts + 1)")]
     load: Annotated[
         f4, Feature("s(sum over predictable jobs in the system of 1 / predicted run time, 0.01)", "1/s")
     ]
 
 
 class WaitingResources(Record):
-    """What else is shown of a visible waiting job."""
+    """Resource features of a visible waiting job."""
 
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
     parameter_server: Annotated[f4, Feature("1 if it has parameter servers")]
@@ -110,55 +110,55 @@ class WaitingResources(Record):
     time_to_deadline: Annotated[
         f4,
         Feature(
-            "s(time until its largest acceptable completion time, predicted run time or 1 h); 1: any will do",
+            "s(time until its largest acceptable completion time, predicted run time or 1 h). 1: no limit",
             "s",
         ),
     ]
 
 
 class PlacementResources(Record):
-    """What else is shown of a job where a template would put it."""
+    """Resource features of a visible waiting job with the GPUs of a start template."""
 
-    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / time alone, 1)")]
+    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / isolated time, 1)")]
     gpu_speed: Annotated[f4, Feature("s(speed of its slowest GPU there, 1)")]
 
 
 class RunningResources(Record):
-    """What else is shown of a running job."""
+    """Resource features of a running job."""
 
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
     cores: Annotated[f4, Feature("s(cores per worker, 8)", "cores")]
     ram: Annotated[f4, Feature("s(RAM per worker, 64 GB)", "bytes")]
     storage: Annotated[
-        f4, Feature("s(time to read a byte of storage, 10 ns); 0: it reads none, or at no limit", "s")
+        f4, Feature("s(time to read a byte from storage, 10 ns). 0: it reads nothing, or without limit", "s")
     ]
-    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / time alone, 1)")]
-    bandwidth: Annotated[f4, Feature("s(extra time by memory bandwidth / time alone, 1)")]
+    sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / isolated time, 1)")]
+    bandwidth: Annotated[f4, Feature("s(extra time by memory bandwidth / isolated time, 1)")]
     bandwidth_cap: Annotated[f4, Feature("memory bandwidth cap")]
     gpu_speed: Annotated[f4, Feature("s(speed of its slowest GPU, 1)")]
-    gpus_to_asked: Annotated[f4, Feature("log2(GPUs / asked) / 4")]
-    batch_to_asked: Annotated[f4, Feature("log2(batch / asked) / 4")]
+    gpus_to_asked: Annotated[f4, Feature("log2(GPUs / asked for) / 4")]
+    batch_to_asked: Annotated[f4, Feature("log2(batch / asked for) / 4")]
 
 
 class ServerResources(Record):
-    """What else is shown of a server."""
+    """Resource features of a server."""
 
     open_gpus: Annotated[f4, Feature("GPUs with a free slot / GPUs")]
     free_cores: Annotated[f4, Feature("free cores / cores")]
     free_ram: Annotated[f4, Feature("free RAM / RAM")]
-    bandwidth: Annotated[f4, Feature("memory bandwidth asked / (asked + there is)")]
+    bandwidth: Annotated[f4, Feature("memory bandwidth asked for / (asked for + available)")]
     up: Annotated[f4, Feature("1 if up")]
     gpu_memory: Annotated[f4, Feature("s(memory of a GPU, 16 GB)", "bytes")]
 
 
 class ClusterResources(Record):
-    """What else is shown of the cluster."""
+    """Resource features of the cluster."""
 
     down: Annotated[f4, Feature("GPUs of failed servers / GPUs")]
     shared: Annotated[f4, Feature("GPUs with two jobs or more / GPUs")]
 
 
-#: what `queue_and_cluster` writes, in this order
+#: blocks of `queue_and_cluster`, in the order of the row
 BLOCKS = (
     Block("waiting", ItemAxis.WAITING, WaitingFeatures),
     Block("waiting_mask", ItemAxis.WAITING, Present),
@@ -168,7 +168,7 @@ BLOCKS = (
     Block("servers", ItemAxis.SERVER, ServerFeatures),
     Block("cluster", ItemAxis.CLUSTER, ClusterFeatures),
 )
-#: what `queue_cluster_and_resources` writes behind them
+#: further blocks of `queue_cluster_and_resources`
 _RESOURCE_BLOCKS = (
     Block("waiting_resources", ItemAxis.WAITING, WaitingResources),
     Block("placement_resources", ItemAxis.PLACEMENT, PlacementResources),
@@ -176,7 +176,7 @@ _RESOURCE_BLOCKS = (
     Block("server_resources", ItemAxis.SERVER, ServerResources),
     Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
-#: what all blocks show; durations are predicted, and blank where they cannot be
+#: what all blocks show. Durations are predictions
 _OBSERVABILITY = (
     Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS | Observability.SPEEDS
 )
@@ -188,7 +188,7 @@ _SLOW_STORAGE = 1e8  # bytes per second
 
 @kernel
 def _log2_ratio(value: float, base: float) -> float:
-    """log2(value / base) / 4, at most 1 either way."""
+    """Return log2(value / base) / 4, clipped to [-1, 1]."""
     return min(max(np.log2(value / base) / 4.0, -1.0), 1.0)
 
 
@@ -199,7 +199,7 @@ def _is_before(other: float, value: float, k: int, i: int) -> int:
 
 @kernel
 def _write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
-    """Rank of each job among the visible by each of four features, in [0, 1)."""
+    """Write the rank in [0, 1) of each visible job by each of four features."""
     for i in range(visible):
         row = waiting[i]
         run_time = gpus = work = waited = 0
@@ -236,7 +236,7 @@ def _write_waiting(
         row.waited = squash(now - job.submit_seconds, _HOUR)
         row.communication = static.communication
         row.predictable = 1.0 if known else 0.0
-        row.left = predicted_share(job) if known else 1.0
+        row.share_left = predicted_share(job) if known else 1.0
         row.attained_service = squash(job.attained_service, 10.0 * _HOUR)
         if len(resources) == 0:
             continue
@@ -294,7 +294,7 @@ def _write_running(
         row.time_left = squash(left, _HOUR) if known else 0.0
         row.predictable = 1.0 if known else 0.0
         row.gpus = squash(float(job.num_gpus), 4.0)
-        row.ran = squash(now - job.last_start_seconds, _HOUR)
+        row.time_since_start = squash(now - job.last_start_seconds, _HOUR)
         row.attained_service = squash(attained_service(job, now), 10.0 * _HOUR)
         row.servers = squash(float(job.num_servers - 1), 2.0)
         row.slowdown = relative_slowdown(job.isolated_iteration_seconds, job.iteration_seconds)
@@ -318,7 +318,7 @@ def _write_running(
 def _write_servers(
     state: State, b: int, servers: Records1[ServerFeatures], resources: Records1[ServerResources]
 ) -> int:
-    """Features of every server; how many GPUs hold two jobs or more, if resources are shown."""
+    """Write the features of all servers, and return the number of GPUs with two jobs or more."""
     per_gpu = state.clusters[b].jobs_per_gpu
     shared = 0
     for s in range(state.servers.shape[1]):
@@ -364,7 +364,7 @@ def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> 
 def _write(
     state: State, episode: Episode, b: int, num_running: int, shows_resources: int, out: Float32Vector
 ) -> None:
-    """Clear the row and write it, with the resource blocks if shows_resources is 1 (not 0)."""
+    """Write the row, with the resource blocks if `shows_resources` is 1 and without them if it is 0."""
     out[:] = 0.0
     cluster = state.clusters[b]
     num_waiting, num_servers = episode.placement_contexts.shape[1], state.servers.shape[1]
@@ -410,9 +410,9 @@ def _queue_cluster_and_resources(
 
 
 def queue_and_cluster(flat: bool = False) -> Observation:
-    """Waiting jobs, what each placement would do to them, running jobs, servers, cluster totals.
+    """Create the observation of waiting jobs, their possible placements, running jobs, servers and totals.
 
-    The table of features is part of `help(ringyard.mdp.env.ClusterEnv)` and of docs/observations.md.
+    `help(ringyard.ClusterEnv)` and docs/observations.md have the table of features.
 
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
@@ -421,10 +421,10 @@ def queue_and_cluster(flat: bool = False) -> Observation:
 
 
 def queue_cluster_and_resources(flat: bool = False) -> Observation:
-    """As `queue_and_cluster`, and what else makes jobs fast or slow, in blocks of their own.
+    """Create `queue_and_cluster` with further blocks of resource features.
 
-    For clusters with shared GPUs, cores, memory bandwidth, GPU types or elastic jobs. The table of features:
-    docs/observations.md.
+    They are for clusters with shared GPUs, cores, memory bandwidth, GPU types or elastic jobs.
+    docs/observations.md has the table of features.
 
     Args:
         flat: one Box row instead of a Dict of blocks.
