@@ -33,7 +33,7 @@ def outcome_names(outcomes: Sequence[int]) -> list[str]:
 
 
 def write_frame(file: Path, frame: pd.DataFrame) -> None:
-    """Write a CSV whose numbers read back exactly. Cells without a value are empty."""
+    """Write a `frame` as a CSV `file`. Numbers read back exactly, and missing values are empty cells."""
     with atomic_write(file) as partial:
         frame.to_csv(partial, index=False)
 
