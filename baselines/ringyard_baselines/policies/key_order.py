@@ -7,8 +7,8 @@ displaced, the last first, until it fits. Displaced jobs are walked later, in th
 ask for equally many GPUs are in one queue sorted by key. If the first of a queue does not fit, none does.
 
 Ties are those of a stable sort of the last decision's order: among equal keys, a job with a key that fell to
-that value is last, and a job with a key that rose to it is first. One case is not reproduced: keys of running jobs that
-were equal to the last digit at a decision that did not need their order.
+that value is last, and a job with a key that rose to it is first. One case is not reproduced: keys of running
+jobs that were equal to the last digit at a decision that did not need their order.
 
 In this module `order` is a `KeyOrder`, `priority` a `PriorityRule`, `rule` a placement rule, `j` the row of a
 job and `b` a cluster of `state`.
@@ -471,7 +471,7 @@ def _start_all(
 def _earliest_wake(
     state: State, b: int, order: KeyOrder, priority: PriorityRule, jobs: Int32Vector, count: int, store: bool
 ) -> float:
-    """Return the earliest wake time after now of the first `count` `jobs`; `store` puts all in the tree."""
+    """Return the earliest wake time after now of the first `count` `jobs`. `store` puts all in the tree."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(count):

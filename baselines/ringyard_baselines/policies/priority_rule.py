@@ -123,6 +123,6 @@ def wake_time(priority: PriorityRule, job: Job, j: int, now: float) -> float:
 
 @kernel
 def gpu_budget(state: State, b: int, rule: PlacementRule) -> int:
-    """Return how many GPUs jobs of cluster `b` of `state` can hold. A GPU that `rule` shares counts per job."""
+    """Return how many GPUs jobs of cluster `b` of `state` can hold. GPUs that `rule` shares count per job."""
     cluster = state.clusters[b]
     return int(cluster.num_gpus * (cluster.jobs_per_gpu if rule.shares else 1))
