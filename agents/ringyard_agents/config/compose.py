@@ -20,20 +20,14 @@ ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures
 
 @dataclass(frozen=True)
 class SchedulerEntry:
-    """A scheduler as a user names it.
+    """A scheduler as a user names it."""
 
-    Attributes:
-        label: name in tables.
-        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of an
-            agent.
-        options: options that replace those of the scheduler's yaml.
-        setting: setting that lists it, for errors.
-    """
-
-    label: str
+    label: str  #: name in tables
+    #: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of an agent
     scheduler: str
+    #: options that replace those of the scheduler's yaml
     options: Mapping[str, Any] = field(default_factory=dict)
-    setting: str = "schedulers"
+    setting: str = "schedulers"  #: setting that lists it, for errors
 
     @classmethod
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
