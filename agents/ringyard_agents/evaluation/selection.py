@@ -76,9 +76,7 @@ def _as_list(schedulers: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def pretrained_agents_for(
-    environment: Mapping[str, Any],
-) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
+def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """Find the pretrained agents that were evaluated in an environment.
 
     Args:

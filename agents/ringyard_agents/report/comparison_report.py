@@ -135,11 +135,7 @@ def report_comparison(
 
 
 def _print_tables(
-    console: Console,
-    title: str,
-    rows: Sequence[Mapping[str, str]],
-    notes: Sequence[str],
-    ranking: Ranking,
+    console: Console, title: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
 ) -> None:
     """Print the tables, the notes below them, and the parts of the mean JCT."""
 
