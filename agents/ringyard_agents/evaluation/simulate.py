@@ -23,9 +23,6 @@ from ringyard_agents.runs.run_folder import RunFolder
 def simulate(config: DictConfig) -> float:
     """Run the scheduler, print a table, write jobs.csv and, if jobs name tenants, tenants.csv.
 
-    Args:
-        config: config of the command.
-
     Returns:
         Mean JCT in seconds.
 
