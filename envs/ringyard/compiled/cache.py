@@ -39,7 +39,7 @@ def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
 
     Args:
         name: kernel that Python calls.
-        missing: names of kernels whose machine code is not on disk.
+        missing: names of kernels without machine code on disk.
     """
     global _expected
     if len(missing) < _MIN_REPORTED or _pending:

@@ -24,9 +24,9 @@ def fields_read(function: Any, others: tuple[type[Record], ...], questions: str)
 
     Args:
         function: function decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
-        others: records whose fields do not count, where types show that they are theirs, as in `server =
+        others: records with fields that do not count, where types show that they are theirs, as in `server =
             state.servers[b, s]; server.num_gpus`.
-        questions: module whose kernels count as a field of their name and are not entered.
+        questions: module of kernels that count as a field of their name and are not entered.
     """
     return _fields_read(function, others, questions)
 

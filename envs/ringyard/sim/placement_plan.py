@@ -194,7 +194,7 @@ class PlacementPlan(Occupancy):
         self._scratch = view._scratch
         self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
-        #: rows of the jobs whose records in the copy differ from those of the simulation
+        #: rows of the jobs with records that differ from those of the simulation
         self._changed: set[int] = set()
         #: (rule, demand class, shape) without a place since the last release
         self._unplaced: set[tuple[object, ...]] = set()

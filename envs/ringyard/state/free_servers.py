@@ -57,7 +57,7 @@ def index_servers(state: State, b: int) -> None:
 
 @kernel
 def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
-    """Return the first server above `after` whose bit in `row` xor `flipped` is set, -1 if none."""
+    """Return the first server above `after` with its bit in `row` xor `flipped` set, -1 if none."""
     num_words = _num_words(state)
     i = (after + 1) >> _LOG2
     passed = (after + 1) & _LAST

@@ -43,7 +43,7 @@ def _append_segment(state: State, b: int, j: int, server: int, start: float, sto
 
 @kernel
 def log_downtime(state: State, b: int, s: int) -> None:
-    """Record that server `s` is down from now until it returns, as a segment without a job."""
+    """Record that server `s` of cluster `b` of `state` is down until its repair, as a segment without job."""
     if state.segments.shape[1] > 0:
         _append_segment(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
 

@@ -83,7 +83,7 @@ def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physi
 
 @kernel
 def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics: Physics) -> None:
-    """Update the rates of the jobs on server `s` whose context changed."""
+    """Update the rates of the jobs on server `s` that have a new context."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
@@ -98,10 +98,10 @@ def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics:
 
 @linked_kernel
 def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
-    """Count the ring of job `j`, and update the rates of the rings whose share of links changes.
+    """Count the ring of job `j`, and update the rates of rings that get another share of links.
 
-    `j` spans servers of cluster `b` of `state` and is not among the running jobs. Sign 1: it starts, gets its
-    contenders, and is rated by the caller, with `physics`. Sign -1: it stops.
+    `j` spans servers of cluster `b` of `state` and is not among the running jobs. `sign` 1: it starts and
+    gets its contenders, but no rate. `sign` -1: it stops. `physics` is the performance model.
     """
     if state.clusters[b].network == Network.MAX_MIN:
         _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
@@ -123,7 +123,7 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
 
 @kernel
 def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics) -> None:
-    """Fill all links anew and update all rings whose share changed, except `newcomer` (-1: none)."""
+    """Fill all links anew and update all rings with a new share, except `newcomer` (-1: none)."""
     if not update_max_min_shares(state, b, newcomer):
         return
     if newcomer >= 0:
