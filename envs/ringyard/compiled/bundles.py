@@ -32,12 +32,7 @@ C = TypeVar("C", bound=type)
 
 
 class BundleType(types.Opaque):  # type: ignore[misc]
-    """Numba type of a bundle class.
-
-    Args:
-        name: name of the class.
-        fields: {field: Numba type}, in the order of the class.
-    """
+    """Numba type of a bundle class `name` with `fields` {field: Numba type}, in the order of the class."""
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.fields = fields
@@ -45,11 +40,7 @@ class BundleType(types.Opaque):  # type: ignore[misc]
 
 
 class BundleTupleType(types.Opaque):  # type: ignore[misc]
-    """Numba type of a tuple of bundles of one class, of any length.
-
-    Args:
-        one: type of the bundles.
-    """
+    """Numba type of a tuple of bundles of type `one`, of any length."""
 
     def __init__(self, one: BundleType) -> None:
         self.one = one

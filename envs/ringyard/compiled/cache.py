@@ -75,14 +75,11 @@ _MAX_FOLDERS = 16
 
 
 def _sources(module: str) -> list[Path]:
-    """Return the Python files that may take part in the kernels of a module.
+    """Return the Python files that may take part in the kernels of an imported module.
 
-    Args:
-        module: name of an imported module.
-
-    Returns:
-        Files that name this package: of the module's package and those it may import, or of all. For another
-        package, all its files in addition. For a module outside packages, those beside it.
+    They are the files of this project that name this package (the module's project package and those before
+    it, or all). For a module of another package they include all of its files, or else those beside the
+    module.
     """
     package = module.partition(".")[0]
     house = OWN_PACKAGES[: OWN_PACKAGES.index(package) + 1] if package in OWN_PACKAGES else OWN_PACKAGES
@@ -148,15 +145,11 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 class DiskCache(NullCache):  # type: ignore[misc]
-    """Numba's cache of one function: a file for each signature and kind of processor.
+    """Numba's cache of `function`: a file for each signature and kind of processor.
 
     A file is written beside its place and then moved there. It ends with a checksum, since Numba would run a
-    damaged file as machine code. Damaged files are compiled anew.
-
-    Args:
-        function: plain Python function. Nothing is kept of closures and of functions without a file
-            (notebooks).
-        link: registers the linked kernels that its machine code calls.
+    damaged file as machine code. Damaged files are compiled anew. Nothing is kept of closures and of
+    functions without a file (notebooks). `link` registers the linked kernels that the machine code calls.
     """
 
     def __init__(self, function: Any, link: Callable[[], None]) -> None:

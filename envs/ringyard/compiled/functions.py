@@ -39,10 +39,7 @@ class LockedCachedProperty(functools.cached_property[Any]):
     """A cached property that one thread computes for all. `functools` has had no lock since Python 3.12."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """Return the value, which is stored in `instance` from then on.
-
-        `owner` is its class.
-        """
+        """Return the value, which is stored in `instance` (of class `owner`) from then on."""
         with global_compiler_lock:
             return super().__get__(instance, owner)
 
@@ -77,12 +74,9 @@ def _direct_kernels(function: Any) -> list["Kernel"]:
 
 
 def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield the kernels that a Python function calls, directly or through others, callees first.
+    """Yield the kernels that a function calls, directly or through others, callees first.
 
-    Args:
-        function: plain Python function.
-        seen: kernels to skip.
-        through_linked: whether to enter linked kernels, which bring what they call with them.
+    Those in `seen` are skipped. `through_linked` enters linked kernels, which bring what they call.
     """
     for value in _direct_kernels(function):
         if value not in seen:
@@ -256,10 +250,7 @@ class Kernel(ByName):
         llvm.add_symbol(self.name, self.address)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
-        """Emit a call of the kernel by its name.
-
-        `context`, `builder` and `arguments` are those of Numba.
-        """
+        """Emit a call of the kernel by its name (`context`, `builder`, `arguments`: Numba's)."""
         self.link()
         kind = function_type(context, self.signature)
         function = cgutils.get_or_insert_function(builder.module, kind, self.name)
@@ -357,12 +348,7 @@ def _kernel_from_source(record: type[Record], name: str, lines: Sequence[str], *
 
 
 def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], int]:
-    """Return a kernel of (record, position) that reads the integer field at the position.
-
-    Args:
-        record: record class.
-        fields: names of the fields, at least one.
-    """
+    """Return a kernel of (record, position) that reads one of the integer `fields` of a `record` class."""
     lines = [f"    if r == {i}:\n        return record.{name}" for i, name in enumerate(fields[:-1])]
     lines.append(f"    return record.{fields[-1]}")
     made = _kernel_from_source(record, f"read_{'_'.join(fields)}", lines, **{"r": int, "return": int})
@@ -370,12 +356,7 @@ def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], i
 
 
 def field_writer(record: type[R], fields: Sequence[str]) -> Callable[[R, int, int], None]:
-    """Return a kernel of (record, position, value) that sets the integer field at the position.
-
-    Args:
-        record: record class.
-        fields: names of the fields, at least one.
-    """
+    """Return a kernel of (record, position, value) that sets one of the integer `fields` of a `record`."""
     lines = [f"    if r == {i}:\n        record.{name} = value" for i, name in enumerate(fields)]
     annotations = {"r": int, "value": int, "return": None}
     made = _kernel_from_source(record, f"write_{'_'.join(fields)}", lines, **annotations)

@@ -53,12 +53,9 @@ class InvalidResultError(_MachineCodeError):
 
 
 class RaisedInPluginError(_MachineCodeError):
-    """An exception that a plugged-in function raised itself, with the function's name.
+    """An exception raised by the function at address `function`.
 
-    Args:
-        function: address of the function.
-        pickled: address of the exception as Numba keeps it: (class, arguments, place).
-        size: number of bytes there.
+    `pickled` and `size` say where Numba keeps (class, arguments, place) of it.
     """
 
     def __init__(self, function: int, pickled: int, size: int) -> None:
@@ -68,10 +65,7 @@ class RaisedInPluginError(_MachineCodeError):
 
 
 def error_message(text: str) -> int:
-    """Return the number that stands for `text` in `raise_plugin_error`, the same in all processes.
-
-    `text` has the fields {function}, {job}, {got}, {expected} and {there}.
-    """
+    """Return a number for `text`, which has {function}, {job}, {got}, {expected} and {there}."""
     number = zlib.crc32(text.encode())
     _TEXTS[number] = text
     return number
@@ -99,10 +93,9 @@ _WORD = ir.IntType(64)
 
 
 class InterfaceType(types.Callable):  # type: ignore[misc]
-    """Numba type of any function that implements an interface: its address, and whether it is validated.
+    """Numba type of any function that implements an interface with this Numba `signature`.
 
-    Args:
-        signature: Numba signature of the interface.
+    Its value is the function's address, and whether it is validated.
     """
 
     def __init__(self, signature: Any) -> None:
@@ -110,10 +103,7 @@ class InterfaceType(types.Callable):  # type: ignore[misc]
         super().__init__(name=f"Slot({signature})")
 
     def get_call_type(self, context: Any, arguments: Any, keywords: Any) -> Any:
-        """Return the interface's signature, to which arguments are converted.
-
-        `context`, `arguments` and `keywords` are those of Numba.
-        """
+        """Return the interface's signature (`context`, `arguments`, `keywords`: Numba's)."""
         if keywords or len(arguments) != len(self.signature.args):
             return None
         return numba_signature(self.signature.return_type, *self.signature.args, recvr=self)

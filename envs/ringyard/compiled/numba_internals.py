@@ -28,7 +28,7 @@ from numba.core.serialize import dumps  # pickles that may hold functions
 # how calls, attributes and items of own types are typed; `numba.extending` has the other half, lowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
 
-__all__ = [
+__all__ = [  # what is imported here for others, and PRIVATE
     "ALLOC_FLAG_IDX",
     "PICKLE_BUFSZ_IDX",
     "PICKLE_BUF_IDX",
@@ -36,20 +36,12 @@ __all__ = [
     "AbstractTemplate",
     "AttributeTemplate",
     "NullCache",
-    "address_of",
     "cgutils",
-    "compiled_for",
-    "deserialize",
     "dumps",
-    "emit_call",
-    "function_type",
     "global_compiler_lock",
     "infer_global",
     "ir",
     "llvm",
-    "processor",
-    "serialize",
-    "set_cache",
     "signature",
 ]
 
@@ -111,8 +103,5 @@ def function_type(context: Any, declared: Any) -> Any:
 
 
 def emit_call(context: Any, builder: Any, function: Any, declared: Any, arguments: Any) -> tuple[Any, Any]:
-    """Emit a call by Numba's convention and return its status and result.
-
-    `function` has signature `declared` and gets `arguments`. `context` and `builder` are those of Numba.
-    """
+    """Emit a call of `function` of signature `declared` with `arguments` (`context`, `builder`: Numba's)."""
     return context.call_conv.call_function(builder, function, declared.return_type, declared.args, arguments)

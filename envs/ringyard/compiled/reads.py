@@ -24,8 +24,8 @@ def fields_read(function: Any, others: tuple[type[Record], ...], questions: str)
 
     Args:
         function: function decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
-        others: records with fields that do not count, where types show that they are theirs, as in `server =
-            state.servers[b, s]; server.num_gpus`.
+        others: records with fields that do not count where types show the record, as after `server =
+            state.servers[b, s]`.
         questions: module of kernels that count as a field of their name and are not entered.
     """
     return _fields_read(function, others, questions)

@@ -185,11 +185,7 @@ def signature_of(function: Callable[..., Any]) -> Any:
 
 
 class RecordClass(types.Opaque):  # type: ignore[misc]
-    """Numba type of a record class, of which there are no instances.
-
-    Args:
-        record: the class.
-    """
+    """Numba type of the class `record` of records, of which there are no instances."""
 
     def __init__(self, record: type[Record]) -> None:
         self.record = record
@@ -205,12 +201,9 @@ def _type_of_record_class(value: type[Record], context: Any) -> RecordClass:
 
 
 def take_rows(numbers: Float32Vector, count: int, record: type[R]) -> tuple[Records1[R], Float32Vector]:
-    """Return the first rows of a vector as records, and the numbers after them, in kernels.
+    """Return the first `count` rows of vector `numbers` as records, and the numbers after them, in kernels.
 
-    Args:
-        numbers: [n] numbers of at least `count` rows.
-        count: number of rows.
-        record: record class with `f4` fields only.
+    `record` is their class, with `f4` fields only.
     """
     raise NotImplementedError("take_rows is for kernels")
 

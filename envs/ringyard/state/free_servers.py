@@ -72,10 +72,7 @@ def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
 
 @kernel
 def next_server(state: State, b: int, free: int, after: int) -> int:
-    """Return the first server above `after` with exactly `free` free GPUs, -1 if there is none.
-
-    `b` is the cluster of `state`.
-    """
+    """Return the first server above `after` with `free` free GPUs in cluster `b` of `state`, -1 if none."""
     return _next_bit(state, b, free, 0, after)
 
 

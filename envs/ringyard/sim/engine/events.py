@@ -272,10 +272,9 @@ def _between_rounds(cluster: ClusterRecord) -> bool:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Advance cluster `b` of `state` to the next decision point, with performance model `physics`.
+    """Advance cluster `b` of `state` to the next decision point by `physics`. Return False if there is none.
 
-    Returns:
-        False if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
+    There is none if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
     """
     cluster = state.clusters[b]
     while True:

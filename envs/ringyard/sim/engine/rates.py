@@ -34,10 +34,7 @@ def update_progress(job: Job, now: float) -> None:
 
 @kernel
 def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
-    """Set when `job` will end at its present speed, and when the engine must look at it next.
-
-    `cluster` notes whether the job may be late for its deadline.
-    """
+    """Set the expected end and next event of `job`. `cluster` notes whether a job may miss its deadline."""
     begin = max(job.updated_seconds, job.pause_ends_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.next_event_seconds = job.end_seconds
@@ -140,10 +137,7 @@ def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics
 
 @linked_kernel
 def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> None:
-    """Update the rates of jobs that share links, GPUs or servers with job `j` of cluster `b` of `state`.
-
-    `physics` is the performance model.
-    """
+    """Update by `physics` jobs that share links, GPUs or servers with job `j` of cluster `b` of `state`."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     linked = job.num_servers > 1 and cluster.network != Network.NONE and cluster.global_links == 0
@@ -166,10 +160,7 @@ def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> No
 
 @kernel
 def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
-    """Draw the slowness of the slowest worker of `job`, row `j`: 1 for one worker, else at least 1.
-
-    Workers are log-normal with mean 1 and the coefficient of variation of `cluster`.
-    """
+    """Draw the slowest worker of `job` (row `j`, in `cluster`): log-normal of mean 1 each, at least 1."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf
     for worker in range(job.num_gpus):
