@@ -188,7 +188,7 @@ def test_few_rows_with_pairs_are_fitted(tmp_path, capsys):
     assert sensitivity * pressure == pytest.approx(0.5, rel=0.05)
     capsys.readouterr()
     assert main(["calibrate", csv_of(tmp_path, head + pair), *words]) == 2
-    assert "measure it alone on one GPU" in capsys.readouterr().err
+    assert "measure it isolated on one GPU" in capsys.readouterr().err
 
 
 def test_what_is_given_and_restarts_beside_seconds_are_in_the_profile(tmp_path):
