@@ -50,21 +50,13 @@ _MAX_DRAWN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Comparison:
-    """A planned comparison in one environment.
+    """A planned comparison in one environment."""
 
-    Attributes:
-        entries: {label: entry} of the schedulers to run.
-        tasks: every scheduler on every workload.
-        refused: {scheduler that does not support the jobs: reason}.
-        reference: label of the scheduler that the others are compared with. None: the default.
-        notes: lines to print before the runs and below the table.
-    """
-
-    entries: Mapping[str, SchedulerEntry]
-    tasks: list[EvaluationTask]
-    refused: Mapping[str, str]
-    reference: str | None
-    notes: Sequence[str]
+    entries: Mapping[str, SchedulerEntry]  #: {label: entry} of the schedulers to run
+    tasks: list[EvaluationTask]  #: every scheduler on every workload
+    refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
+    reference: str | None  #: label of the scheduler that the others are compared with. None: the default.
+    notes: Sequence[str]  #: lines to print before the runs and below the table
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
