@@ -40,8 +40,8 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
     Seconds left of running jobs count `running_factor` times, and those of preempted or failed jobs include
-    the pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, `config` the
-    exponents and the estimate. An estimate that is negative or not finite ends in a PluginError.
+    the pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and
+    `config` the exponents and the estimate. An estimate that is negative or not finite ends in a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
