@@ -188,7 +188,8 @@ def load_agent(
     """Load a trained agent as a scheduler. conf/scheduler/learned/agent.yaml configures it.
 
     Args:
-        checkpoint, trust: as in `load`.
+        checkpoint: as in `load`.
+        trust: as in `load`.
         name: name in tables.
         preemption_price: option of its allocator, see `ringyard.allocator.Allocator`. None: as in training.
 

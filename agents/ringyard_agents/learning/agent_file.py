@@ -109,7 +109,8 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
     """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`) from a file of an agent.
 
     Args:
-        file, trust: as in `load_policy`.
+        file: as in `load_policy`.
+        trust: as in `load_policy`.
 
     Raises:
         CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
