@@ -53,15 +53,10 @@ _MAX_LENGTH = 100
 
 @dataclass(frozen=True)
 class NumberRange:
-    """A range of numbers.
+    """A range of numbers."""
 
-    Attributes:
-        text: mathematical notation, such as "(0, inf]".
-        whole: whether only whole numbers are in it.
-    """
-
-    text: str
-    whole: bool = False
+    text: str  #: mathematical notation, such as "(0, inf]"
+    whole: bool = False  #: whether only whole numbers are in it
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:

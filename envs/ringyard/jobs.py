@@ -112,20 +112,14 @@ def _texts(name: str, values: ArrayLike) -> _Text:
 class HistoricalJobs:
     """Jobs that ended before the first job of a table arrives, in the order of their ends.
 
-    Attributes:
-        num_gpus: [ended] GPUs asked for.
-        run_seconds: [ended] run times, seconds, above 0.
-        vc: [ended] virtual clusters, text. "": unknown.
-        user: [ended] users that submitted them, text. "": unknown.
-
     Raises:
         WorkloadError: columns of different lengths, or a run time that is not above 0.
     """
 
-    num_gpus: _Whole
-    run_seconds: _Float
-    vc: _Text
-    user: _Text
+    num_gpus: _Whole  #: [ended] GPUs asked for
+    run_seconds: _Float  #: [ended] run times, seconds, above 0
+    vc: _Text  #: [ended] virtual clusters, text. "": unknown.
+    user: _Text  #: [ended] users that submitted them, text. "": unknown.
 
     def __post_init__(self) -> None:
         lengths = [len(getattr(self, field.name)) for field in fields(self)]

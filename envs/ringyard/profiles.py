@@ -24,18 +24,13 @@ class GpuProfile:
     """Speed of one model on one GPU type.
 
     Forward and backward pass of an iteration take `fixed_seconds + sample_seconds x samples per GPU`.
-
-    Attributes:
-        fixed_seconds: part that does not depend on the batch.
-        sample_seconds: seconds per sample of the GPU's share of the batch.
-        source: reference. It begins with "derived:" if the values were not measured on this GPU type.
-        sharing: {samples per GPU: (sensitivity, pressure)} on a shared GPU. Sensitivity is the extra
-            iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
     """
 
-    fixed_seconds: NonNegative
-    sample_seconds: NonNegative
-    source: str
+    fixed_seconds: NonNegative  #: part that does not depend on the batch
+    sample_seconds: NonNegative  #: seconds per sample of the GPU's share of the batch
+    source: str  #: reference. It begins with "derived:" if the values were not measured on this GPU type.
+    #: {samples per GPU: (sensitivity, pressure)} on a shared GPU. Sensitivity is the extra iteration time
+    #: per unit of the neighbours' pressure (`ringyard.performance.interference`).
     sharing: Mapping[Positive, tuple[NonNegative, NonNegative]] = field(default_factory=dict)
 
     @property

@@ -85,32 +85,22 @@ def cores_pause(job: Job, now: float) -> float:
 @checked("restart")
 @dataclass(frozen=True)
 class Pause:
-    """Seconds without progress as a function of the GPUs that a job goes on with.
+    """Seconds without progress as a function of the GPUs that a job goes on with."""
 
-    Attributes:
-        seconds: on one GPU, and of a CPU-only job.
-        growth: additional seconds at each doubling of the GPUs.
-        jump: additional seconds on `RestartCost.jump_gpus` GPUs or more.
-    """
-
-    seconds: NonNegative
-    growth: NonNegative = 0.0
-    jump: NonNegative = 0.0
+    seconds: NonNegative  #: on one GPU, and of a CPU-only job
+    growth: NonNegative = 0.0  #: additional seconds at each doubling of the GPUs
+    jump: NonNegative = 0.0  #: additional seconds on `RestartCost.jump_gpus` GPUs or more
 
 
 @checked("restart")
 @dataclass(frozen=True)
 class DefaultGrowth:
-    """Growth of the pause for models without a measured one.
+    """Growth of the pause for models without a measured one."""
 
-    Attributes:
-        growth: additional seconds at each doubling of the GPUs, without the reading of the checkpoint.
-        checkpoint_bytes_per_parameter: size of a checkpoint.
-        storage_bytes_per_second: rate at which a checkpoint is read. Infinity: reading takes no time.
-    """
-
+    #: additional seconds at each doubling of the GPUs, without the reading of the checkpoint
     growth: NonNegative = 0.0
-    checkpoint_bytes_per_parameter: NonNegative = 0.0
+    checkpoint_bytes_per_parameter: NonNegative = 0.0  #: size of a checkpoint
+    #: rate at which a checkpoint is read. Infinity: reading takes no time.
     storage_bytes_per_second: Positive = 1.0
 
     def growth_of(self, jobs: JobTable) -> NDArray[np.float64]:

@@ -51,32 +51,20 @@ class ItemAxis(StrEnum):
 
 @dataclass(frozen=True)
 class Feature:
-    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
+    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`."""
 
-    Attributes:
-        meaning: formula. s(x, c) stands for x / (x + c).
-        unit: of the quantity before scaling. "" for shares, ranks and flags.
-        name: of the field.
-    """
-
-    meaning: str
-    unit: str = ""
-    name: str = ""
+    meaning: str  #: formula. s(x, c) stands for x / (x + c).
+    unit: str = ""  #: of the quantity before scaling. "" for shares, ranks and flags.
+    name: str = ""  #: of the field
 
 
 @dataclass(frozen=True)
 class Block:
-    """Features of all items of one kind, item by item.
+    """Features of all items of one kind, item by item."""
 
-    Attributes:
-        name: key in the observation's Dict. Names of blocks with values 0 and 1 end in `_mask`.
-        axis: kind of its items.
-        record: features of one item. Each field is an `f4` with a `Feature`.
-    """
-
-    name: str
-    axis: ItemAxis
-    record: type[Record]
+    name: str  #: key in the observation's Dict. Names of blocks with values 0 and 1 end in `_mask`.
+    axis: ItemAxis  #: kind of its items
+    record: type[Record]  #: features of one item. Each field is an `f4` with a `Feature`.
 
     @property
     def features(self) -> tuple[Feature, ...]:
