@@ -62,17 +62,14 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
     if given.ndim != 1:
         raise WorkloadError(f"column {name} has shape {given.shape}; expected one number for each job")
     wanted = np.dtype(np.int64 if whole else np.float64)
-    for row, value in enumerate(given.tolist() if not _converts_exactly(given, wanted) else ()):
+    # any array of such a type converts to the wanted type, up to rounding
+    converts = given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or not whole)
+    for row, value in enumerate(() if converts else given.tolist()):
         right = isinstance(value, int | float) and not isinstance(value, bool)
         if not right or (whole and not (-(2**63) <= value < 2**63 and value == int(value))):
             expected = "a whole number of at most 64 bits" if whole else "a number"
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected {expected}")
     return given.astype(wanted)
-
-
-def _converts_exactly(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
-    """Return whether any array of this type converts to the wanted type, up to rounding."""
-    return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
 
 def _ids(values: ArrayLike) -> _Whole | _Text:

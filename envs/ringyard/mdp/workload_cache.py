@@ -203,16 +203,12 @@ class WorkloadCache:
                 if entry not in self._row_of:
                     self._make([entry])
 
-    def _free_rows(self, count: int) -> list[int]:
-        """Return `count` free rows, or else those of the least recently used entries."""
-        while len(self._free) < count:
+    def _make(self, entries: Sequence[int]) -> None:
+        while len(self._free) < len(entries):  # drop the least recently used entries
             entry, row = self._row_of.popitem(last=False)
             del self.utilities[entry]
             self._free.append(row)
-        return [self._free.pop() for _ in range(count)]
-
-    def _make(self, entries: Sequence[int]) -> None:
-        rows = self._free_rows(len(entries))
+        rows = [self._free.pop() for _ in entries]
         try:
             utilities = self._write(entries, rows)
         except BaseException:

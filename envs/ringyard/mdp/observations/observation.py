@@ -96,11 +96,6 @@ class Block:
         items = () if self.axis is ItemAxis.CLUSTER else (self.axis.value,)
         return " x ".join(map(str, (*items, *self._last_axis)))
 
-    @property
-    def low(self) -> float:
-        """Smallest value in the observation space."""
-        return 0.0 if self.is_mask else -10.0
-
 
 @interface
 class Observe(Protocol):
@@ -163,11 +158,10 @@ class Observation:
         """Return the observation space of one cluster, given the `cluster` and the `actions`."""
         if self.flat:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
+        shapes = {block: block.shape(cluster, actions) for block in self.blocks}
+        low = {block: 0.0 if block.is_mask else -10.0 for block in self.blocks}
         return spaces.Dict(
-            {
-                block.name: spaces.Box(block.low, 10.0, block.shape(cluster, actions), np.float32)
-                for block in self.blocks
-            }
+            {block.name: spaces.Box(low[block], 10.0, shape, np.float32) for block, shape in shapes.items()}
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
