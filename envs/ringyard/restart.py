@@ -116,7 +116,7 @@ def _replace_nan(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[n
     return np.where(np.isnan(values), otherwise, values)
 
 
-def _same_for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
+def _for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     """Return a number for each job [jobs]."""
     return np.broadcast_to(np.float64(figure), len(jobs))
 
@@ -133,9 +133,6 @@ class RestartCost(Pause):
         servers: pause of a change of its parameter servers. None: that of a resize.
         cores: seconds of a change of cores of its workers or parameter servers, at most those of a resize.
         jump_gpus: fewest GPUs with the jumps.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
 
     default_growth: DefaultGrowth | None = None
@@ -147,24 +144,21 @@ class RestartCost(Pause):
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a start after the first, on one GPU, seconds."""
         if self.default_growth is None:
-            return _same_for_all(jobs, self.seconds)
+            return _for_all(jobs, self.seconds)
         return _replace_nan(profile_values("restart_seconds")[jobs.model_ids], self.seconds)
 
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling of the GPUs of a restart."""
-        return (
-            _same_for_all(jobs, self.growth)
-            if self.default_growth is None
-            else self.default_growth.growth_of(jobs)
-        )
+        rule = self.default_growth
+        return _for_all(jobs, self.growth) if rule is None else rule.growth_of(jobs)
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a change of GPUs or batch, on one GPU, seconds."""
-        return self.restart_seconds(jobs) if self.resize is None else _same_for_all(jobs, self.resize.seconds)
+        return self.restart_seconds(jobs) if self.resize is None else _for_all(jobs, self.resize.seconds)
 
     def resize_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling of the GPUs of a resize."""
-        return self.restart_growth(jobs) if self.resize is None else _same_for_all(jobs, self.resize.growth)
+        return self.restart_growth(jobs) if self.resize is None else _for_all(jobs, self.resize.growth)
 
     @property
     def resize_jump(self) -> float:
@@ -173,13 +167,11 @@ class RestartCost(Pause):
 
     def servers_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a change of parameter servers, on one GPU, seconds."""
-        return (
-            self.resize_seconds(jobs) if self.servers is None else _same_for_all(jobs, self.servers.seconds)
-        )
+        return self.resize_seconds(jobs) if self.servers is None else _for_all(jobs, self.servers.seconds)
 
     def servers_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling, at a change of servers."""
-        return self.resize_growth(jobs) if self.servers is None else _same_for_all(jobs, self.servers.growth)
+        return self.resize_growth(jobs) if self.servers is None else _for_all(jobs, self.servers.growth)
 
     @property
     def servers_jump(self) -> float:
@@ -192,7 +184,7 @@ class RestartCost(Pause):
         return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
 
 
-def _optional_pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
+def _pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
     return None if seconds is None else Pause(seconds, growth, jump)
 
 
@@ -210,11 +202,8 @@ def constant(
         resize_seconds: pause of a change of a running job's GPUs or batch. None: that of a restart.
         servers_seconds: pause of a change of its parameter servers. None: that of a resize.
         cores_seconds: pause of a change of its cores, at most that of a resize.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
-    resize, servers = _optional_pause(resize_seconds), _optional_pause(servers_seconds)
+    resize, servers = _pause(resize_seconds), _pause(servers_seconds)
     return RestartCost(seconds, resize=resize, servers=servers, cores=cores_seconds)
 
 
@@ -253,8 +242,8 @@ def growing(
             " restart.resize_seconds is None; expected the seconds of a resize as well"
         )
     resize, servers = (
-        _optional_pause(resize_seconds, resize_growth, resize_jump),
-        _optional_pause(servers_seconds),
+        _pause(resize_seconds, resize_growth, resize_jump),
+        _pause(servers_seconds),
     )
     return RestartCost(
         seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
@@ -287,14 +276,11 @@ def per_model(
         storage_bytes_per_second: rate at which a checkpoint is read.
         servers_seconds: pause of a change of parameter servers, on any GPUs. None: that of a resize.
         cores_seconds: pause of a change of cores, at most that of a resize to one GPU.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
     return RestartCost(
         default_seconds,
         default_growth=DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
-        resize=_optional_pause(resize_seconds),
-        servers=_optional_pause(servers_seconds),
+        resize=_pause(resize_seconds),
+        servers=_pause(servers_seconds),
         cores=cores_seconds,
     )

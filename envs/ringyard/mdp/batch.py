@@ -111,11 +111,9 @@ class ClusterBatch:
         )
         #: record with the blocks of an observation row as fields
         self._blocks = np.dtype(
-            [
-                (block.name, np.float32, block.shape(config.cluster, config.actions))
-                for block in observation.blocks
-            ]
-        )
+            [(one.name, np.float32, one.shape(config.cluster, config.actions)) for one in observation.blocks]
+                (one.name, np.float32, one.shape(config.cluster, config.actions))
+                for one in observation.blocks
         self._closed = False
         self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
         self._all_clusters = np.arange(num_clusters)
@@ -123,10 +121,8 @@ class ClusterBatch:
         space: Any = config.actions.space
         self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
         #: arguments of the compiled step for the other action space
-        self._no_numbers, self._no_scores = (
-            np.zeros(num_clusters, np.int64),
-            np.zeros((num_clusters, 0), "f4"),
-        )
+        self._no_numbers = np.zeros(num_clusters, np.int64)
+        self._no_scores = np.zeros((num_clusters, 0), np.float32)
 
     def _empty(
         self, num_clusters: int, segment_rows: int = 0, state: State | None = None
@@ -215,14 +211,10 @@ class ClusterBatch:
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
         compiled_step, rows = _compiled_functions()[0], self.workload_cache.rows
-        arrays, own_rows, config = (
-            (self.state, self.episode, self._out),
-            self._workload_rows,
-            self._step_config,
-        )
+        arrays, own_rows = (self.state, self.episode, self._out), self._workload_rows
 
         def run(part: NDArray[np.int64]) -> int:
-            return compiled_step(*arrays, part, phase, numbers, scores, rows, own_rows, config)
+            return compiled_step(*arrays, part, phase, numbers, scores, rows, own_rows, self._step_config)
 
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):

@@ -110,15 +110,13 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
 
 
 @kernel
-def _begin(
-    state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit_seconds: float
-) -> None:
+def _begin(state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit: float) -> None:
     """Load the job table in `row` of `rows` into cluster `b` of `state` and `episode`, at its beginning.
 
-    The episode is truncated at `limit_seconds`.
+    The episode is truncated at `limit`.
     """
     count = rows.num_jobs[row]
-    load_jobs(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
+    load_jobs(state, b, rows.records[row, :count], limit, rows.seeds[row])
     for j in range(count):
         episode.static[b, j] = rows.static[row, j]
     for k in range(rows.weights.shape[1]):

@@ -92,13 +92,12 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.config = EnvConfig() if config is None else config
         self.num_envs = int(num_envs)
         self.render_mode = None
-        blocks = self.config.observation.names(self.config.cluster, self.config.actions)
+        observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
+        blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
         self.batch = ClusterBatch(self.config, self.num_envs, num_threads=num_threads)
-        self.single_observation_space = self.config.observation.space(
-            self.config.cluster, self.config.actions
-        )
-        self.single_action_space = self.config.actions.space
+        self.single_observation_space = observation.space(cluster, actions)
+        self.single_action_space = actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy

@@ -180,11 +180,9 @@ class WorkloadCache:
     def prefetch_size(self) -> int:
         """Number of entries to prefetch with a missing one, because each costs less. 0 for large tables."""
         workload = self.config.workload
-        return (
-            min(_PREFETCH_TABLES, _PREFETCH_JOBS // workload.num_jobs)
-            if hasattr(workload, "sample_batch")
-            else 0
-        )
+        if not hasattr(workload, "sample_batch"):
+            return 0
+        return min(_PREFETCH_TABLES, _PREFETCH_JOBS // workload.num_jobs)
 
     def prefetch(self, entries: NDArray[np.int64]) -> None:
         """Let the next preparation include these `entries`, because each costs less in a larger batch."""
@@ -220,9 +218,7 @@ class WorkloadCache:
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[JobUtilities | None]:
         """Write entries into rows, and return the utilities of their jobs [entries]."""
         config = self.config
-        generators, self.rows.seeds[rows] = zip(
-            *(_entry_generator(config, entry) for entry in entries), strict=True
-        )
+        generators, self.rows.seeds[rows] = zip(*(_entry_generator(config, k) for k in entries), strict=True)
         tables, lengths = draw_tables(config.workload, config.cluster, generators)
         records: Any = self.rows.records
         begins = [row * records.shape[1] for row in rows]
