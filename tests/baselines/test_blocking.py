@@ -83,7 +83,7 @@ def test_rejected_jobs_leave_at_once():
     assert sim.metrics().blocking_rate == 0.5
     running = arrived(Cluster.homogeneous(1, 4), JobTable.from_columns([0], [4], [10.0]), ideal())
     running.apply([Allocation(0, (0, 1, 2, 3))])
-    with pytest.raises(PlacementError, match="only waiting jobs are rejected"):
+    with pytest.raises(PlacementError, match="expected a waiting job"):
         running.apply([Allocation(0, reject=True)])
 
 

@@ -129,7 +129,7 @@ def test_a_scheduler_that_never_starts_is_an_error():
     with pytest.raises(PluginError, match=r"capabilities is None; expected Capabilities\.START"):
         run(sim, Idle(), np.random.default_rng(0))
     Idle.capabilities = Capabilities.START
-    with pytest.raises(SchedulerError, match="must start one"):
+    with pytest.raises(SchedulerError, match="start a waiting job"):
         run(sim, Idle(), np.random.default_rng(0))
 
 

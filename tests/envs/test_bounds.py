@@ -54,9 +54,7 @@ def test_who_asks_for_cores_gets_some_and_what_they_take_is_counted():
     jobs = replace(specs(*[(1, "resnet50_imagenet")] * 64), cores_per_worker=np.full(64, 1))
     sim = Simulator(cluster, jobs, composite(INF, INF))
     sim.advance()
-    with pytest.raises(
-        PlacementError, match="job 0 is given 0 cores where it asks for 1; expected 1 or more"
-    ):
+    with pytest.raises(PlacementError, match="job 0 is given 0 cores and asks for 1; expected 1 or more"):
         sim.apply([Allocation(0, (0,), cores_per_worker=0)])
     seconds = own.compute_seconds * 100.0 / sim.state.jobs["isolated_iteration_seconds"][0, 0]
     assert isolated_bounds(sim)[0] == pytest.approx(seconds)  # were all cores its own

@@ -150,5 +150,5 @@ def test_learning_curves_rise_to_the_published_metric():
 def test_waiting_for_ever_is_an_error_even_if_servers_fail():
     jobs = JobTable.from_columns([0.0], [1], [10.0])
     sim = arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=Failures(100.0, 10.0, INF))
-    with pytest.raises(SchedulerError, match="must start one"):
+    with pytest.raises(SchedulerError, match="start a waiting job"):
         sim.advance()

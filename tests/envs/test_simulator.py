@@ -91,11 +91,11 @@ def test_lwf_packs_small_jobs_low_and_large_ones_on_idle_servers():
 
 BAD_ALLOCATIONS = {
     "no such job": (Allocation(9, (0,)), "there is no job"),
-    "too few GPUs": (Allocation(1, (4,)), "asks for 2"),
+    "too few GPUs": (Allocation(1, (4,)), "expected 2 GPUs"),
     "twice the same GPU": (Allocation(1, (4, 4)), "twice"),
     "no such GPU": (Allocation(1, (4, 99)), "there is no GPU"),
-    "held by another": (Allocation(1, (0, 4)), "held by job 0"),
-    "stop a waiting job": (Allocation(1, ()), "waits already"),
+    "held by another": (Allocation(1, (0, 4)), "which job 0 holds"),
+    "stop a waiting job": (Allocation(1, ()), "expected a running job"),
 }
 
 

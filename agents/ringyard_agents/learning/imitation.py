@@ -95,9 +95,8 @@ class ImitateAllocator:
         if "unknown_seconds" in options:
             if estimate.name not in _ESTIMATES:
                 raise ConfigurationError(
-                    f"agent.teacher.options.{label} has unknown_seconds, which action.allocator.estimate"
-                    f" {estimate.name} does not have; expected one of the estimates"
-                    f" {', '.join(_ESTIMATES)}"
+                    f"agent.teacher.options.{label} has unknown_seconds; action.allocator.estimate is"
+                    f" {estimate.name}, without that option; expected one of {', '.join(_ESTIMATES)}"
                 )
             estimate = _ESTIMATES[estimate.name](options["unknown_seconds"])
         return replace(

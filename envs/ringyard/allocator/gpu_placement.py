@@ -166,7 +166,7 @@ def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan
         free = free_per_worker(state, b, s, shape)
         reattach(state, b, j, num_held)
         shape = with_saturating_resources(state, b, j, shape, s, free, physics)
-    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).what != FITS:
+    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).cause != FITS:
         return False
     place_job(state, b, j, shape, out, plan, physics)
     return True
@@ -220,7 +220,7 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
     shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
     if (
         _choose_kept_gpus(state, b, j, target, plan)
-        and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS
+        and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS
     ):
         place_job(state, b, j, shape, plan.out[b], plan, physics)
 

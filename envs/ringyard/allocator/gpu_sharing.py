@@ -130,7 +130,7 @@ def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: P
         shape = _least_shape(state, b, j)
         gain = _find_shared_gpus(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
         set_asked_shape(state.jobs[b, j])
-        if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
+        if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS:
             place_job(state, b, j, shape, plan.out[b], plan, physics)
 
 
@@ -219,7 +219,7 @@ def _best_replacement(
         shape = _least_shape(state, b, j)
         gain = _sharing_gain_on(state, b, j, s, factors_at(state, b, j, s), shape.num_gpus, plan)
         set_asked_shape(state.jobs[b, j])
-        if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).what == FITS:
+        if gain > most and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS:
             best = j
             most = gain
     return best, most
@@ -258,7 +258,7 @@ def _migrate_or_replace(
         take_least_interfering(state, b, winner, s, factors_at(state, b, winner, s), shape.num_gpus, out, 0)
         set_asked_shape(state.jobs[b, winner])
     reattach(state, b, j, num_held)
-    if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).what != FITS):
+    if winner < 0 or (winner == j and find_shortfall(state, b, j, shape, out).cause != FITS):
         return False
     if winner != j:
         preempt_job(state, b, j, plan, physics)

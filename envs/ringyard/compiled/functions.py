@@ -94,13 +94,9 @@ def _import_name(module: str, name: str) -> Any:
 
 
 class ByName:
-    """A compiled function: pickled as its module and qualified name, and its own copy.
+    """A compiled function: pickled as its module and qualified name, and its own copy."""
 
-    Attributes:
-        python: the plain function.
-    """
-
-    python: Any
+    python: Any  #: the plain function
 
     @property
     def name(self) -> str:

@@ -62,15 +62,12 @@ class Record(metaclass=_RecordMeta):
     name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
 
     There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
-
-    Attributes:
-        dtype: aligned structured dtype of the fields, in order, and of fillers (`filler_4`: at byte 4) where
-            an `i4` stands alone before a longer field; every byte belongs to a field.
-        numba_type: the same as kernels know it.
     """
 
+    #: aligned structured dtype of the fields, in order, and of fillers (`filler_4`: at byte 4) where an
+    #: `i4` stands alone before a longer field; every byte belongs to a field
     dtype: ClassVar[np.dtype[np.void]]
-    numba_type: ClassVar[Any]
+    numba_type: ClassVar[Any]  #: the same as kernels know it
 
     def __init_subclass__(cls) -> None:
         cls.dtype = np.dtype(_fill_gaps(_stored_fields(cls.__annotations__)), align=True)

@@ -1,8 +1,16 @@
 """The protocol of performance models, and the ideal model, in which nothing slows a job.
 
-Write an own model as a compiled function decorated with `implements(IterationSeconds)`, and a
-function that returns it in a `PerformanceModel`, as `ringyard.performance.ring` does. A yaml in
-conf/performance with that function as `_target_` gives it a name.
+An own model is a compiled function (`ringyard.compiled.implements`) in a `PerformanceModel`:
+
+    @implements(IterationSeconds)
+    def _spanning_seconds(job, parameters):
+        return job.compute_seconds * job.sharing_slowdown + parameters[0] * (job.num_servers - 1)
+
+    def spanning(seconds_per_server=0.1):
+        return PerformanceModel(_spanning_seconds, np.array([seconds_per_server]))
+
+`ringyard.state.records.Job` has the fields of `job`. A yaml in conf/performance, or in a folder that
+RINGYARD_CONF names, with `spanning` as `_target_` gives it a name for the command line.
 """
 
 from dataclasses import dataclass, field

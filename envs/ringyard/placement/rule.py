@@ -1,8 +1,19 @@
 """The protocol of placement rules, and checks of what they return.
 
-Write an own rule as a compiled function decorated with `ringyard.compiled.implements(FindGpus)`, and wrap it
-in a `PlacementRule`, as `spread` in `ringyard.placement.rules` does. Helpers for it are in
-`ringyard.placement.availability`. A yaml in conf/placement with the function as `_target_` gives it a name.
+An own rule is a compiled function (`ringyard.compiled.implements`) in a `PlacementRule`:
+
+    @implements(FindGpus)
+    def _last_server(state, b, j, wanted, parameters, out):
+        for s in range(state.servers.shape[1] - 1, -1, -1):
+            if available_gpus(state, b, j, s) >= wanted:
+                return take_free_gpus(state, b, j, s, wanted, out, 0)
+        return 0
+
+    def last_server():
+        return PlacementRule(_last_server, "last_server")
+
+Helpers are in `ringyard.placement.availability`. A yaml in conf/placement, or in a folder that RINGYARD_CONF
+names, with `last_server` as `_target_` gives it a name for the command line.
 """
 
 from dataclasses import field

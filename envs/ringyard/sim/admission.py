@@ -1,4 +1,4 @@
-"""Admission filters: what may keep a job from starting where a placement rule has found GPUs for it."""
+"""Admission filters: compiled functions that may keep a job from starting on the GPUs found for it."""
 
 from dataclasses import field
 from typing import Protocol
@@ -11,7 +11,7 @@ from ringyard.state.arrays import State
 
 @interface
 class AdmitStart(Protocol):
-    """Whether a job may start at the places found for it. An implementation changes nothing."""
+    """Whether a job may start on the places found for it. Implementations change nothing."""
 
     def __call__(
         self,
@@ -23,32 +23,28 @@ class AdmitStart(Protocol):
         of_jobs: FloatVector,
         parameters: FloatVector,
     ) -> bool:
-        """Decide for job j, which holds nothing yet.
+        """Decide for job `j`, which holds nothing yet.
 
         Args:
-            state: with the jobs that have started before it.
+            state: state that includes the jobs started before this one.
             b: cluster.
             j: row of the job.
-            places: GPU ids, or the server of a CPU-only job, in the first `count` entries.
-            count: of places.
-            of_jobs: [jobs] of the filter.
-            parameters: [parameters] of the filter.
+            places: GPU ids in the first `count` entries, or the server of a CPU-only job.
+            count: number of places.
+            of_jobs: [jobs] `AdmissionFilter.of_jobs`.
+            parameters: [parameters] `AdmissionFilter.parameters`.
         """
 
 
 @bundle
 class AdmissionFilter:
-    """A compiled function that may keep jobs from starting, and what it reads.
+    """A compiled function that may keep jobs from starting, and the numbers that it reads."""
 
-    Attributes:
-        admit_start: implements `AdmitStart`.
-        of_jobs: [jobs] a number for each job, if the function reads any. Its length is not checked. Its owner
-            may change the values between decisions.
-        parameters: [parameters] whatever the function reads.
-    """
-
-    admit_start: AdmitStart
+    admit_start: AdmitStart  #: function that implements `AdmitStart`
+    #: [jobs] one number per job, if the function reads any. The length is not checked. The owner may
+    #: change the values between decisions.
     of_jobs: FloatVector = field(default_factory=lambda: np.zeros(1))
+    #: [parameters] further numbers that the function reads
     parameters: FloatVector = field(default_factory=lambda: np.zeros(1))
 
 
@@ -65,5 +61,5 @@ def _admit_all(
     return True
 
 
-#: lets every job start
+#: filter that admits every job
 ADMIT_ALL = AdmissionFilter(_admit_all)

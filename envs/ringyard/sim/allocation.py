@@ -1,4 +1,4 @@
-"""The one decision: give job j this allocation."""
+"""`Allocation`: the one kind of decision. It says what one job holds from now on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ringyard.errors import PlacementError
 
 
 def _listed(gpu_ids: Any) -> tuple[int, ...]:
-    """GPU numbers as people write them: a list, an array."""
+    """Return GPU ids given as a sequence or a one-dimensional array as a tuple."""
     array = isinstance(gpu_ids, np.ndarray) and gpu_ids.ndim == 1
     if not array and not isinstance(gpu_ids, Sequence):
         raise PlacementError(f"gpu_ids is {shown(gpu_ids)}; expected a tuple of GPU numbers, such as (0, 1)")
@@ -20,29 +20,32 @@ def _listed(gpu_ids: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What one job shall hold; an allocation without GPUs and server stops it.
+    """What one job holds from now on. Without GPUs and server it preempts the job.
 
-    A waiting job starts. A running job on the same GPUs in the same shape is left alone; otherwise it goes
-    on in its new place or shape, its progress kept: other GPUs of the same number cost a restart (a
-    migration, counted as a preemption), another number of GPUs or another batch costs a resize, another
-    number of parameter servers and other cores their pauses (`ringyard.restart`); other RAM or another cap
-    cost nothing.
+    * A waiting job starts.
+    * A running job with the same GPUs and shape is not touched.
+    * Other GPUs of the same number: a migration. The job restarts, which counts as a preemption.
+    * Another number of GPUs or another batch: a resize, with the pause of a resize.
+    * Other parameter servers or cores: the pauses of `ringyard.restart`. Other RAM or another bandwidth cap
+      cost nothing.
+
+    Jobs keep their progress in all cases. Fields that are None stay as the job has them. A waiting job has
+    what it asks for.
 
     Attributes:
-        job: row of the job in the table.
-        gpu_ids: [workers] GPU of each worker; () stops the job (or says that it is CPU-only: give `server`).
-        cores_per_worker: CPU cores of each worker's input pipeline (CPU-only: all its cores). None here and
-            below: what a waiting job asks for, what a running one has.
-        batch_size: global batch, samples, within the job's range.
-        parameter_servers: of a parameter-server job.
-        cores_per_server_task: cores of each of them.
-        server: where a CPU-only job's cores are.
-        memory_bandwidth_cap: share of its memory bandwidth the job may use, in (0, 1].
-        ram_per_worker: bytes of main memory of each worker (CPU-only: all its RAM); samples are cached there.
-        reject: the waiting job leaves, blocked.
+        job: row of the job in the job table.
+        gpu_ids: [workers] GPU id of each worker. () preempts the job. CPU-only jobs have () and a `server`.
+        cores_per_worker: CPU cores of each worker's input pipeline. All cores of a CPU-only job.
+        batch_size: global batch in samples, within the job's range.
+        parameter_servers: number of parameter servers, for parameter-server jobs.
+        cores_per_server_task: CPU cores of each parameter server.
+        server: server of a CPU-only job.
+        memory_bandwidth_cap: fraction of its memory bandwidth that a CPU-only job may use, in (0, 1].
+        ram_per_worker: bytes of main memory of each worker, which cache samples. All RAM of a CPU-only job.
+        reject: whether the waiting job leaves the system, blocked.
 
     Raises:
-        PlacementError: `gpu_ids` is no list. Numbers are looked at when the allocation is carried out.
+        PlacementError: `gpu_ids` is not a sequence. Numbers are checked by `Simulator.apply`.
     """
 
     job: int
@@ -61,10 +64,10 @@ class Allocation:
             object.__setattr__(self, "gpu_ids", _listed(self.gpu_ids))
 
     def at(self, gpu_ids: tuple[int, ...] = (), server: int | None = None) -> "Allocation":
-        """The same shape on other GPUs, or on another server."""
+        """Return the same shape on the GPUs `gpu_ids`, or on `server` for a CPU-only job."""
         return replace(self, gpu_ids=gpu_ids, server=server)
 
     @property
     def preempts(self) -> bool:
-        """Whether it takes everything from the job."""
+        """Whether this allocation takes everything from the job."""
         return not self.gpu_ids and self.server is None and not self.reject

@@ -1,4 +1,4 @@
-"""Whether the cluster can hold an allocation: every refusal says what, got, expected and what to do."""
+"""Feasibility of allocations: whether the cluster can hold one now, and an error that says why not."""
 
 from typing import Any, NamedTuple, get_type_hints
 
@@ -17,35 +17,32 @@ from ringyard.sim.engine.shape import Shape, amount_per_worker, gpu_memory_neede
 from ringyard.state.arrays import State
 from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus, free_on
 
-# what places can be short of
-FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2  # FIRST_RESOURCE + r: resource r
+#: values of `Shortfall.cause`. FIRST_RESOURCE + r stands for resource r
+FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2
 
-#: {what a shape says of a job, and an allocation may: its type}; records have it under the same name
+#: {field: type} of a `Shape`, except for num_gpus. Allocations and job records have fields of these names
 SHAPE_FIELDS: dict[str, type] = {
     name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"
 }
 
 
 class Shortfall(NamedTuple):
-    """Why places do not do.
+    """What a set of places has too little of for a job."""
 
-    Attributes:
-        what: FITS (nothing is short), MEMORY, or FIRST_RESOURCE + a position in `RESOURCES`.
-        where: GPU short of memory, or server short of the resource.
-        needed: bytes, or units of the resource.
-        there: the same, free for the job.
-    """
-
-    what: int
-    where: int
-    needed: int
-    there: int
+    cause: int  #: FITS (nothing is short), MEMORY (of a GPU), or FIRST_RESOURCE + position in `RESOURCES`
+    place: int  #: id of the GPU short of memory, or of the server short of the resource
+    needed: int  #: bytes, or units of the resource
+    available: int  #: the same, free for the job
 
 
 @kernel
 def _server_shortfall(
     state: State, b: int, j: int, s: int, shape: Shape, workers: int, tasks: int
 ) -> Shortfall:
+    """Return what server `s` is short of if job `j` puts `workers` and `tasks` parameter servers there.
+
+    What the job holds there now counts as free. `state`, `b` and `shape` are as in `find_shortfall`.
+    """
     job = state.jobs[b, j]
     for r in range(NUM_RESOURCES):
         per_worker = amount_per_worker(job, shape, r)
@@ -59,6 +56,7 @@ def _server_shortfall(
 
 @kernel
 def _memory_shortfall(state: State, b: int, j: int, g: int, needed: int) -> Shortfall:
+    """Return whether GPU `g` is short of memory for `needed` bytes of job `j` of cluster `b` of `state`."""
     free = state.gpus[b, g].free_memory_bytes
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(g * per_gpu, (g + 1) * per_gpu):
@@ -69,11 +67,10 @@ def _memory_shortfall(state: State, b: int, j: int, g: int, needed: int) -> Shor
 
 @linked_kernel
 def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> Shortfall:
-    """Whether job j could have this shape on these places, its own given back.
+    """Return what is too little for job `j` of cluster `b` of `state` to have `shape` on `places`.
 
-    Args:
-        places: GPUs up and with a free slot (sorted in place), or the server of a CPU-only job.
-        (others): as in `lifecycle.apply_allocation`.
+    What the job holds now counts as free. `places` are GPUs that are up and have a free slot, which are
+    sorted in place, or the server of a CPU-only job.
     """
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
@@ -83,7 +80,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
     servers = 0
     for i in range(shape.num_gpus):
         short = _memory_shortfall(state, b, j, places[i], memory)
-        if short.what != FITS:
+        if short.cause != FITS:
             return short
         if i == 0 or state.gpus[b, places[i]].server != state.gpus[b, places[i - 1]].server:
             servers += 1
@@ -95,7 +92,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
         if i + 1 == shape.num_gpus or state.gpus[b, places[i + 1]].server != s:
             tasks = parameter_servers_on(shape.parameter_servers, servers, rank)
             short = _server_shortfall(state, b, j, s, shape, workers, tasks)
-            if short.what != FITS:
+            if short.cause != FITS:
                 return short
             rank += 1
             workers = 0
@@ -103,7 +100,12 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """(shape, places) of an allocation that gives its job places. Fields left open stay as the job has them.
+    """Return the (shape, places) that an allocation with places asks for.
+
+    Args:
+        state: state of the simulations.
+        b: cluster.
+        allocation: allocation of an existing job. Its open fields stay as the job has them.
 
     Returns:
         The shape, and [GPUs] ids or [1] the server of a CPU-only job.
@@ -122,7 +124,10 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
 
 
 def current_allocation(state: State, b: int, j: int) -> Allocation:
-    """What job j holds, with nothing left open; () GPUs and no server if it does not run."""
+    """Return what job `j` of cluster `b` of `state` holds, with all fields given.
+
+    A job that does not run has no GPUs and no server.
+    """
     job = state.jobs[b, j]
     server = int(job["server"])
     shape = {name: kind(job[name]) for name, kind in SHAPE_FIELDS.items()}
@@ -130,7 +135,7 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 
-#: {what an allocation may leave open: what it may be}
+#: {field of an allocation that may be None: annotation of its values}
 _OPTIONAL_FIELDS = {
     name: Positive if kind is float else NonNegativeInt | None for name, kind in SHAPE_FIELDS.items()
 }
@@ -138,9 +143,9 @@ _OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
 
 
 def _check_numbers(allocation: Allocation) -> None:
-    """Raise PlacementError for what is no number, or none that records could hold."""
+    """Raise PlacementError unless the fields of an allocation are numbers that records can hold."""
     if not isinstance(allocation, Allocation):
-        raise PlacementError(f"an allocation is {shown(allocation)}; expected an Allocation")
+        raise PlacementError(f"allocations contains {shown(allocation)}; expected an Allocation")
     _check_field(allocation, "job", allocation.job, NonNegativeInt)
     for gpu in allocation.gpu_ids:
         _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
@@ -152,7 +157,7 @@ def _check_numbers(allocation: Allocation) -> None:
 
 def _check_field(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
     if type(value) is int and 0 <= value < UNLIMITED_CORES and annotation is not Positive:
-        return  # a quick look first
+        return  # most values: `require` takes longer
     if type(value) is float and 0 < value < np.inf and annotation is Positive:
         return
     try:
@@ -168,10 +173,20 @@ def _status_name(status: int) -> str:
 def validate_allocation(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """(shape, places) of an allocation, as `requested_shape`; None: it stops or rejects its job.
+    """Check an allocation and return its (shape, places), or None if it preempts or rejects its job.
+
+    Args:
+        state: state of the simulations.
+        b: cluster.
+        cluster: servers and GPUs.
+        allocation: what a scheduler decided.
+
+    Returns:
+        The result of `requested_shape`, or None.
 
     Raises:
-        PlacementError: it cannot be carried out now.
+        PlacementError: the allocation cannot be carried out now. The message names the job, what it was given
+            and what was expected.
     """
     _check_numbers(allocation)
     j = allocation.job
@@ -181,16 +196,19 @@ def validate_allocation(
     job = state.jobs[b, j]
     status = int(job["status"])
     if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-        raise PlacementError(f"job {j} is {_status_name(status)}; only waiting or running jobs take GPUs")
+        raise PlacementError(f"job {j} is {_status_name(status)}; expected a waiting or running job")
     if allocation.reject:
         if status != JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
             raise PlacementError(
-                f"job {j} is {_status_name(status)}; only waiting jobs are rejected, without places"
+                f"job {j} is {_status_name(status)}; expected a waiting job, and no gpu_ids or server,"
+                " with reject=True"
             )
         return None
     if allocation.preempts:
         if status != JobStatus.RUNNING:
-            raise PlacementError(f"job {j} waits already; an empty allocation stops a running job")
+            raise PlacementError(
+                f"job {j} is waiting; expected a running job: an empty allocation preempts it"
+            )
         return None
     shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
@@ -216,9 +234,11 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     )
     cap = shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
-        raise PlacementError(f"job {j} is given a memory bandwidth cap of {cap}; expected in (0, 1]")
+        raise PlacementError(f"job {j} has memory_bandwidth_cap {cap}; expected a number in (0, 1]")
     if cap < 1 and kind != JobKind.CPU_ONLY:
-        raise PlacementError(f"job {j} runs on GPUs; memory bandwidth is capped for CPU-only jobs, got {cap}")
+        raise PlacementError(
+            f"job {j} uses GPUs and has memory_bandwidth_cap {cap}; expected 1: caps are for CPU-only jobs"
+        )
     for number in (cores, server_cores):
         if not 0 <= number < UNLIMITED_CORES:
             raise PlacementError(
@@ -227,15 +247,16 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
         if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
             raise PlacementError(
-                f"job {j} is given {number} cores where it asks for {int(job[asked])}; expected 1 or more:"
-                " 0 is for jobs whose cores are not counted"
+                f"job {j} is given {number} cores and asks for {int(job[asked])}; expected 1 or more"
             )
     if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if kind == JobKind.PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
     if kind != JobKind.PARAMETER_SERVER and servers != 0:
-        raise PlacementError(f"job {j} is given {servers} parameter servers; it is a ring, it takes none")
+        raise PlacementError(
+            f"job {j} is given {servers} parameter servers; expected none: it trains by all-reduce"
+        )
     for one in RESOURCES:
         if not one.can_change or getattr(cluster, one.capacity):
             continue
@@ -243,18 +264,23 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
         given += getattr(shape, one.per_server_task) if one.per_server_task else 0
         if given > 0:
             raise PlacementError(
-                f"job {j} is given {one.name}, which this cluster does not count; set cluster.{one.capacity}"
+                f"job {j} is given {one.name}, but cluster.{one.capacity} is not set; set it, or leave"
+                f" {one.per_worker} open"
             )
 
 
 def _check_cpu_job(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
     if allocation.gpu_ids:
-        raise PlacementError(f"job {j} is CPU-only; give it a server and no GPUs, got {allocation.gpu_ids}")
+        raise PlacementError(
+            f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids"
+        )
     server = allocation.server
     if server is None or not 0 <= server < cluster.num_servers:
         raise PlacementError(f"there is no server {server}; expected 0..{cluster.num_servers - 1}")
     if not state.servers["up"][b, server]:
-        raise PlacementError(f"job {j} asks for server {server}, which is down; wait for its repair")
+        raise PlacementError(
+            f"job {j} is given server {server}, which is down; choose another or wait for its repair"
+        )
 
 
 def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
@@ -262,10 +288,10 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
     job = state.jobs[b, j]
     low, high = int(job["min_gpus"]), int(job["max_gpus"])
     if allocation.server is not None:
-        raise PlacementError(f"job {j} runs on GPUs; name gpu_ids, not server {allocation.server}")
+        raise PlacementError(f"job {j} uses GPUs and is given server {allocation.server}; expected gpu_ids")
     if not low <= len(gpus) <= high:
         asked = f"{low} GPUs" if low == high else f"{low} to {high} GPUs"
-        raise PlacementError(f"job {j} asks for {asked}, the allocation names {len(gpus)}")
+        raise PlacementError(f"job {j} is given {len(gpus)} GPUs; expected {asked}")
     if len(set(gpus)) != len(gpus):
         raise PlacementError(f"the allocation of job {j} names a GPU twice: {gpus}")
     per_gpu = cluster.jobs_per_gpu
@@ -275,37 +301,37 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
     for gpu in places[state.gpus["num_jobs"][b, places] >= per_gpu].tolist():
         server = int(cluster.server_of_gpu[gpu])
         if state.gpus["num_jobs"][b, gpu] >= DOWN:
-            raise PlacementError(f"job {j} asks for GPU {gpu} of server {server}, which is down")
+            raise PlacementError(f"job {j} is given GPU {gpu} of server {server}, which is down")
         holders = [int(k) for k in state.slots["job"][b, gpu * per_gpu : (gpu + 1) * per_gpu] if k >= 0]
         if j not in holders and len(holders) == per_gpu:
             free = int(state.servers["free_gpus"][b, server])
             held = ", ".join(map(str, holders))
             raise PlacementError(
-                f"job {j} asks for GPU {gpu}, held by job {held} (server {server} has {free} free);"
-                " preempt first or choose another"
+                f"job {j} is given GPU {gpu}, which job {held} holds (server {server} has {free} free GPUs);"
+                " preempt that job first, or choose another GPU"
             )
 
 
 def _check_capacity(
     state: State, b: int, cluster: Cluster, j: int, shape: Shape, places: NDArray[np.int32]
 ) -> None:
-    what, where, needed, there = find_shortfall(state, b, j, shape, places)
-    if what == MEMORY:
+    cause, place, needed, available = find_shortfall(state, b, j, shape, places)
+    if cause == MEMORY:
         raise PlacementError(
-            f"job {j} needs {needed:.3g} bytes on each GPU, GPU {where} has {there:.3g} free;"
+            f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free;"
             " use a smaller batch, more GPUs, other neighbours or another GPU type"
         )
-    if what >= FIRST_RESOURCE:
-        one = RESOURCES[what - FIRST_RESOURCE]
-        in_all = getattr(cluster, one.capacity)[where]
+    if cause >= FIRST_RESOURCE:
+        one = RESOURCES[cause - FIRST_RESOURCE]
+        total = getattr(cluster, one.capacity)[place]
         raise PlacementError(
-            f"job {j} needs {needed:,} {one.unit}{one.name} on server {where}, which has {there:,} of"
-            f" {in_all:,} free; give a worker fewer {one.unit}{one.name}, or another server"
+            f"job {j} needs {needed:,} {one.unit}{one.name} on server {place}, but {available:,} of {total:,}"
+            f" are free; give each worker fewer {one.unit}{one.name}, or choose another server"
         )
 
 
 def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
-    """[workers] GPUs that job j holds, ascending."""
+    """Return the [workers] ids of the GPUs that job `j` of cluster `b` of `state` holds, ascending."""
     if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
     return state.place_scratch[b, : collect_places(state, b, j, state.place_scratch[b])].astype(np.int64)

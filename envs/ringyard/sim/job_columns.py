@@ -1,4 +1,4 @@
-"""Columns of some jobs of a view: of these rows alone, in time that does not grow with the table."""
+"""Job columns that are derived from the state, for all jobs of a view or for some of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from ringyard.state.records import JobStatus
 
 
 class DerivedColumns:
-    """Columns of n jobs at a decision, as far as their reader knows them."""
+    """Columns of n jobs at a decision point, limited to the declared observability."""
 
     _state: State
     _b: int
@@ -23,18 +23,18 @@ class DerivedColumns:
         raise NotImplementedError
 
     def check(self, name: str) -> None:
-        """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
+        """Raise ObservabilityError unless column `name` is declared (`ringyard.observability.COLUMNS`)."""
         raise NotImplementedError
 
     def _column(self, name: str) -> NDArray[Any]:
-        """[n] a column that is only read."""
+        """[n] a column for reading."""
         raise NotImplementedError
 
     def column(self, name: str) -> NDArray[Any]:
-        """[n] a column of `ringyard.state.records.Job`, read-only.
+        """Return field `name` of `ringyard.state.records.Job` as a read-only [n] array.
 
         Raises:
-            ObservabilityError: the reader did not declare to know it.
+            ObservabilityError: the declared observability does not show it, or there is no such column.
         """
         self.check(name)
         return self._column(name)
@@ -58,13 +58,13 @@ class DerivedColumns:
 
     @property
     def predicted_seconds(self) -> NDArray[np.float64]:
-        """[n] predicted seconds left if alone on consolidated GPUs; NaN as of `predicted_iterations`."""
+        """[n] predicted remaining isolated run time in seconds. NaN where `predicted_iterations` is."""
         self.check("predicted_seconds")
         return self._predicted * self._column("isolated_iteration_seconds")
 
     @property
     def predicted_iterations(self) -> NDArray[np.float64]:
-        """[n] predicted iterations (of the base batch) left; NaN if not predictable, or not live."""
+        """[n] predicted remaining iterations of the base batch. NaN for jobs not predictable or not live."""
         self.check("predicted_iterations")
         return self._predicted
 
@@ -77,7 +77,7 @@ class DerivedColumns:
 
     @property
     def _left(self) -> NDArray[np.float64]:
-        """[n] iterations left, of jobs in any state."""
+        """[n] remaining iterations of jobs in any state."""
         left, runs = self._column("remaining_iterations").copy(), self._runs
         begin = np.maximum(self._column("updated_seconds")[runs], self._column("pause_ends_seconds")[runs])
         ran = np.maximum(self._now - begin, 0.0) / self._column("iteration_seconds")[runs]
@@ -86,7 +86,7 @@ class DerivedColumns:
 
     @property
     def completed_iterations(self) -> NDArray[np.float64]:
-        """[n] iterations (of the base batch) done so far: what any training log shows."""
+        """[n] iterations of the base batch done so far, as training logs show."""
         self.check("completed_iterations")
         return self._completed
 
@@ -97,7 +97,7 @@ class DerivedColumns:
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
-        """[n] share of its iterations in which a job's GPUs compute, as monitors show; 0: not running."""
+        """[n] fraction of an iteration in which the GPUs compute, as monitors show. 0 if not running."""
         self.check("gpu_activity")
         present = self._column("iteration_seconds") * self._column("progress_per_iteration")
         computing = self._column("compute_seconds") / self._column("gpu_speed")
@@ -105,22 +105,22 @@ class DerivedColumns:
 
     @property
     def validation_metric(self) -> NDArray[np.float64]:
-        """[n] validation metric at the last full epoch, NaN before it and for models without a curve.
+        """[n] validation metric at the last full epoch. NaN before the first, and for models without a curve.
 
-        See `ringyard.learning_curves`; a job's epochs are a fixed share of its iterations.
+        A job's epochs are a fixed fraction of its iterations (`ringyard.learning_curves`).
         """
         self.check("validation_metric")
         return validation_metric(self._column("model"), self._done_share, self._seed, self._rows)
 
     @property
     def training_loss(self) -> NDArray[np.float64]:
-        """[n] normalised training loss at the last full epoch (`ringyard.learning_curves`): 1 at first."""
+        """[n] normalised training loss at the last full epoch, 1 at first (`ringyard.learning_curves`)."""
         self.check("training_loss")
         return training_loss(self._column("model"), self._done_share, self._seed, self._rows)
 
     @property
     def epochs_logged(self) -> NDArray[np.int64]:
-        """[n] points of each job's `SchedulingView.loss_log`."""
+        """[n] number of points in each job's `SchedulingView.loss_log`."""
         self.check("loss_log")
         return (self._done_share * EPOCHS).astype(np.int64)
 
@@ -135,13 +135,13 @@ class DerivedColumns:
 
 
 class JobColumns(DerivedColumns):
-    """Columns of some jobs of a view; all are copies.
+    """Columns of some jobs of a view (`SchedulingView.select`). All arrays are copies.
 
     Args:
-        state: the running simulation.
-        b: which cluster of the batch.
-        rows: [n] of the job table.
-        check: raises an ObservabilityError for a column that the reader may not see.
+        state: state of the simulation.
+        b: cluster of the batch.
+        rows: [n] rows of the job table.
+        check: raises ObservabilityError for a column that is not declared.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class JobColumns(DerivedColumns):
         return self._chosen
 
     def check(self, name: str) -> None:
-        """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
+        """Raise ObservabilityError unless column `name` is declared."""
         self._check(name)
 
     def _column(self, name: str) -> NDArray[Any]:

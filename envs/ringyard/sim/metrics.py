@@ -1,4 +1,4 @@
-"""What a run is judged by: per-job times and their summary."""
+"""Results of a run: times of each job (`JobTimes`), and their summary (`Metrics`)."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self
@@ -12,7 +12,7 @@ from ringyard.jobs import JobTable
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus, Loss
 
-#: what a job's time is lost to beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
+#: causes of lost time beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
 LOSS_NAMES = (
     "restarts",
     "failures",
@@ -25,114 +25,99 @@ LOSS_NAMES = (
     "size",
 )
 
-#: shares of the jobs, in order of arrival, between which a job's times count
+#: (first, last) fractions of the jobs in order of arrival, between which jobs are measured
 Window = Annotated[tuple[Fraction, Fraction], "strictly ascending"]
 
 
 @dataclass(frozen=True)
 class JobTimes:
-    """[finished jobs] columns, in row order.
+    """[finished jobs] columns, in the order of the job table.
 
-    Attributes:
-        rows: position in the job table.
-        job_id: the user's numbers or texts.
-        vc: virtual cluster of each; "": none named.
-        user: that submitted it; "": none named.
-        submit_seconds: arrival.
-        start_seconds: first start.
-        end_seconds: completion.
-        jct: job completion time, end minus submit.
-        queueing_seconds: time in the system without GPUs.
-        slowdown: jct over the isolated run time.
-        fairness: finish-time fairness (Themis' rho): jct over (isolated run time x mean of max(1, GPUs
-            demanded / GPUs of the cluster) over the job's life); above 1: worse than a fair share.
-        gpu_seconds: GPU seconds that it held.
-        gpu_activity: share of them in which its GPUs computed; NaN for a job that held none.
-        num_preemptions: times it was stopped.
-        num_resizes: times its GPUs, batch, cores or parameter servers changed while it ran.
-        num_failures: times a server failed under it.
-        outcome: `JobOutcome`; jobs that failed or were cancelled count like the others, blocked ones only in
-            the blocking rate.
-        lost_to_restarts: seconds without progress after starts and resizes. This column and those below are
-            NaN unless the simulator counts losses; `jct` is `queueing_seconds` and all of them together.
-        lost_to_failures: seconds of work done again since a server failed.
-        lost_to_contention: seconds more because other rings used its links. As those below, of what it
-            trained: what the iterations would have taken otherwise is asked of the performance model, one
-            thing after the other, in this order (`ringyard.sim.engine.slowdown_accounting`). Below 0: gained.
-        lost_to_spread: because it was not on the fewest servers, in one rack.
-        lost_to_interference: because of neighbours on its GPUs.
-        lost_to_input: waiting for its input pipeline (cores, RAM, storage, memory bandwidth); of a CPU-only
-            job: because it had other cores than it asked for, or less memory bandwidth.
-        lost_to_stragglers: because its slowest worker was slower than the others.
-        lost_to_gpu_types: because it was not on the cluster's GPU type where it is fastest.
-        lost_to_size: because it had other GPUs, batch or parameter servers than it asked for.
-        work_seconds: what is left: run time alone, as it asked, on the fewest servers, never waiting for
-            input. At most `jct / slowdown`, which includes the wait for the input cores that it asked for.
+    `jct` is the sum of `queueing_seconds`, the `lost_to_...` columns and `work_seconds`. These columns are
+    NaN unless the simulator counts losses. Losses of the kinds from `contention` on are found by asking the
+    performance model how long iterations would take without one cause after the other, in this order
+    (`ringyard.sim.engine.slowdown_accounting`). A value below 0 is a gain.
     """
 
-    rows: NDArray[np.int64]
-    job_id: NDArray[np.int64] | NDArray[np.str_]
-    vc: NDArray[np.str_]
-    user: NDArray[np.str_]
-    num_gpus: NDArray[np.int64]
-    submit_seconds: NDArray[np.float64]
-    start_seconds: NDArray[np.float64]
-    end_seconds: NDArray[np.float64]
-    jct: NDArray[np.float64]
-    queueing_seconds: NDArray[np.float64]
-    slowdown: NDArray[np.float64]
+    rows: NDArray[np.int64]  #: rows of the job table
+    job_id: NDArray[np.int64] | NDArray[np.str_]  #: the user's job ids
+    vc: NDArray[np.str_]  #: virtual cluster, "" if none is named
+    user: NDArray[np.str_]  #: user, "" if none is named
+    num_gpus: NDArray[np.int64]  #: GPUs that the job asked for
+    submit_seconds: NDArray[np.float64]  #: submission time
+    start_seconds: NDArray[np.float64]  #: first start
+    end_seconds: NDArray[np.float64]  #: completion
+    jct: NDArray[np.float64]  #: job completion time, end minus submission
+    queueing_seconds: NDArray[np.float64]  #: time in the system without GPUs
+    slowdown: NDArray[np.float64]  #: jct / isolated run time
+    #: finish-time fairness rho (Themis): jct / (isolated run time x mean over the job's life of max(1,
+    #: GPUs demanded / GPUs of the cluster)). Above 1: worse than a fair share.
     fairness: NDArray[np.float64]
-    gpu_seconds: NDArray[np.float64]
+    gpu_seconds: NDArray[np.float64]  #: GPU seconds that the job held
+    #: fraction of them in which its GPUs computed. NaN for a job that held none.
     gpu_activity: NDArray[np.float64]
-    num_preemptions: NDArray[np.int64]
+    num_preemptions: NDArray[np.int64]  #: number of preemptions
+    #: number of changes of GPUs, batch, cores or parameter servers while it ran
     num_resizes: NDArray[np.int64]
-    num_failures: NDArray[np.int64]
+    num_failures: NDArray[np.int64]  #: number of server failures that hit the job
+    #: `JobOutcome`. Failed and cancelled jobs count like completed ones. Blocked jobs count only in the
+    #: blocking rate.
     outcome: NDArray[np.int64]
-    lost_to_restarts: NDArray[np.float64]
-    lost_to_failures: NDArray[np.float64]
-    lost_to_contention: NDArray[np.float64]
-    lost_to_spread: NDArray[np.float64]
-    lost_to_interference: NDArray[np.float64]
+    lost_to_restarts: NDArray[np.float64]  #: seconds without progress after starts and resizes
+    lost_to_failures: NDArray[np.float64]  #: seconds of work repeated after server failures
+    lost_to_contention: NDArray[np.float64]  #: because other rings used its links
+    lost_to_spread: NDArray[np.float64]  #: because it was not on the fewest servers, in one rack
+    lost_to_interference: NDArray[np.float64]  #: because of neighbours on its GPUs
+    #: waiting for its input pipeline (cores, RAM, storage, memory bandwidth). For a CPU-only job: because
+    #: it had other cores than it asked for, or less memory bandwidth.
     lost_to_input: NDArray[np.float64]
-    lost_to_stragglers: NDArray[np.float64]
+    lost_to_stragglers: NDArray[np.float64]  #: because its slowest worker was slower than the others
+    #: because it was not on the cluster's GPU type where it is fastest
     lost_to_gpu_types: NDArray[np.float64]
+    #: because it had other GPUs, batch or parameter servers than it asked for
     lost_to_size: NDArray[np.float64]
+    #: run time alone, as it asked, on the fewest servers, never waiting for input. At most `jct /
+    #: slowdown`, which includes the wait for the input cores that it asked for.
     work_seconds: NDArray[np.float64]
 
     def without_blocked(self) -> Self:
-        """The jobs that were not blocked."""
+        """Return the rows of the jobs that were not blocked."""
         kept = self.outcome != JobOutcome.BLOCKED
         return replace(self, **{field.name: getattr(self, field.name)[kept] for field in fields(self)})
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Summary of a run; times in seconds, means and percentiles over the finished jobs not blocked.
+    """Summary of a run. Means and percentiles are over finished jobs that were not blocked.
+
+    Times are in seconds.
 
     Attributes:
-        num_finished: jobs that ended, whatever their outcome, of those that count (`Simulator.metrics`).
-        mean_jct: mean job completion time, with median, p95 and p99 beside it.
-        makespan: last completion minus first submission; as utilisation, fragmentation and preemptions, of
-            the whole run.
+        num_finished: jobs that ended with any outcome, among those measured (`Simulator.metrics`).
+        mean_jct: mean job completion time. `median_jct`, `p95_jct` and `p99_jct` are its percentiles.
+        makespan: last completion minus first submission. Like utilisation, fragmentation and preemptions, it
+            covers the whole run.
         mean_queueing: mean seconds in the system without GPUs.
-        mean_slowdown: mean of completion time over isolated run time.
+        mean_slowdown: mean of completion time / isolated run time.
         utilisation: busy GPU seconds / (GPUs x makespan), in [0, 1].
         fragmentation: time mean of free GPUs on partly used servers / GPUs, in [0, 1].
-        preemptions: stops of running jobs.
-        worst_fairness: largest finish-time fairness rho, with its mean beside it.
-        gpu_activity: share of the GPU time held by jobs in which their GPUs computed, in [0, 1]: what a
-            monitor shows as GPU utilisation, averaged over busy GPUs (waiting for the network, for input or
-            for a restart is idle; a job beside others on its GPU computes as long as it would there alone).
-        blocking_rate: jobs rejected, or gone because their acceptable completion time could not be kept, of
-            all.
-        lost_to_restarts: mean seconds of each job, as in `JobTimes`; this field and those below are None
-            unless the simulator counts losses. `mean_jct` is `mean_queueing`, what is lost to anything and
-            `mean_work` together.
-        mean_work: mean seconds of work, what is left of the completion time.
-        kernel_utilisation: share of the GPU time until now in which at least one kernel ran, in [0, 1]: GPU
-            seconds / (GPUs x makespan); a shared GPU counts once. A job alone runs kernels for its share
-            u = compute seconds x slowness on its GPU x (1 + neighbours' excess) / seconds of an iteration,
-            and jobs on one GPU for 1 - (1 - u1) (1 - u2) ...: assumed independent of one another.
+        preemptions: number of preemptions.
+        mean_fairness: mean finish-time fairness rho (`JobTimes.fairness`).
+        worst_fairness: largest finish-time fairness rho.
+        gpu_activity: fraction of the GPU time held by jobs in which their GPUs computed, in [0, 1]: the GPU
+            utilisation of monitors, averaged over busy GPUs. Waiting for the network, for input or for a
+            restart is idle. A job on a shared GPU computes as long as it would alone.
+        blocking_rate: fraction of jobs that were rejected, or left because their acceptable completion time
+            could not be met.
+        lost_to_restarts: mean seconds of each job (`JobTimes`). This field and those below are None unless
+            the simulator counts losses. `mean_jct` is the sum of `mean_queueing`, the `lost_to_...` fields
+            and `mean_work`.
+        mean_work: mean seconds of work.
+        kernel_utilisation: fraction of the GPU time (GPUs x makespan) in which at least one kernel ran, in
+            [0, 1]. A shared GPU counts once. A job alone runs kernels for a fraction u = compute seconds x
+            slowness on its GPU x (1 + neighbours' excess) / seconds of an iteration. Jobs on one GPU run
+            kernels for 1 - (1 - u1) (1 - u2) ... of the time. This assumes that they are independent of one
+            another.
     """
 
     num_finished: int
@@ -163,34 +148,33 @@ class Metrics:
     kernel_utilisation: float | None = None
 
     def as_dict(self) -> dict[str, float]:
-        """Name -> value, in the order above, of what was measured."""
+        """Return {name: value} of what was measured, in the order above."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def measured_rows(num_jobs: int, measured: Window) -> slice:
-    """Rows of a job table, which is in order of arrival, that count.
+    """Return the rows of a job table, which is in order of arrival, that are measured.
 
     Args:
-        num_jobs: of the table.
-        measured: shares of the jobs, for example (0.2, 0.8): neither those that find the cluster empty nor
-            those that see it drain.
+        num_jobs: rows of the table.
+        measured: (first, last) fractions of the jobs between which jobs are measured.
 
     Raises:
-        ConfigurationError: no such shares, or no job is between them.
+        ConfigurationError: invalid fractions, or no job between them.
     """
     require("measured_jobs", measured, Window)
     first, last = (round(share * num_jobs) for share in measured)
     if first == last:
         raise ConfigurationError(
-            f"measured_jobs is {list(measured)}, between which there is none of {num_jobs} jobs; expected"
-            f" shares at least {1 / num_jobs:.2g} apart"
+            f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs; expected fractions at"
+            f" least {1 / num_jobs:.2g} apart"
         )
     return slice(first, last)
 
 
 def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Columns of `JobTimes` that say where the time of these jobs went."""
+    """Return the columns of `JobTimes` that say where the time of the jobs `rows` went."""
     if state.losses.shape[1] == 0:
         columns = [*(f"lost_to_{name}" for name in LOSS_NAMES), "work_seconds"]
         return dict.fromkeys(columns, np.full(len(rows), np.nan))
@@ -201,16 +185,16 @@ def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, ND
 
 
 def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> JobTimes:
-    """Per-job times of the jobs that finished in cluster b.
+    """Return the times of the jobs that finished in cluster `b`.
 
     Args:
-        state: of the simulations.
-        b: which of them.
-        table: its jobs.
-        measured: which jobs, see `measured_rows`.
+        state: state of the simulations.
+        b: cluster.
+        table: job table of the cluster.
+        measured: fractions of the jobs to include, see `measured_rows`.
 
     Raises:
-        ConfigurationError: as there.
+        ConfigurationError: see `measured_rows`.
     """
     jobs = state.jobs[b, : len(table)]
     counted = measured_rows(len(table), measured)
@@ -249,16 +233,16 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
 
 
 def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> Metrics:
-    """Metrics of the jobs that finished in cluster b; NaN where there is nothing to average.
+    """Return the metrics of cluster `b`, NaN where there is nothing to average.
 
     Args:
-        state: of the simulations.
-        b: which of them.
-        table: its jobs.
-        measured: see `measured_rows`.
+        state: state of the simulations.
+        b: cluster.
+        table: job table of the cluster.
+        measured: fractions of the jobs to include, see `measured_rows`.
 
     Raises:
-        ConfigurationError: as there.
+        ConfigurationError: see `measured_rows`.
     """
     times = job_times(state, b, table, measured)
     served = times.without_blocked()
@@ -288,7 +272,7 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
 
 
 def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
-    """What is measured of the cluster, from the first submission on; NaN if no job has finished."""
+    """Return the metrics of the cluster since the first submission, NaN if no job has finished."""
     jobs = state.jobs[b, : len(table)]
     ends = jobs["end_seconds"][jobs["status"] == JobStatus.DONE]
     if not len(ends):
@@ -296,7 +280,9 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
     cluster, integrals = state.clusters[b], state.integrals[b]
     begin = float(table.submit_seconds[0])
     seconds = float(cluster["now"]) - begin
-    capacity = float(cluster["num_gpus"]) * seconds if seconds else float("nan")  # all blocked at once
+    capacity = (
+        float(cluster["num_gpus"]) * seconds if seconds else float("nan")
+    )  # no time passes if all jobs are blocked at once
     return {
         "makespan": float(ends.max()) - begin,
         "utilisation": float(integrals[Integral.BUSY_GPUS]) / capacity,
@@ -314,14 +300,17 @@ def _percentile(values: NDArray[np.float64], percent: float) -> float:
 
 
 def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Mean by weight of what is not NaN; NaN without weight."""
+    """Return the weighted mean of the values that are not NaN. NaN if their weights are 0."""
     known = ~np.isnan(values)
     total = float(weights[known].sum())
     return float((values * weights)[known].sum()) / total if total > 0 else float("nan")
 
 
 def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bin ends [bins] in seconds, mean waiting jobs [bins], mean utilisation [bins] until now."""
+    """Return ([bins] ends in seconds, [bins] mean waiting jobs, [bins] mean utilisation) until now.
+
+    The bins of cluster `b` of `state` are equally long, except for the last.
+    """
     width = 2.0 ** int(state.clusters["timeline_bin_log2"][b])
     now = float(state.clusters["now"][b])
     bins = min(int(np.ceil(now / width)), state.timeline.shape[1])

@@ -1,4 +1,4 @@
-"""Placement plans: several placements are tried on a copy of the cluster before a scheduler decides."""
+"""`PlacementPlan`: a scheduler tries placements on a copy of the cluster before it decides."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -35,19 +35,15 @@ from ringyard.sim.engine.shape import (
     set_asked_shape,
     set_shape,
 )
-from ringyard.sim.feasibility import (
-    SHAPE_FIELDS,
-    current_allocation,
-    validate_allocation,
-)
+from ringyard.sim.feasibility import SHAPE_FIELDS, current_allocation, validate_allocation
 from ringyard.sim.view import Occupancy, SchedulingView, unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
 _shape_values = attrgetter(*SHAPE_FIELDS)
-_NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # names nothing of a shape
+_NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # overrides nothing of a shape
 
-#: {what a job holds beside its GPUs: the column with what it asks for}
+#: {field of an allocation of host resources: job column with what the job asks for}
 _ASKED_COLUMNS = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
     name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
 }
@@ -55,8 +51,9 @@ _ASKED_COLUMNS = {one.per_worker: one.asked for one in RESOURCES if one.can_chan
 
 @kernel
 def _release(state: State, b: int, j: int) -> None:
+    """Release what job `j` of cluster `b` of `state` holds, if anything, and reset its shape."""
     job = state.jobs[b, j]
-    if job.first_slot >= 0 or job.server >= 0:  # else it holds nothing
+    if job.first_slot >= 0 or job.server >= 0:
         release(state, b, j)
     job.first_slot = -1
     job.server = -1
@@ -81,17 +78,15 @@ def _allocate_in_shape(state: State, b: int, j: int, shape: Shape, places: Int32
 
 
 @linked_kernel
-def _place(state: State, b: int, j: int, named: FloatVector, rule: PlacementRule) -> int:
-    """Let job j, which holds nothing, take places where the rule puts it; how many are in `gpu_scratch`.
+def _place(state: State, b: int, j: int, overrides: FloatVector, rule: PlacementRule) -> int:
+    """Let `rule` place job `j`, which holds nothing, in cluster `b` of `state`. Return the number of places.
 
-    Args:
-        named: its shape, as in `shape_named`. Where there is no place, it is shaped as it asks.
-        rule: chooses places.
-        (others): as everywhere.
+    The places are in `State.gpu_scratch`. `overrides` has fields of the job's shape as in `override_shape`. A
+    job without a place gets its asked shape back.
     """
     job, out = state.jobs[b, j], state.gpu_scratch[b]
     own = current_shape(job)
-    wanted = override_shape(own, named, True)
+    wanted = override_shape(own, overrides, True)
     if wanted != own:
         set_shape(job, wanted)
     count = place(state, b, j, rule, out)
@@ -107,35 +102,35 @@ def _start(
     state: State,
     b: int,
     jobs: Int32Vector,
-    named: FloatMatrix,
+    overrides: FloatMatrix,
     rule: PlacementRule,
     admission: AdmissionFilter,
-    alike: IntVector,
+    groups: IntVector,
     unplaced: BoolMatrix,
     counts: Int32Vector,
     fell_back: BoolVector,
     places: Int32Vector,
 ) -> int:
-    """Start jobs in their order where the rule puts them, if the filter admits them.
+    """Start jobs in their order where the rule places them, if the filter admits them.
 
-    A job is tried in the shape named for it, then with the cores, RAM and parameter servers that it asks for.
+    A job is tried in the shape given for it, then with the cores, RAM and parameter servers that it asks for.
 
     Args:
-        state: of the plan.
+        state: state of the plan.
         b: cluster.
         jobs: [n] rows.
-        named: [n, 7] or, for all jobs alike, [1, 7], as in `shape_named`.
-        rule: chooses places.
+        overrides: [n, 7] shapes as in `override_shape`, or [1, 7] for all jobs.
+        rule: placement rule.
         admission: may keep a job from starting.
-        alike: [n] equal numbers for jobs of one demand class with the same shape named, from 0.
-        unplaced: [numbers, 2] gets whether such a job has found no place, as named and as it asks; False at
-            first.
-        counts: [n] gets how many places each job took, 0 at first; it stays if the job does not start.
-        fell_back: [n] gets whether the job started as it asks; False at first.
-        places: [slots + n] gets these places, ascending job by job.
+        groups: [n] equal numbers for jobs of one demand class with the same shape given, from 0.
+        unplaced: [groups, 2] gets whether a job of the group has found no place, in the given shape and as it
+            asks. False at first.
+        counts: [n] gets the number of places of each job that starts. 0 at first.
+        fell_back: [n] gets whether the job started as it asks. False at first.
+        places: [slots + n] gets these places, ascending within a job, one job after the other.
 
     Returns:
-        How many places the jobs took, or -1 - i if the i-th job holds something, where the loop ends.
+        The number of all these places. -1 - i if the i-th job holds something, at which the loop ends.
     """
     out = state.gpu_scratch[b]
     taken = 0
@@ -144,22 +139,22 @@ def _start(
         job = state.jobs[b, j]
         if job.first_slot >= 0 or job.server >= 0:
             return to_int(-1 - i)
-        if unplaced[alike[i], 0] and unplaced[alike[i], 1]:
+        if unplaced[groups[i], 0] and unplaced[groups[i], 1]:
             continue
         own = current_shape(job)
-        row = named[min(i, len(named) - 1)]
+        row = overrides[min(i, len(overrides) - 1)]
         wanted, modest = override_shape(own, row, True), override_shape(own, row, False)
         if wanted == modest:
-            unplaced[alike[i], 1] = True
+            unplaced[groups[i], 1] = True
         count = 0
         for k in range(2):
-            if count > 0 or unplaced[alike[i], k]:
+            if count > 0 or unplaced[groups[i], k]:
                 continue
             shape = wanted if k == 0 else modest
             if shape != current_shape(job):
                 set_shape(job, shape)
             count = place(state, b, j, rule, out)
-            unplaced[alike[i], k] = count == 0
+            unplaced[groups[i], k] = count == 0
             fell_back[i] = k == 1
         if count > 0 and admission.admit_start(
             state, b, j, out, count, admission.of_jobs, admission.parameters
@@ -175,7 +170,7 @@ def _start(
 
 
 def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
-    """A shape with its open parts filled in as a job has them."""
+    """Return `shape` with its open fields as in `present`, the allocation of the same job."""
     if shape is None:
         return present
     if shape.job != present.job:
@@ -185,12 +180,13 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
 
 
 class PlacementPlan(Occupancy):
-    """The cluster as it would be after the placements and releases planned so far.
+    """The cluster after the placements and releases planned so far. Nothing is carried out.
 
-    A scheduler tries placements on a plan before it decides. Nothing is carried out.
+    A scheduler tries placements on a plan and returns the allocations that it likes.
 
     Args:
-        view: the present moment, for which alone the plan holds. Only the seed of random rules changes.
+        view: the present, for which alone the plan is valid. Plans advance its seed of random placement
+            rules.
     """
 
     def __init__(self, view: SchedulingView) -> None:
@@ -200,29 +196,32 @@ class PlacementPlan(Occupancy):
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         #: rows of the jobs whose records in the copy differ from those of the simulation
         self._changed: set[int] = set()
-        #: what has found no place since the last release
+        #: (rule, demand class, shape) without a place since the last release
         self._unplaced: set[tuple[object, ...]] = set()
-        #: the job that took the last place, if no other was looked for since
+        #: the job placed last, if no other was tried since
         self._last_placed: int | None = None
 
     @functools.cached_property
     def _state(self) -> State:  # type: ignore[override]
-        """The copy that is planned on, made when it is first needed: many decisions place nothing."""
+        """The copy that is planned on. It is made at first use, since many decisions place nothing."""
         return self._scratch.lend(self._live, self._b, self, self._changed)
 
     @property
     def num_open_gpus(self) -> int:
-        """GPUs with room for another job, of servers that are up."""
+        """Number of GPUs with room for another job, on servers that are up."""
         return int(self._state.clusters["open_gpus"][self._b])
 
     def place(self, rule: PlacementRule, job: int, shape: Allocation | None = None) -> Allocation | None:
-        """The allocation that starts the job where the rule puts it, taken in this plan; None: nowhere.
+        """Place a job by a rule, allocate the places in this plan, and return the allocation that starts it.
 
         Args:
-            rule: says where.
-            job: holds nothing in this plan.
-            shape: GPUs (their number counts, not which), batch, cores, RAM, parameter servers; what it leaves
-                open, or None, is as the job asks.
+            rule: placement rule.
+            job: row of a job that holds nothing in this plan.
+            shape: number of GPUs (their ids do not matter), batch, cores, RAM and parameter servers. Fields
+                that are None, or all of them, are as the job asks.
+
+        Returns:
+            The allocation, or None if the rule finds no place.
 
         Raises:
             PlacementError: there is no such job.
@@ -232,13 +231,13 @@ class PlacementPlan(Occupancy):
         self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
-        named = _NO_OVERRIDES
+        overrides = _NO_OVERRIDES
         if shape is not None:
             asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *_shape_values(shape))
-            named = np.array(asks[2:], np.float64)  # None becomes NaN
+            overrides = np.array(asks[2:], np.float64)  # None becomes NaN
         if asks in self._unplaced:
             return None
-        count = _place(self._state, b, job, named, rule)
+        count = _place(self._state, b, job, overrides, rule)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         self._last_placed = job if count else None
         if not count:
@@ -252,19 +251,19 @@ class PlacementPlan(Occupancy):
         """Place many jobs as they ask, in one compiled loop.
 
         Args:
-            rule: chooses places.
-            jobs: [n] rows of jobs that hold nothing in this plan, earlier ones first.
-            admission: may keep a job from starting at the places found for it, which stay free then.
+            rule: placement rule.
+            jobs: [n] rows of jobs that hold nothing in this plan, the first to be placed first.
+            admission: may keep a job from starting on the places found for it, which then stay free.
 
         Returns:
             The allocations of the jobs that start, in order.
 
         Raises:
-            PlacementError: these are no rows, or a job holds something in this plan.
+            PlacementError: `jobs` are not rows, or one holds something in this plan.
         """
         rows = self._rows(jobs)
-        alike = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
-        started = self._start(rule, rows, _NO_OVERRIDES[None], alike, admission)
+        groups = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
+        started = self._start(rule, rows, _NO_OVERRIDES[None], groups, admission)
         return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
 
     def start_in_shapes(
@@ -272,58 +271,60 @@ class PlacementPlan(Occupancy):
     ) -> list[Allocation]:
         """Place many GPU jobs in given shapes, in one compiled loop.
 
-        A job that finds no place with the cores, RAM and parameter servers of its shape takes those that it
-        asks for.
+        A job without a place in its shape is tried with the cores, RAM and parameter servers that it asks
+        for.
 
         Args:
-            rule: chooses places.
-            num_gpus: [n] GPUs of each job, at least 1.
+            rule: placement rule.
+            num_gpus: [n] number of GPUs of each job, at least 1.
             shapes: [n] batch, cores, RAM and parameter servers of GPU jobs that hold nothing in this plan,
-                earlier ones first. What a shape leaves open is as the job asks.
+                the first to be placed first. Fields that are None are as the job asks.
 
         Returns:
             The allocations of the jobs that start, in order.
 
         Raises:
-            PlacementError: there is no such job, or a job holds something in this plan or uses no GPUs.
+            PlacementError: there is no such job, or it holds something in this plan, or it uses no GPUs.
         """
         rows = self._rows([shape.job for shape in shapes])
         self._changed.update(rows.tolist())
         jobs = self._state.jobs[self._b]
-        named = [(size, *_shape_values(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
+        overrides = [(size, *_shape_values(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
         if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == JobKind.CPU_ONLY).any():
-            raise PlacementError("jobs start on 0 GPUs, or use none; expected GPU jobs and at least 1 each")
+            raise PlacementError("a job is CPU-only or given 0 GPUs; expected GPU jobs and at least 1 each")
         numbers: dict[tuple[Any, ...], int] = {}
-        asks = zip(jobs["demand_class"][rows].tolist(), named, strict=True)
-        alike = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
-        given = np.array(named, np.float64).reshape(len(rows), 1 + len(SHAPE_FIELDS))  # None becomes NaN
+        asks = zip(jobs["demand_class"][rows].tolist(), overrides, strict=True)
+        groups = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
+        given = np.array(overrides, np.float64).reshape(len(rows), 1 + len(SHAPE_FIELDS))  # None becomes NaN
         return [
             (self._beside_as_asked(shapes[i]) if fell_back else shapes[i]).at(places)
-            for i, places, fell_back in self._start(rule, rows, given, alike, ADMIT_ALL)
+            for i, places, fell_back in self._start(rule, rows, given, groups, ADMIT_ALL)
         ]
 
     def _start(
         self,
         rule: PlacementRule,
         rows: NDArray[np.int32],
-        named: NDArray[np.float64],
-        alike: NDArray[np.int64],
+        overrides: NDArray[np.float64],
+        groups: NDArray[np.int64],
         admission: AdmissionFilter,
     ) -> list[tuple[int, tuple[int, ...], bool]]:
-        """(position among `rows`, places, whether it fell back) of each job that the loop starts."""
+        """Return (position in `rows`, places, whether it fell back) of each job that `_start` starts."""
         b, state = self._b, self._state
-        unplaced = np.zeros((int(alike.max(initial=0)) + 1, 2), np.bool_)
+        unplaced = np.zeros((int(groups.max(initial=0)) + 1, 2), np.bool_)
         fell_back = np.zeros(len(rows), np.bool_)
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         try:
-            taken = _start(state, b, rows, named, rule, admission, alike, unplaced, counts, fell_back, places)
+            taken = _start(
+                state, b, rows, overrides, rule, admission, groups, unplaced, counts, fell_back, places
+            )
             self._live.clusters["rng"][b] = state.clusters["rng"][b]
             self._last_placed = None
             if taken < 0:
                 self._raise_if_held(int(rows[-1 - taken]))
         except Exception:
-            for job in rows[counts > 0].tolist():  # no job starts
+            for job in rows[counts > 0].tolist():  # an error must leave the plan as it was
                 self.release(job)
             raise
         started = np.flatnonzero(counts)
@@ -336,7 +337,7 @@ class PlacementPlan(Occupancy):
         ]
 
     def _beside_as_asked(self, shape: Allocation) -> Allocation:
-        """The same shape with the cores, RAM and servers that the job asks for."""
+        """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
         job = self._state.jobs[self._b, shape.job]
         asked: dict[str, Any] = {
             name: int(job[column])
@@ -346,7 +347,7 @@ class PlacementPlan(Occupancy):
         return replace(shape, **asked)
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
-        """[n] rows of jobs as people give them."""
+        """Return users' `jobs` as [n] rows."""
         try:
             given = np.asarray(jobs)
         except ValueError:  # lists of several lengths
@@ -360,7 +361,7 @@ class PlacementPlan(Occupancy):
         return given.astype(np.int32)
 
     def _require_row(self, job: int) -> None:
-        """Raise PlacementError for what is no row of a job: compiled code would write beyond its arrays."""
+        """Raise PlacementError if `job` is not a row. Compiled code would write beyond its arrays."""
         if not isinstance(job, int | np.integer) or not 0 <= job < self._num_jobs:
             raise PlacementError(f"there is no job {shown(job)}; expected a row in 0..{self._num_jobs - 1}")
 
@@ -370,13 +371,16 @@ class PlacementPlan(Occupancy):
             raise PlacementError(f"job {job} holds something in this plan; release it first")
 
     def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
-        """An allocation of this shape at places."""
+        """Return an allocation of this shape at the places."""
         if self._state.jobs["kind"][self._b, shape.job] == JobKind.CPU_ONLY:
             return shape.at(server=places[0])
         return shape.at(places)
 
     def allocate(self, allocation: Allocation) -> bool:
-        """Take exactly these GPUs, or this server; False, and nothing is taken, if there is no room.
+        """Allocate exactly the GPUs, or the server, of `allocation` to its job, which holds nothing yet.
+
+        Returns:
+            Whether there was room. If not, nothing is allocated.
 
         Raises:
             PlacementError: there is no such job.
@@ -394,12 +398,17 @@ class PlacementPlan(Occupancy):
         return True
 
     def reallocate(self, first: Allocation, *then: Allocation) -> bool:
-        """Change a running job step by step; False, and it holds what it held, if a step has no room.
+        """Change what a running job holds, step by step. Open fields of a step stay as the job has them.
 
-        As when allocations are carried out, what a step leaves open stays as the job has it.
+        Args:
+            first: first allocation of the job.
+            *then: further allocations of the same job.
+
+        Returns:
+            Whether there was room for each step. If not, the job holds what it held before.
 
         Raises:
-            PlacementError: steps of several jobs, or of none that there is.
+            PlacementError: there is no such job, or the steps are of several jobs.
         """
         job, steps = first.job, (first, *then)
         if any(one.job != job for one in steps):
@@ -422,16 +431,20 @@ class PlacementPlan(Occupancy):
     def migrate(
         self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
     ) -> Allocation | None:
-        """Migrate or resize a job to where the rule puts it; None, and it holds what it held: no room.
+        """Migrate or resize a job to the place that a rule finds.
 
         Args:
-            rule: says where.
-            job: holds something in this plan.
-            shapes: GPUs (their number counts, not which) and the rest; what one leaves open, or None, stays
-                as the job has it. The first that finds places counts.
+            rule: placement rule.
+            job: row of a job that holds something in this plan.
+            shapes: shapes to try in order. Numbers of GPUs count, their ids do not. Fields that are None, or
+                all of them, stay as the job has them.
+
+        Returns:
+            The allocation in the first shape that finds a place. None if none does: the job holds what it
+                held.
 
         Raises:
-            PlacementError: there is no such job, or a shape is of another.
+            PlacementError: there is no such job, or a shape is of another job.
         """
         present = self._held(job)
         kept = [_filled(shape, present) for shape in shapes]
@@ -444,16 +457,13 @@ class PlacementPlan(Occupancy):
         return None
 
     def preempt(self, jobs: ArrayLike) -> list[Allocation]:
-        """Preempt running jobs, which give back all they hold, in one compiled loop.
+        """Preempt running jobs in one compiled loop and return their [n] empty allocations.
 
         Args:
             jobs: [n] rows.
 
-        Returns:
-            [n] the empty allocations.
-
         Raises:
-            PlacementError: these are no rows.
+            PlacementError: `jobs` are not rows.
         """
         rows = self._rows(jobs)
         if len(rows):
@@ -464,15 +474,15 @@ class PlacementPlan(Occupancy):
         return [Allocation(job) for job in rows.tolist()]
 
     def preempt_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
-        """Preempt running jobs, one after the other, until the rule finds places for a job as it asks.
+        """Preempt running jobs one by one until a rule finds a place for a job as it asks.
 
         Args:
-            rule: says where.
-            job: holds nothing in this plan.
-            others: jobs that may be preempted, in this order; those that hold nothing are passed over.
+            rule: placement rule.
+            job: row of a job that holds nothing in this plan.
+            others: rows of jobs that may be preempted, in this order. Those that hold nothing are skipped.
 
         Returns:
-            The preemptions, then the start. None of either, where all of them are not enough.
+            The preemptions and then the start. Empty if preempting all of them is not enough.
 
         Raises:
             PlacementError: there is no such job, or it holds something in this plan.
@@ -494,18 +504,18 @@ class PlacementPlan(Occupancy):
         return []
 
     def _held(self, job: int) -> Allocation:
-        """What a job holds in this plan."""
+        """Return what a job holds in this plan."""
         self._require_row(job)
         return current_allocation(self._state, self._b, job)
 
     def release(self, job: int) -> None:
-        """Give back all the job holds, if anything.
+        """Release everything that a job holds in this plan, if anything.
 
         Raises:
             PlacementError: there is no such job.
         """
         self._require_row(job)
-        if job != self._last_placed:  # else all is as it was before that place
+        if job != self._last_placed:  # else nothing is free that was not before that placement
             self._unplaced.clear()
         self._last_placed = None
         self._changed.add(job)

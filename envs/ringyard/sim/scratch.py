@@ -1,4 +1,4 @@
-"""The spare copy of a simulation's state on which placement plans are made."""
+"""A reusable copy of a simulation's state, on which placement plans try allocations."""
 
 from typing import Any
 from weakref import ref
@@ -12,20 +12,24 @@ from ringyard.state.records import JobStatus
 
 @kernel
 def _copy_rows(source: Any, target: Any) -> None:
-    """Copy one cluster's row of an array of the state."""
+    """Copy `source`, one cluster's row of a state array, to `target`."""
     for i in range(len(source)):
         target[i] = source[i]
 
 
 @kernel
 def _copy_jobs(state: State, b: int, copy: State, rows: Int32Vector) -> None:
+    """Copy the job records `rows` of cluster `b` from `state` to `copy`."""
     for j in rows:
         copy.jobs[b, j] = state.jobs[b, j]
 
 
 @kernel
 def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
-    """Copy those that did not wait already, or have run since: thousands may wait, and keep their records."""
+    """Copy jobs `rows` of cluster `b` from `state` to `copy` if they started to wait since the last copy.
+
+    Thousands of jobs may wait, and their records do not change meanwhile.
+    """
     for j in rows:
         job, other = state.jobs[b, j], copy.jobs[b, j]
         stops = job.num_preemptions + job.num_failures
@@ -35,16 +39,10 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 @kernel
 def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
-    """Bring a copy of cluster b, made earlier in the same simulation, up to date; False if it is of another.
+    """Bring `copy`, made earlier of cluster `b` of `state`, up to date. Return False if it is of another run.
 
-    In time that grows with the jobs that run or have ended since, and little with those that wait. Sums over
-    time stay.
-
-    Args:
-        state: the simulation.
-        b: cluster.
-        copy: of it.
-        changed: jobs with records that were changed in the copy.
+    The time grows with the jobs that run or have ended since, and little with those that wait. Time integrals
+    are not copied. `changed` lists the jobs with records that a plan changed in the copy.
     """
     cluster, other = state.clusters[b], copy.clusters[b]
     seen = other.num_done
@@ -83,10 +81,10 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
 
 
 class ScratchState:
-    """One copy of a simulation's state, lent to one plan at a time.
+    """One copy of a simulation's state, lent to one placement plan at a time.
 
-    Renewing it takes a fraction of the time of a fresh copy. Forks, pickles and deep copies of a simulation
-    begin without one.
+    Refreshing it takes a fraction of the time of a new copy. Forks, pickles and deep copies of a simulation
+    start without one.
     """
 
     def __init__(self) -> None:
@@ -95,13 +93,15 @@ class ScratchState:
         self._user: ref[object] | None = None
 
     def lend(self, live: State, b: int, plan: object, changed: set[int]) -> State:
-        """A copy of the present for a plan to change: the scratch, or a fresh copy while another plan has it.
+        """Return a copy of the present that `plan` may change.
+
+        It is the scratch, or a new copy while another plan has the scratch.
 
         Args:
-            live: the simulation.
+            live: state of the simulation.
             b: cluster.
-            plan: the scratch is free again when this plan is gone.
-            changed: rows of the jobs that the plan changes, which it goes on filling.
+            plan: owner of the copy. The scratch is free again once this object is gone.
+            changed: rows of the jobs that the plan changes. The plan keeps adding to it.
         """
         if self._user is not None and self._user() is not None:
             return copy_state(live)

@@ -1,4 +1,4 @@
-"""`Simulator`: one cluster, one job table, driven decision by decision."""
+"""`Simulator`: one cluster and one job table, simulated from decision point to decision point."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,27 +34,27 @@ TIMELINE_BINS = 512
 class Simulator:
     """An event-driven simulation of one job table on one cluster.
 
-    `fork`, `copy.deepcopy` and `pickle` give an independent simulation at the same moment, which goes on as
-    this one would; `copy.copy` a second name for this one.
+    `fork`, `copy.deepcopy` and `pickle` give an independent simulation at the same moment, with the same
+    future. `copy.copy` gives a second name for this one.
 
     Args:
         cluster: servers and GPUs.
-        jobs: what arrives.
-        performance: how fast jobs run where they are placed.
-        restart: seconds without progress when a stopped job starts again; none by default.
-        round_seconds: also decide every this many seconds while jobs are in the system.
-        seed: of the random placement rule.
-        failures: servers that fail and return; none by default.
-        rounds_only: decide at no other time; jobs arrive, end and free their GPUs between rounds. The first
-            round is at 0.
-        segment_rows: how many (job, server, start, stop) rows to keep for drawing; 0 keeps none.
-        losses: count what each job's time is lost to (`Metrics.lost_to_contention` and its neighbours); costs
-            some more time.
+        jobs: the jobs, in order of submission.
+        performance: seconds of an iteration of a job on given GPUs.
+        restart: seconds without progress when a preempted job starts again. None: no such cost.
+        round_seconds: add a decision point every so many seconds while jobs are in the system. None: no
+            rounds.
+        seed: seed of random placement rules, stragglers, failures and learning curves.
+        segment_rows: number of past allocations, one (job, server, start, stop) row each, kept for drawing.
+        failures: when servers fail and for how long. None: they do not.
+        rounds_only: make rounds the only decision points. Jobs arrive, end and free their GPUs between them.
+            The first round is at time 0.
+        losses: count how much time each job loses to what (`Metrics.lost_to_contention` and the fields after
+            it). This takes some more time.
 
     Raises:
-        WorkloadError: job data that makes no sense or does not fit the cluster.
-        ConfigurationError: an argument of the wrong kind, `round_seconds` not above 0, or none although
-            `rounds_only`.
+        WorkloadError: invalid job data, or a job that does not fit the cluster.
+        ConfigurationError: an argument of the wrong type or range, or `rounds_only` without `round_seconds`.
 
     Examples:
         >>> from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
@@ -82,15 +82,15 @@ class Simulator:
     ) -> None:
         if rounds_only and round_seconds is None:
             raise ConfigurationError(
-                "simulator.rounds_only is True, but simulator.round_seconds is None; expected the seconds"
-                " between two rounds"
+                "simulator.rounds_only is True and simulator.round_seconds is None; give round_seconds, the"
+                " time between two decision points"
             )
         self.cluster = cluster
         self.performance = performance
         self.physics = performance.physics
-        rows = Job.zeros(1, len(jobs) + 1)  # `State.jobs`, prepared where they stay
+        rows = Job.zeros(1, len(jobs) + 1)  # `State.jobs`: records are prepared in place
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0), rows[0, :-1])
-        #: the table with every `duration_seconds` filled in
+        #: the job table, with `duration_seconds` (isolated run times) of all jobs
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
         self.state = new_state(
             cluster,
@@ -111,22 +111,22 @@ class Simulator:
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start of the simulation."""
         return float(self.state.clusters["now"][0])
 
     @property
     def done(self) -> bool:
-        """Whether every job has finished."""
+        """Whether all jobs have left the system."""
         return bool(self.state.clusters["num_done"][0] == len(self.jobs))
 
     def view(self, observability: Observability = Observability.EVERYTHING) -> SchedulingView:
-        """What a scheduler sees now.
+        """Return the running simulation as a scheduler sees it.
 
         Args:
             observability: flags of what the view may show. Everything by default, for interactive use.
 
         Raises:
-            ConfigurationError: no `Observability`.
+            ConfigurationError: `observability` is not an `Observability`.
         """
         if not isinstance(observability, Observability):
             raise ConfigurationError(
@@ -137,33 +137,38 @@ class Simulator:
         )
 
     def prioritise(self, priority: Any) -> None:
-        """Order the waiting list by `priority` ascending, ties by row; before the first `advance`.
+        """Order the waiting list by `priority`, ascending, before the first `advance`. Ties go by row.
 
         Args:
-            priority: [jobs] float64.
+            priority: [jobs] numbers.
 
         Raises:
-            SchedulerError: jobs wait already, or another number of priorities, or one that is no number.
+            SchedulerError: jobs are waiting already, or `priority` is not [jobs] numbers.
         """
         values = np.asarray(priority)
         if values.shape != (len(self.jobs),) or values.dtype.kind not in "iuf" or np.isnan(values).any():
             raise SchedulerError(f"priority is {shown(priority)}; expected {len(self.jobs)} numbers")
         if self.state.clusters["num_waiting"][0]:
-            raise SchedulerError("the order of the waiting list is set before the simulation begins")
+            raise SchedulerError("jobs wait already; call prioritise before the first advance")
         self.state.jobs["priority"][0, :-1] = priority
 
     def apply(self, allocations: Sequence[Allocation]) -> None:
         """Carry out allocations in the given order, at the present time.
 
+        Args:
+            allocations: one start, change, preemption or rejection each. A later one sees the effect of the
+                earlier.
+
         Raises:
-            PlacementError: no list, or an allocation the cluster cannot hold; those before it are in force.
-            SchedulerError: there is no end of allocations at this moment (`livelock.is_livelocked`).
+            PlacementError: not a sequence, or an allocation that the cluster cannot hold. The allocations
+                before it are in force.
+            SchedulerError: the sequence does not end (`livelock.is_livelocked`).
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
             checked = validate_allocation(self.state, 0, self.cluster, allocation)
-            if not count_step(self.state, 0, self.now):  # a sequence may have no end
+            if not count_step(self.state, 0, self.now):  # a user's Sequence may never end
                 raise_if_livelocked(self.state, 0)
             if checked is not None:
                 apply_allocation(self.state, 0, allocation.job, *checked, self.physics)
@@ -173,34 +178,34 @@ class Simulator:
                 preempt(self.state, 0, allocation.job, self.physics)
 
     def advance(self) -> None:
-        """Move to the next decision point.
+        """Let time pass to the next decision point.
 
         Raises:
-            SchedulerError: jobs wait, but nothing runs and nothing will arrive; or time stands still
-                (`livelock.is_livelocked`).
+            SchedulerError: jobs wait, but no job runs and none will arrive. Or the simulation makes no
+                progress (`livelock.is_livelocked`).
         """
         if not advance(self.state, 0, self.physics):
             raise_if_livelocked(self.state, 0)
             waiting = int(self.state.clusters["num_waiting"][0])
             raise SchedulerError(
-                f"{waiting} jobs wait at {self.now:.0f} s, nothing runs and nothing will arrive;"
-                " the scheduler must start one"
+                f"{waiting} jobs wait at {self.now:.0f} s, no job runs and none will arrive; expected the"
+                " scheduler to start a waiting job"
             )
 
     def metrics(self, measured: Window = (0.0, 1.0)) -> Metrics:
-        """Measures over the jobs finished so far.
+        """Summarise the jobs that have finished so far.
 
         Args:
-            measured: shares of the jobs, in order of arrival, between which a job's times count: (0.2, 0.8)
-                leaves out those that find the cluster empty and those that see it drain.
+            measured: (first, last) fractions of the jobs in order of arrival. Only jobs in between count:
+                (0.2, 0.8) leaves out those that find the cluster empty and those that see it drain.
 
         Raises:
-            ConfigurationError: no such shares, or no job is between them.
+            ConfigurationError: invalid fractions, or no job between them.
         """
         return measure(self.state, 0, self.jobs, measured)
 
     def fork(self) -> Self:
-        """An independent copy at the same moment, for look-ahead."""
+        """Return an independent copy at the same moment, for look-ahead."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.state = copy_state(self.state)

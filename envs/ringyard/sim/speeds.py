@@ -1,4 +1,4 @@
-"""Speeds of jobs alone on consolidated GPUs, in any shape, as profiling runs would measure them."""
+"""Speeds of jobs that run alone on consolidated GPUs, in any shape, as profiling would measure them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,26 +21,19 @@ from ringyard.state.records import Job, JobKind
 
 
 class IsolatedJobs(NamedTuple):
-    """Jobs whose speed alone is asked for, and the GPUs they would run on.
+    """Jobs to profile, and the GPUs that they would run on."""
 
-    Attributes:
-        jobs: [jobs + 1] `Job`, the last row is scratch.
-        cluster: its servers.
-        slowness: `State.slowness` of its GPU types.
-        physics: performance model.
-    """
-
-    jobs: Records1[Job]
-    cluster: Cluster
-    slowness: FloatCube
-    physics: Physics
+    jobs: Records1[Job]  #: [jobs + 1] job records. The last row is scratch.
+    cluster: Cluster  #: servers and GPUs
+    slowness: FloatCube  #: `State.slowness` of the cluster's GPU types
+    physics: Physics  #: performance model
 
     @classmethod
     def of_view(cls, view: SchedulingView) -> Self:
-        """The jobs of a running simulation.
+        """Return the jobs of a running simulation.
 
         Raises:
-            ObservabilityError: the view's reader did not declare to know speeds.
+            ObservabilityError: SPEEDS is not declared.
         """
         view.check("isolated_speeds")
         state, b, physics, _ = unrestricted(view)
@@ -48,7 +41,13 @@ class IsolatedJobs(NamedTuple):
 
     @classmethod
     def of_records(cls, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Self:
-        """Jobs that no simulation has, as `prepare_jobs` gives them, or copies of those of one."""
+        """Return jobs of no simulation.
+
+        Args:
+            jobs: [jobs] records from `prepare_jobs`, or copies of a simulation's records.
+            cluster: servers and GPUs.
+            performance: performance model.
+        """
         with_scratch = Job.zeros(len(jobs) + 1)
         with_scratch[:-1] = jobs
         return cls(with_scratch, cluster, slowness_table(cluster), performance.physics)
@@ -65,9 +64,10 @@ def _write_isolated_seconds(
     physics: Physics,
     out: FloatVector,
 ) -> None:
-    """Seconds per base iteration of job rows[i] in place places[i], into out[i].
+    """Write seconds per base iteration of job rows[i] in shapes[i] (`override_shape`) to out[i].
 
-    It has the shape that shapes[i] names, on GPUs of the type; -1: of the job's fastest.
+    `places[i]` is its placement context, on GPUs of type `gpu_type`, -1 for the job's fastest type. `jobs`,
+    `slowness` and `physics` are as in `IsolatedJobs`.
     """
     scratch = jobs[len(jobs) - 1]
     for i in range(len(rows)):
@@ -83,7 +83,7 @@ def _write_isolated_seconds(
 
 
 def isolated_iteration_seconds(
-    asked: SchedulingView | IsolatedJobs,
+    source: SchedulingView | IsolatedJobs,
     rows: NDArray[np.int64],
     num_gpus: ArrayLike | None = None,
     batch_size: ArrayLike | None = None,
@@ -95,26 +95,28 @@ def isolated_iteration_seconds(
     ram_per_worker: ArrayLike | None = None,
     storage_readers: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
-    """[queries] seconds per iteration of the base batch, alone; None: as the job asks.
+    """Return [queries] seconds per iteration of the base batch of jobs that run alone.
+
+    Arguments that are None are as the job asks. Those from `num_gpus` on are [queries] or one number.
 
     Args:
-        asked: the present moment, or jobs of no simulation.
+        source: the present, or jobs of no simulation.
         rows: [queries] rows of GPU jobs.
-        num_gpus: [queries] or one number, at least 1, as all that follow.
-        batch_size: global, samples.
+        num_gpus: number of GPUs, at least 1.
+        batch_size: global batch in samples.
         cores_per_worker: CPU cores of each worker.
-        parameter_servers: of parameter-server jobs.
-        cores_per_server_task: cores of each of them.
-        gpu_type: position in `Cluster.distinct_gpu_types`; None: the job's fastest.
-        num_servers: servers spanned; None: the fewest that hold so many GPUs.
+        parameter_servers: number of parameter servers.
+        cores_per_server_task: CPU cores of each parameter server.
+        gpu_type: one position in `Cluster.distinct_gpu_types`. None: the fastest type for each job.
+        num_servers: servers spanned. None: the fewest that hold so many GPUs.
         ram_per_worker: bytes of main memory of each worker.
-        storage_readers: workers that read from storage on each of its servers; None: its own.
+        storage_readers: workers that read from storage on each of its servers. None: only the job's own.
 
     Raises:
-        ObservabilityError: the view's reader did not declare to know speeds.
+        ObservabilityError: SPEEDS is not declared.
     """
     jobs, cluster, slowness, physics = (
-        asked if isinstance(asked, IsolatedJobs) else IsolatedJobs.of_view(asked)
+        source if isinstance(source, IsolatedJobs) else IsolatedJobs.of_view(source)
     )
 
     named = (
@@ -140,11 +142,11 @@ def isolated_iteration_seconds(
 
 
 class BatchRule(StrEnum):
-    """The global batch of a job on n GPUs, always within the job's range and the GPUs' memory.
+    """The global batch of a job on n GPUs, within the job's range and the GPUs' memory.
 
-    ASKED: what the job asks for, on as many GPUs as can hold it. PER_GPU: the asked batch of each GPU,
-    times n. GOODPUT: the one of 16 geometric sizes with most progress per second. THROUGHPUT: the one with
-    most samples per second.
+    ASKED: what the job asks for, on as many GPUs as can hold it. PER_GPU: the asked batch per GPU, times n.
+    GOODPUT: the one of 16 geometric sizes with most progress per second. THROUGHPUT: the one with most
+    samples per second.
     """
 
     ASKED = "asked"
@@ -159,21 +161,14 @@ CANDIDATES = 16
 
 @dataclass(frozen=True)
 class SpeedTable:
-    """What profiling would show, for some jobs and every number of GPUs.
+    """Profiles of some jobs for each number of GPUs."""
 
-    Attributes:
-        rows: [n] job rows.
-        speed: [n, sizes + 1] base iterations per second on g GPUs; 0 where the job cannot run so.
-        batch: [n, sizes + 1] global batch there, samples.
-        samples: [n, sizes + 1] samples per second there.
-        place: [jobs] position of each job row in `rows`, -1 if it is not there.
-    """
-
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64]  #: [n] job rows
+    #: [n, sizes + 1] base iterations per second on g GPUs. 0 where the job cannot run so.
     speed: NDArray[np.float64]
-    batch: NDArray[np.float64]
-    samples: NDArray[np.float64]
-    place: NDArray[np.int64]
+    batch: NDArray[np.float64]  #: [n, sizes + 1] global batch in samples
+    samples: NDArray[np.float64]  #: [n, sizes + 1] samples per second
+    place: NDArray[np.int64]  #: [jobs] position of each job row in `rows`, -1 if absent
 
     @property
     def sizes(self) -> int:
@@ -181,23 +176,23 @@ class SpeedTable:
         return self.speed.shape[1] - 1
 
     def speeds_of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[jobs, sizes + 1] speeds of these job rows."""
+        """Return [jobs, sizes + 1] speeds of the job rows `jobs`."""
         return self.speed[self.place[jobs]]
 
     def min_size_speeds_of(self, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """[jobs] speed of these job rows on the fewest GPUs that each can run on."""
+        """Return [jobs] speeds of the job rows `jobs` on the fewest GPUs that each can run on."""
         speed = self.speeds_of(jobs)
         return speed[np.arange(len(jobs)), np.argmax(speed > 0, axis=1)]
 
     def batch_of(self, job: int, num_gpus: int) -> float:
-        """Global batch of a job on so many GPUs."""
+        """Return the global batch of `job` on `num_gpus` GPUs, in samples."""
         return float(self.batch[self.place[job], num_gpus])
 
 
-#: [n] by name: records, or their columns that are asked for
+#: records, or a mapping of their columns
 _Columns = Records1[Job] | Mapping[str, NDArray[Any]]
 
-#: columns that a view's reader must know
+#: columns that must be declared
 _COLUMNS_READ = (
     "base_batch",
     "asked_gpus",
@@ -209,7 +204,7 @@ _COLUMNS_READ = (
 
 
 def _memory_limit(jobs: _Columns, cluster: Cluster) -> NDArray[np.float64]:
-    """[n] samples of one worker that fit every GPU type, and at least those the job asks for."""
+    """Return [n] samples per worker that fit all GPU types, at least what the job asks for."""
     least = float(cluster.gpu_memory_bytes.min())
     asked = jobs["base_batch"] / jobs["asked_gpus"]
     each = jobs["sample_memory_bytes"]
@@ -224,10 +219,10 @@ def _fewest(jobs: _Columns, cluster: Cluster) -> NDArray[np.int64]:
 
 
 def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[n] fewest GPUs on which jobs can run with the batch they ask for (their own limit and the memory's).
+    """Return [n] fewest GPUs on which jobs can run with their asked batch, by their range and GPU memory.
 
     Args:
-        view: any moment.
+        view: any moment of the simulation.
         rows: [n] rows of GPU jobs.
     """
     seen = view.select(rows)
@@ -237,7 +232,7 @@ def fewest_gpus(view: SchedulingView, rows: NDArray[np.int64]) -> NDArray[np.int
 def _candidates(
     jobs: Records1[Job], gpus: NDArray[np.int64], high: NDArray[np.float64], rule: BatchRule
 ) -> NDArray[np.float64]:
-    """[queries, batches] global batches to be tried for jobs [queries] on so many GPUs, `high` at most."""
+    """Return [queries, batches] global batches to try for jobs [queries] on `gpus` GPUs, at most `high`."""
     low, asked = jobs["min_batch"][:, None], jobs["base_batch"][:, None]
     high = high[:, None]
     if rule is BatchRule.ASKED:
@@ -251,7 +246,7 @@ def _candidates(
 def _seconds(
     profiled: IsolatedJobs, rows: NDArray[np.int64], gpus: NDArray[np.int64], tried: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[queries, batches] seconds per base iteration; infinite for a batch that is the one before."""
+    """Return [queries, batches] seconds per base iteration, infinite where a batch repeats."""
     fresh = np.ones(tried.shape, np.bool_)
     fresh[:, 1:] = tried[:, 1:] != tried[:, :-1]
     which = np.nonzero(fresh)[0]
@@ -263,7 +258,7 @@ def _seconds(
 def _samples(
     jobs: Records1[Job], tried: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """[queries, batches] samples per second."""
+    """Return [queries, batches] samples per second."""
     noise, base = jobs["noise_scale"][:, None], jobs["base_batch"][:, None]
     with np.errstate(invalid="ignore"):
         worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # effective per sample
@@ -272,26 +267,27 @@ def _samples(
 
 
 def speed_table(
-    asked_of: SchedulingView | IsolatedJobs, rule: BatchRule, most: int | None = None
+    source: SchedulingView | IsolatedJobs, rule: BatchRule, max_gpus: int | None = None
 ) -> SpeedTable:
-    """The table of every GPU job of the workload; it holds whatever happens, so that one is enough.
+    """Return the profiles of all GPU jobs of the workload. They do not change, so that one table is enough.
 
     Args:
-        asked_of: any moment, or jobs of no simulation.
+        source: any moment of the simulation, or jobs of no simulation.
         rule: the batch on n GPUs.
-        most: largest number of GPUs considered; None: the largest any job may use.
+        max_gpus: largest number of GPUs profiled. Sizes that jobs ask for are always included. None: the
+            largest that any job may use.
     """
-    if isinstance(asked_of, SchedulingView):
+    if isinstance(source, SchedulingView):
         for name in _COLUMNS_READ:
-            asked_of.check(name)
-        kind, profiled = asked_of.column("kind"), IsolatedJobs.of_view(asked_of)
+            source.check(name)
+        kind, profiled = source.column("kind"), IsolatedJobs.of_view(source)
     else:
-        kind, profiled = asked_of.jobs["kind"][:-1], asked_of
+        kind, profiled = source.jobs["kind"][:-1], source
     rows, cluster = np.flatnonzero(kind != JobKind.CPU_ONLY), profiled.cluster
     records = profiled.jobs[rows]
     limit = min(int(records["max_gpus"].max(initial=1)), cluster.num_gpus)
-    if most is not None:  # sizes that jobs ask for stay possible
-        limit = min(limit, max(most, int(records["asked_gpus"].max(initial=1))))
+    if max_gpus is not None:
+        limit = min(limit, max(max_gpus, int(records["asked_gpus"].max(initial=1))))
     place = np.full(len(kind), -1)
     place[rows] = np.arange(len(rows))
     every = np.arange(limit + 1)

@@ -26,10 +26,12 @@ _REQUIRED_FLAGS = {name: takes.value for name, takes in COLUMNS.items()}
 
 
 class Occupancy:
-    """Which jobs hold which GPUs, and what is free: now, or in a plan. All arrays are copies.
+    """Which jobs hold which GPUs and what is free, in the simulation or in a placement plan.
+
+    All arrays are copies. Where the cluster does not count a resource, free amounts are very large.
 
     Attributes:
-        cluster: its servers.
+        cluster: servers and GPUs.
     """
 
     cluster: Cluster
@@ -38,12 +40,12 @@ class Occupancy:
 
     @property
     def num_free_gpus(self) -> int:
-        """Free GPUs of the whole cluster."""
+        """Number of GPUs of the cluster that hold no job and are up."""
         return int(self._state.clusters["free_gpus"][self._b])
 
     @property
     def free_gpus_per_server(self) -> NDArray[np.int32]:
-        """[servers] free GPUs."""
+        """[servers] number of free GPUs."""
         return self._state.servers["free_gpus"][self._b].copy()
 
     @property
@@ -53,31 +55,34 @@ class Occupancy:
 
     @property
     def jobs_of_gpu(self) -> NDArray[np.int32]:
-        """[gpus, K] rows of the jobs on each GPU, -1 for a free place."""
+        """[gpus, K] rows of the jobs on each GPU, -1 for a free slot. K jobs may share a GPU."""
         return self._state.slots["job"][self._b].reshape(self.cluster.num_gpus, -1).copy()
 
     @property
     def free_cores_per_server(self) -> NDArray[np.int64]:
-        """[servers] free CPU cores; very many where the cluster does not count them."""
+        """[servers] number of free CPU cores."""
         return self._state.servers["free_cores"][self._b].copy()
 
 
 class SchedulingView(DerivedColumns, Occupancy):
-    """The cluster and its jobs at a decision point, as far as its reader knows them.
+    """The cluster and its jobs at a decision point, limited to the declared observability.
 
-    Job columns are [jobs] arrays over the whole table, NaN where a value does not exist yet. They are
-    windows on live data: copy what must survive the next `advance`. Rows of jobs still to arrive are the
-    scheduler's to ignore. Whatever `ringyard.observability.COLUMNS` takes more for than the reader declared
-    raises an ObservabilityError. This guards against mistakes, not against intent: names that begin with an
-    underscore and bases of columns reach everything.
+    Job columns are [jobs] arrays over the whole job table, NaN where a value does not exist yet. They show
+    live data: copy what must survive the next `apply` or `advance`. Ignore rows of jobs that have not arrived
+    (`num_arrived`).
+
+    A column that needs more than the declared observability (`ringyard.observability.COLUMNS`) raises an
+    ObservabilityError. This guards against mistakes, not against intent: names that begin with an underscore
+    and bases of columns reach everything.
 
     Args:
-        state: the running simulation.
-        b: which cluster of the batch.
-        cluster: its servers.
-        jobs: what was submitted.
-        performance: how fast jobs run.
-        observability: what the reader declared.
+        state: state of the simulation.
+        b: cluster of the batch.
+        cluster: servers and GPUs.
+        jobs: job table.
+        performance: performance model.
+        observability: flags of what may be read.
+        scratch: copy of the state that placement plans may reuse. None: a new one.
     """
 
     def __init__(
@@ -104,7 +109,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def observability(self) -> Observability:
-        """What the reader declared."""
+        """Flags of what may be read."""
         return self._observability
 
     @property
@@ -125,7 +130,10 @@ class SchedulingView(DerivedColumns, Occupancy):
         return column
 
     def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
-        """[rows] copies of job records, for planners in compiled code; what is hidden is NaN, or -1."""
+        """Return copies of the records of the jobs `rows`, for compiled planners.
+
+        Hidden fields are NaN, or -1 if they are integers.
+        """
         records = self._state.jobs[self._b][np.atleast_1d(rows)]
         for name in Job.dtype.names or ():
             if _REQUIRED_FLAGS[name] and not _REQUIRED_FLAGS[name] & self._bits:
@@ -134,27 +142,33 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def physics(self) -> Physics:
-        """The performance model, for planners in compiled code."""
+        """The performance model, for compiled planners."""
         self.check("physics")
         return self._physics
 
     def workers(self, rows: ArrayLike) -> Workers:
-        """[rows] each job's workers, at the batch it has (waiting: will start with), for `interference`."""
+        """Return the workers of the jobs `rows` as `interference` takes them.
+
+        Their batch is the present one, or the one with which a waiting job will start.
+        """
         self.check("interference")
         chosen = np.atleast_1d(rows)
         samples = self._column("batch_size")[chosen] / np.maximum(self._column("num_gpus")[chosen], 1)
         return Workers(self._column("model")[chosen].astype(np.int64), samples)
 
     def interference(self, own: Workers, other: Workers, gpu_types: ArrayLike) -> NDArray[np.float64]:
-        """[...] extra compute time of one worker beside another on a GPU, as a share of its own.
+        """Return by how much workers slow one another on a shared GPU.
 
         Args:
-            own: [...] the worker, see `workers`; all arguments are broadcast.
-            other: [...] its neighbour.
-            gpu_types: [...] positions in `Cluster.distinct_gpu_types`; 0 where the cluster has none.
+            own: [...] the slowed workers (`workers`). All arguments are broadcast.
+            other: [...] their neighbours.
+            gpu_types: [...] positions in `Cluster.distinct_gpu_types`. 0 where the cluster has no types.
+
+        Returns:
+            [...] extra compute time as a fraction of the time alone.
 
         Raises:
-            ObservabilityError: the reader did not declare to know speeds.
+            ObservabilityError: SPEEDS is not declared.
         """
         self.check("interference")
         given = np.broadcast_arrays(*own, *other, np.asarray(gpu_types, dtype=np.int64))
@@ -165,13 +179,13 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def type_of_gpu(self) -> NDArray[np.int64]:
-        """[gpus] position of each one's type in `Cluster.distinct_gpu_types`; 0 where it has none."""
+        """[gpus] position of each type in `Cluster.distinct_gpu_types`. 0 if the cluster has no types."""
         types = self._state.servers["gpu_type"][self._b].astype(np.int64)
         return types[self.cluster.server_of_gpu]
 
     @property
     def now(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start of the simulation."""
         return float(self._state.clusters["now"][self._b])
 
     @property
@@ -186,42 +200,42 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def gpu_jobs(self) -> NDArray[np.int64]:
-        """[n] rows of the waiting and running jobs that use GPUs, by submission (rows are in that order)."""
+        """[n] rows of the waiting and running jobs that use GPUs, ascending, in order of submission."""
         rows = np.sort(np.concatenate([self.waiting, self.running]).astype(np.int64))
         return rows[self._column("kind")[rows] != JobKind.CPU_ONLY]
 
     @property
     def num_gpus(self) -> NDArray[np.int32]:
-        """[jobs] GPUs each job holds while it runs, asks for while it waits; 0: CPU-only."""
+        """[jobs] GPUs that a running job holds or a waiting job asks for. 0 for CPU-only jobs."""
         return self.column("num_gpus")
 
     @property
     def submit_seconds(self) -> NDArray[np.float64]:
-        """[jobs] arrival times; jobs still to arrive are the scheduler's to ignore."""
+        """[jobs] submission times in seconds, also of jobs that have not arrived."""
         return self.column("submit_seconds")
 
     @property
     def vc(self) -> NDArray[np.str_]:
-        """[jobs] virtual cluster of each job; "": none named."""
+        """[jobs] virtual cluster of each job, "" if none is named."""
         self.check("vc")
         return self._table.vc
 
     @property
     def user(self) -> NDArray[np.str_]:
-        """[jobs] user that submitted each job; "": none named."""
+        """[jobs] user of each job, "" if none is named."""
         self.check("user")
         return self._table.user
 
     def select(self, rows: ArrayLike) -> JobColumns:
-        """Columns of these jobs alone: in time that grows with them, not with the table.
+        """Return the columns of some jobs, in time that grows with their number, not with the table.
 
         Args:
-            rows: [n] of jobs.
+            rows: [n] rows of the jobs.
         """
         return JobColumns(self._state, self._b, np.atleast_1d(rows), self.check)
 
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What the job's training log shows so far: iterations [epochs], normalised loss [epochs]."""
+        """Return what the training log of `job` shows: ([epochs] iterations, [epochs] normalised loss)."""
         self.check("loss_log")
         total = float(self._column("total_iterations")[job])
         epochs = np.arange(1, int(self.select(job).epochs_logged[0]) + 1)
@@ -230,84 +244,91 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     @property
     def num_arrived(self) -> int:
-        """Jobs submitted so far; theirs are the first rows."""
+        """Number of jobs submitted so far, which are the first rows of the table."""
         return int(self._state.clusters["next_arrival"][self._b])
 
     @property
     def num_server_failures(self) -> int:
-        """Failures of servers so far, all counted together."""
+        """Number of server failures so far."""
         return int(self._state.servers["num_failures"][self._b].sum())
 
     @property
     def num_gpus_up(self) -> int:
-        """GPUs of the servers that are there."""
+        """Number of GPUs of servers that are up."""
         return self.cluster.num_gpus - int(self._state.clusters["down_gpus"][self._b])
 
     @property
     def job_of_gpu(self) -> NDArray[np.int32]:
-        """[gpus] row of a job on each GPU, -1 if free; `jobs_of_gpu` has all of them."""
+        """[gpus] row of a job on each GPU, -1 if it is free. `jobs_of_gpu` has all jobs of a shared GPU."""
         return self.jobs_of_gpu.max(axis=1)
 
     @property
     def free_ram_per_server(self) -> NDArray[np.int64]:
-        """[servers] bytes of free main memory; very many where the cluster does not count it."""
+        """[servers] bytes of free main memory."""
         return self._state.servers["free_ram"][self._b].copy()
 
     @property
     def free_gpu_memory_bytes(self) -> NDArray[np.int64]:
-        """[gpus] free memory; very much where the cluster does not tell GPU types apart."""
+        """[gpus] bytes of free GPU memory."""
         return self._state.gpus["free_memory_bytes"][self._b].copy()
 
     @property
     def bandwidth_demand(self) -> NDArray[np.float64]:
-        """[servers] memory bandwidth asked / there is."""
+        """[servers] memory bandwidth that the jobs ask for, as a fraction of what the server has."""
         return self._state.servers["bandwidth_demand"][self._b] / self.memory_bandwidth
 
     @property
     def memory_bandwidth(self) -> NDArray[np.float64]:
-        """[servers] bytes per second; very many where the cluster does not count them."""
+        """[servers] memory bandwidth in bytes per second."""
         return self._state.servers["memory_bandwidth"][self._b].astype(np.float64)
 
     @property
     def servers_up(self) -> NDArray[np.bool_]:
-        """[servers] whether each is there; a failed one holds nothing until its repair."""
+        """[servers] whether each server is up. A failed server holds nothing until its repair."""
         return self._state.servers["up"][self._b] != 0
 
     def gpus_of(self, job: int) -> tuple[int, ...]:
-        """GPU ids a job holds, ascending."""
+        """Return the ids of the GPUs that `job` holds, ascending."""
         return tuple(gpus_of(self._state, self._b, job).tolist())
 
     def allocation_of(self, job: int) -> Allocation:
-        """What a running job holds, with nothing left open; () GPUs and no server if it does not run.
+        """Return what `job` holds, with all fields given. A job that does not run has no GPUs and no server.
 
         Raises:
-            ObservabilityError: the reader did not declare to know sizes.
+            ObservabilityError: SIZES is not declared.
         """
         self.check("batch_size")
         return current_allocation(self._state, self._b, job)
 
     def iteration_seconds(self, allocation: Allocation) -> float:
-        """Seconds per iteration of the base batch the job would have so, its neighbours as they are now.
+        """Return the seconds per iteration of the base batch that a job would have with an allocation.
+
+        Its neighbours stay where they are. Nothing is carried out.
+
+        Args:
+            allocation: allocation with GPUs, or with a server for a CPU-only job.
 
         Raises:
-            PlacementError: the cluster could not hold it, or it has no places.
-            ObservabilityError: the reader did not declare to know speeds.
+            PlacementError: the cluster cannot hold the allocation, or it names no GPUs.
+            ObservabilityError: SPEEDS is not declared.
         """
         self.check("what_if")
         wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
         if wanted is None:
-            raise PlacementError(f"job {allocation.job} would not run; name its GPUs, or its server")
+            raise PlacementError(
+                f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"
+            )
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
 
     def wake_at(self, seconds: float) -> None:
-        """Ask for a decision point at `seconds`, if nothing else happens before."""
+        """Ask for a decision point at time `seconds`. It comes if no other does before."""
         if seconds > self.now:
             wake = self._state.clusters["wake_seconds"]
             wake[self._b] = min(wake[self._b], seconds)
 
 
 class UnrestrictedSimulation(NamedTuple):
-    """What compiled code runs on: cluster `b` of a batch of simulations, and how fast its jobs run."""
+    """The arguments of compiled schedulers: cluster `b` of `state`, and its performance model."""
 
     state: State
     b: int
@@ -316,9 +337,9 @@ class UnrestrictedSimulation(NamedTuple):
 
 
 def unrestricted(view: SchedulingView) -> UnrestrictedSimulation:
-    """The running simulation behind a view, with nothing hidden.
+    """Return the simulation behind a view, with nothing hidden.
 
-    For machinery that checks otherwise what is read: plans, what-if questions, compiled policies with checked
-    keys, and agents with a declared observation. A scheduler's own code never needs it; a test checks that.
+    It is for code that checks elsewhere what is read: plans, what-if questions, compiled policies with
+    checked keys, agents with a declared observation. A test checks that schedulers do not call it.
     """
     return UnrestrictedSimulation(view._state, view._b, view._physics, view._performance)

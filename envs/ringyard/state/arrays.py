@@ -1,8 +1,7 @@
 """The arrays that hold a batch of simulations.
 
-Every array has a leading dimension [clusters], so that one kernel call serves one simulator (B = 1)
-or a whole vector environment; `records` has what they hold. Array types do not depend on sizes:
-kernels compile once.
+Arrays have a leading dimension [clusters], so that one kernel call serves one simulator (a batch of 1) or a
+vector environment. Their types do not depend on sizes, so that kernels compile once.
 """
 
 from collections.abc import Iterator
@@ -38,89 +37,65 @@ from ringyard.state.records import (
     Slot,
 )
 
-#: servers that one word of `State.free_bits` stands for
+#: number of servers in one word of `State.free_bits`
 SERVERS_PER_WORD = 32
 
 
 @bundle
 class State:
-    """All arrays of a batch of simulations; K jobs may share a GPU.
+    """All arrays of a batch of simulations. K jobs may share a GPU."""
 
-    Attributes:
-        jobs: [clusters, jobs + 1] `Job`; the last row is scratch for what-if questions.
-        gpus: [clusters, gpus] `Gpu`.
-        slots: [clusters, gpus x K] `Slot`.
-        servers: [clusters, servers] `Server`.
-        links: [clusters, servers + racks] `Link`: every server's own, then every rack's uplink.
-        clusters: [clusters] `ClusterRecord`.
-        initial_cluster: [1] a cluster at time zero, before it is given jobs.
-        slowness: [models + 1, GPU types, 2] times longer than on the reference GPU: what is fixed of an
-            iteration's compute time, and each sample's; the last row is for no model.
-        sharing_table: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, inf: no more),
-            sensitivity, pressure; [0, 0, 3] where jobs do not slow one another so.
-        pairwise_excess: [models + 1, models + 1] extra iteration time of the first model, as a share of
-            its own, for each neighbour of the second on the same GPU; [0, 0] where pairs are not measured.
-        slot_sharing: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot, at its present
-            batch; [clusters, 0, 2] without `sharing_table`.
-        between_servers: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS.
-        waiting: [clusters, 2 x jobs] waiting jobs by (priority, row), `num_waiting` of them from
-            `first_waiting` on (`waiting_at`).
-        running: [clusters, jobs] running jobs, a heap on (due, row), the first `num_running` valid.
-        ended: [clusters, jobs] jobs that have left, in that order, the first `num_done` valid.
-        class_waiting: [clusters, classes] waiting jobs of each demand class.
-        class_marks: [clusters, classes] scratch marks of one pass over classes.
-        integrals: [clusters, Integral].
-        timeline: [clusters, bins, 2] waiting jobs and busy GPUs integrated over time bins; 0 bins: off.
-        segments: [clusters, rows] `Segment`, the latest are kept; 0 rows: off.
-        losses: [clusters, jobs, Loss]; [clusters, 0, Loss]: not counted.
-        kernels_counted: [clusters, gpus] until when each GPU's kernels are counted, seconds; [clusters, 0]
-            without `losses`.
-        fewest_servers: [gpus + 1] of an empty cluster, that hold so many GPUs; [0] without `losses`.
-        gpu_scratch: [clusters, gpus] GPU ids a placement rule proposes.
-        place_scratch: [clusters, gpus] GPU ids put aside while a what-if question is answered.
-        server_scratch: [clusters, servers] work space of placement rules.
-        number_scratch: [clusters, gpus + servers] the same, for numbers of GPUs or servers.
-        link_scratch: [clusters, servers + racks] links of one job.
-        ring_scratch: [clusters, gpus x K] rings that feel one that comes or goes.
-        free_bits: [clusters, numbers x words] bit s of number f: server s has f free GPUs
-            (`ringyard.state.free_servers`).
-        num_with_free: [clusters, numbers] servers with so many free GPUs.
-    """
-
-    jobs: Records2[Job]
-    gpus: Records2[Gpu]
-    slots: Records2[Slot]
-    servers: Records2[Server]
+    jobs: Records2[Job]  #: [clusters, jobs + 1] `Job`. The last row is scratch for what-if questions.
+    gpus: Records2[Gpu]  #: [clusters, gpus] `Gpu`
+    slots: Records2[Slot]  #: [clusters, gpus x K] `Slot`
+    servers: Records2[Server]  #: [clusters, servers] `Server`
+    #: [clusters, servers + racks] `Link`: each server's own link, then each rack's uplink
     links: Records2[Link]
-    clusters: Records1[ClusterRecord]
-    initial_cluster: Records1[ClusterRecord]
+    clusters: Records1[ClusterRecord]  #: [clusters] `ClusterRecord`
+    initial_cluster: Records1[ClusterRecord]  #: [1] a cluster at time 0, without jobs
+    #: [models + 1, GPU types, 2] compute time / compute time on the reference GPU, of the fixed part of
+    #: an iteration and of each sample. The last row is for jobs without a model.
     slowness: FloatCube
+    #: [(models + 1) x GPU types, batches, 3] samples per GPU (ascending, then inf), sensitivity,
+    #: pressure. [0, 0, 3] where jobs do not slow one another this way.
     sharing_table: FloatCube
+    #: [models + 1, models + 1] extra iteration time of the first model beside the second on a GPU, as a
+    #: fraction of its own. [0, 0] where pairs are not measured.
     pairwise_excess: FloatMatrix
+    #: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot at its present batch.
+    #: [clusters, 0, 2] without `sharing_table`.
     slot_sharing: FloatCube
-    between_servers: FloatVector
+    between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
+    #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on
     waiting: Int32Matrix
+    #: [clusters, jobs] running jobs, a heap on (next event, row) of `num_running` entries
     running: Int32Matrix
-    ended: Int32Matrix
-    class_waiting: Int32Matrix
-    class_marks: Int32Matrix
-    integrals: FloatMatrix
+    ended: Int32Matrix  #: [clusters, jobs] jobs that have left, in that order: `num_done` entries
+    class_waiting: Int32Matrix  #: [clusters, classes] number of waiting jobs of each demand class
+    class_marks: Int32Matrix  #: [clusters, classes] scratch marks of one pass over classes
+    integrals: FloatMatrix  #: [clusters, Integral] time integrals
+    #: [clusters, bins, 2] waiting jobs and busy GPUs, integrated over time bins. 0 bins: off.
     timeline: FloatCube
-    segments: Records2[Segment]
-    losses: FloatCube
+    segments: Records2[Segment]  #: [clusters, rows] `Segment`, of which the latest are kept. 0 rows: off.
+    losses: FloatCube  #: [clusters, jobs, Loss] lost time. [clusters, 0, Loss] if not counted.
+    #: [clusters, gpus] time in seconds until which each GPU's kernels are counted. [clusters, 0] without
+    #: `losses`.
     kernels_counted: FloatMatrix
+    #: [gpus + 1] fewest servers of an empty cluster that hold so many GPUs. [0] without `losses`.
     fewest_servers: Int32Vector
-    gpu_scratch: Int32Matrix
-    place_scratch: Int32Matrix
-    server_scratch: Int32Matrix
-    number_scratch: FloatMatrix
-    link_scratch: Int32Matrix
-    ring_scratch: Int32Matrix
+    gpu_scratch: Int32Matrix  #: [clusters, gpus] GPU ids that a placement rule proposes
+    place_scratch: Int32Matrix  #: [clusters, gpus] places of a job during a what-if question
+    server_scratch: Int32Matrix  #: [clusters, servers] work space of placement rules
+    number_scratch: FloatMatrix  #: [clusters, gpus + servers] the same, for floats
+    link_scratch: Int32Matrix  #: [clusters, servers + racks] links of one job
+    ring_scratch: Int32Matrix  #: [clusters, gpus x K] rings affected by one that starts or stops
+    #: [clusters, numbers x words] bit s of number f says whether server s has f free GPUs
+    #: (`ringyard.state.free_servers`)
     free_bits: IntMatrix
-    num_with_free: Int32Matrix
+    num_with_free: Int32Matrix  #: [clusters, numbers] number of servers with so many free GPUs
 
     def __iter__(self) -> Iterator[Any]:
-        """The arrays, in order."""
+        """Iterate over the arrays in order."""
         return (getattr(self, field.name) for field in fields(self))
 
 
@@ -141,18 +116,24 @@ def empty_state(
     timeline_bins: int = 0,
     segment_rows: int = 0,
 ) -> State:
-    """Zeroed arrays of the given sizes; slowness is 1.
+    """Return zeroed arrays of the given sizes. Only slowness is 1.
 
     Args:
-        num_clusters: simulations.
-        jobs: most of any simulation. All other sizes are of one cluster.
-        classes: most demand classes.
-        models: of the catalogue.
-        sharing_batches: most of any model on any GPU type; 0: no `State.sharing_table`.
-        paired: whether there are `State.pairwise_excess`.
-        losses: whether they are counted.
-        gpus_of_server: most of any server.
-        (others): as their names say; see `State`.
+        num_clusters: number of simulations.
+        jobs: largest number of jobs in a simulation. All other sizes are of one cluster.
+        gpus: number of GPUs.
+        servers: number of servers.
+        racks: number of racks.
+        jobs_per_gpu: K, number of jobs that may share a GPU.
+        classes: largest number of demand classes.
+        models: number of models in the catalogue.
+        gpu_types: number of GPU types.
+        sharing_batches: largest number of batches of a model on a GPU type. 0: no `State.sharing_table`.
+        paired: whether there is `State.pairwise_excess`.
+        losses: whether losses are counted.
+        gpus_of_server: largest number of GPUs of a server.
+        timeline_bins: bins of `State.timeline`.
+        segment_rows: rows of `State.segments`.
     """
     b, rows = num_clusters, models + 1
     numbers, slots = gpus_of_server + 1, gpus * jobs_per_gpu
@@ -192,22 +173,22 @@ def empty_state(
 
 
 def copy_array(array: Any) -> Any:
-    """The same as `array.copy()`, which would copy records field by field."""
+    """Return a copy. NumPy's `copy` would copy records field by field, which is slower."""
     return array.view(np.uint8).copy().view(array.dtype) if array.dtype.names else array.copy()
 
 
 def copy_state(state: State) -> State:
-    """An independent copy."""
+    """Return an independent copy."""
     return State(*map(copy_array, state))
 
 
 @kernel
 def waiting_at(state: State, b: int, i: int) -> int:
-    """Row of the i-th waiting job."""
+    """Return the row of the i-th waiting job of cluster `b` of `state` (`i` from 0)."""
     return int(state.waiting[b, state.clusters[b].first_waiting + i])
 
 
 def waiting_rows(state: State, b: int) -> NDArray[np.int32]:
-    """[waiting jobs] their rows, a window on the state."""
+    """Return [waiting jobs] rows of the waiting jobs of cluster `b`, a window on `state`."""
     first, count = (int(state.clusters[name][b]) for name in ("first_waiting", "num_waiting"))
     return state.waiting[b, first : first + count]

@@ -1,4 +1,4 @@
-"""Servers by how many free GPUs they have: a row of bits for each number, so that few are looked at."""
+"""An index of servers by number of free GPUs: a row of bits for each number."""
 
 from ringyard.compiled import kernel
 from ringyard.state.arrays import SERVERS_PER_WORD, State
@@ -10,7 +10,7 @@ _ALL = (1 << SERVERS_PER_WORD) - 1
 
 @kernel
 def _lowest_bit(word: int) -> int:
-    """Number of the lowest bit that is set; there is one."""
+    """Return the number of the lowest bit set in `word`, which is not 0."""
     position = 0
     if word & 0xFFFF == 0:
         position = 16
@@ -34,21 +34,21 @@ def _num_words(state: State) -> int:
 
 @kernel
 def _flip(state: State, b: int, free: int, s: int, change: int) -> None:
-    """Server s is now (change 1), or no longer (-1), among those with so many free GPUs."""
+    """Add server `s` to those with `free` free GPUs (change 1), or remove it (change -1)."""
     state.free_bits[b, free * _num_words(state) + (s >> _LOG2)] ^= 1 << (s & _LAST)
     state.num_with_free[b, free] += change
 
 
 @kernel
 def move_server(state: State, b: int, s: int, before: int, after: int) -> None:
-    """Note that server s has `after` free GPUs instead of `before`."""
+    """Note that server `s` of cluster `b` of `state` has `after` free GPUs and no longer `before`."""
     _flip(state, b, before, s, -1)
     _flip(state, b, after, s, 1)
 
 
 @kernel
 def index_servers(state: State, b: int) -> None:
-    """Note how many free GPUs every server has."""
+    """Build the index of cluster `b` of `state`."""
     state.free_bits[b] = 0
     state.num_with_free[b] = 0
     for s in range(state.servers.shape[1]):
@@ -57,7 +57,7 @@ def index_servers(state: State, b: int) -> None:
 
 @kernel
 def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
-    """The first server above number `after` whose bit in a row is set, once the row is flipped; -1: none."""
+    """Return the first server above `after` whose bit in `row` xor `flipped` is set, -1 if none."""
     num_words = _num_words(state)
     i = (after + 1) >> _LOG2
     passed = (after + 1) & _LAST
@@ -72,12 +72,15 @@ def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
 
 @kernel
 def next_server(state: State, b: int, free: int, after: int) -> int:
-    """The first server above number `after` with exactly so many free GPUs; -1 if there is none."""
+    """Return the first server above `after` with exactly `free` free GPUs, -1 if there is none.
+
+    `b` is the cluster of `state`.
+    """
     return _next_bit(state, b, free, 0, after)
 
 
 @kernel
 def next_with_free(state: State, b: int, after: int) -> int:
-    """The first server above number `after` with a free GPU; -1 if there is none."""
+    """Return the first server above `after` with a free GPU in cluster `b` of `state`, -1 if none."""
     s = _next_bit(state, b, 0, _ALL, after)
     return s if s < state.servers.shape[1] else -1

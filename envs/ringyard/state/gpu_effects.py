@@ -1,4 +1,7 @@
-"""A job on a GPU type, at its present batch: how slow it is there, and what it and its neighbours suffer."""
+"""How GPU types and neighbours on a GPU slow a job at its present batch.
+
+*Excess* is extra compute time beside a neighbour, as a fraction of the time alone.
+"""
 
 from typing import NamedTuple
 
@@ -8,24 +11,24 @@ from ringyard.compiled import FloatCube, FloatVector, IntVector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job
 
-# What neighbours add to one another's load is rounded to multiples of 1 / _SHARES, so that sums are exact:
-# no job's speed depends on the order in which neighbours are counted.
+# Neighbours' effects are rounded to multiples of 1 / _STEPS. Their sums are exact, so that speeds do not
+# depend on the order in which neighbours are counted.
 _STEPS = 2.0**40
 
 
 @kernel
 def summable(value: float) -> float:
-    """The value as a multiple of 2**-40: sums of a few of these are exact."""
+    """Return `value` rounded to a multiple of 2**-40, so that sums of a few of these are exact."""
     return np.rint(value * _STEPS) / _STEPS
 
 
 @kernel
 def slowness_on(slowness: FloatCube, job: Job, gpu_type: int) -> float:
-    """Times longer the job computes on a GPU of the type than on the reference GPU.
+    """Return compute time on a GPU type / compute time on the reference GPU.
 
     Args:
-        slowness: as `State.slowness`.
-        job: in its present shape.
+        slowness: `State.slowness`.
+        job: job in its present shape.
         gpu_type: column of `slowness`.
     """
     fixed, sample = slowness[job.model, gpu_type, 0], slowness[job.model, gpu_type, 1]
@@ -34,7 +37,7 @@ def slowness_on(slowness: FloatCube, job: Job, gpu_type: int) -> float:
 
 @kernel
 def min_slowness(slowness: FloatCube, job: Job) -> float:
-    """Of all GPU types of the cluster, see `slowness_on`."""
+    """Return the smallest `slowness_on` of `job` over the GPU types of the table `slowness`."""
     least = np.inf
     for gpu_type in range(slowness.shape[1]):
         least = min(least, slowness_on(slowness, job, gpu_type))
@@ -42,32 +45,22 @@ def min_slowness(slowness: FloatCube, job: Job) -> float:
 
 
 class Workers(NamedTuple):
-    """Workers, of jobs or of none, by what their neighbours on a GPU feel of them.
+    """Workers as their neighbours on a GPU see them."""
 
-    Attributes:
-        models: [workers] positions in the catalogue, its length for none.
-        samples: [workers] of the batch, of each worker.
-    """
-
-    models: IntVector
-    samples: FloatVector
+    models: IntVector  #: [workers] positions in the catalogue. Its length stands for no model.
+    samples: FloatVector  #: [workers] samples of the batch per worker
 
 
 class SharingFactors(NamedTuple):
-    """What a worker is to its neighbours on a GPU.
+    """How a worker and its neighbours on a GPU slow one another: by sensitivity x pressure."""
 
-    Attributes:
-        sensitivity: extra time, as a share of its own, per unit of the neighbours' pressure.
-        pressure: what it does to them.
-    """
-
-    sensitivity: float
-    pressure: float
+    sensitivity: float  #: excess of the worker per unit of the neighbours' pressure
+    pressure: float  #: of the worker on its neighbours
 
 
 @kernel
 def _interpolate(low: float, high: float, part: float) -> float:
-    """A power law through two figures, `part` of the way in log batch; a straight line where one is 0."""
+    """Return the value `part` of the way from `low` to `high`: by a power law, or linear where one is 0."""
     if low > 0.0 and high > 0.0:
         return low * (high / low) ** part
     return low + part * (high - low)
@@ -75,14 +68,14 @@ def _interpolate(low: float, high: float, part: float) -> float:
 
 @kernel
 def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFactors:
-    """What a worker with so many samples is to its neighbours; 0 without figures.
+    """Return the factors of a worker with a number of samples, 0 without figures.
 
-    Log-linear in log samples between the batches of the profile; beyond them as at the nearest.
+    They are log-linear in log samples between the profile's batches, and constant beyond them.
 
     Args:
-        sharing: as `State.sharing_table`.
-        row: of the model and GPU type.
-        samples: above 0.
+        sharing: `State.sharing_table`.
+        row: row of the model and GPU type.
+        samples: samples per worker, above 0.
     """
     count = sharing.shape[1]
     if count == 0:
@@ -104,24 +97,30 @@ def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFact
 
 @kernel
 def sharing_factors_on(state: State, job: Job, gpu_type: int) -> SharingFactors:
-    """What a worker of the job, in its present shape, is to its neighbours on a GPU of the type."""
+    """Return the factors of a worker of `job`, in its present shape, on a GPU of `gpu_type` (`state`)."""
     row = job.model * state.slowness.shape[1] + gpu_type
     return sharing_factors(state.sharing_table, row, job.batch_size / job.num_gpus)
 
 
 @kernel
 def excess_of_worker(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
-    """Extra time, as a share of its own, of a worker of the model beside the job in slot i."""
+    """Return the excess of a worker with `model` and factors `own` beside the job in slot `i`.
+
+    `b` is the cluster of `state`.
+    """
     if state.pairwise_excess.shape[0] > 0:
         return summable(state.pairwise_excess[model, state.slots[b, i].model])
     if state.slot_sharing.shape[1] == 0:
-        return 0.0  # sharing slows no job
+        return 0.0
     return summable(own.sensitivity * state.slot_sharing[b, i, 1])
 
 
 @kernel
 def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
-    """Extra time, as a share of its own, of the job in slot i beside a worker of the model."""
+    """Return the excess of the job in slot `i` beside a worker with `model` and factors `own`.
+
+    `b` is the cluster of `state`.
+    """
     if state.pairwise_excess.shape[0] > 0:
         return summable(state.pairwise_excess[state.slots[b, i].model, model])
     if state.slot_sharing.shape[1] == 0:
@@ -133,7 +132,10 @@ def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i
 def excess_between(
     state: State, own: Workers, other: Workers, gpu_types: IntVector, out: FloatVector
 ) -> None:
-    """Extra time of worker own[i], as a share of its own, beside other[i] on a GPU of a type, into out[i]."""
+    """Write the excess of worker own[i] beside other[i] on a GPU of type gpu_types[i] to out[i].
+
+    `state` has the tables.
+    """
     types = state.slowness.shape[1]
     for i in range(len(out)):
         if state.pairwise_excess.shape[0] > 0:
@@ -147,7 +149,10 @@ def excess_between(
 
 @kernel
 def excess_on(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
-    """Extra time, as a share of its own, of job j beside the others on GPU g."""
+    """Return the excess of job `j`, with factors `own`, beside the other jobs on GPU `g`.
+
+    `b` is the cluster of `state`.
+    """
     per_gpu = state.clusters[b].jobs_per_gpu
     model = state.jobs[b, j].model
     excess = 0.0

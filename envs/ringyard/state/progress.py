@@ -1,4 +1,7 @@
-"""Work left and service held of one job record, at any time."""
+"""Work left, attained service and predictions of one job record at a given time.
+
+Functions work for jobs in any state. Schedulers may call those whose name is a declared column.
+"""
 
 import numpy as np
 
@@ -8,7 +11,7 @@ from ringyard.state.records import Job, JobStatus
 
 @kernel
 def remaining_iterations(job: Job, now: float) -> float:
-    """Iterations left at time `now`, for a job in any state."""
+    """Return the iterations of the base batch that `job` has left at time `now`."""
     if job.status != JobStatus.RUNNING:
         return job.remaining_iterations
     begin = max(job.updated_seconds, job.pause_ends_seconds)
@@ -19,7 +22,7 @@ def remaining_iterations(job: Job, now: float) -> float:
 
 @kernel
 def predicted_iterations(job: Job, now: float) -> float:
-    """Predicted iterations left at time `now`; NaN while the job is not predictable."""
+    """Return the predicted iterations that `job` has left at time `now`, NaN if it is not predictable."""
     if job.predictable == 0:
         return np.nan
     return remaining_iterations(job, now) * job.prediction_factor
@@ -27,7 +30,7 @@ def predicted_iterations(job: Job, now: float) -> float:
 
 @kernel
 def predicted_share(job: Job) -> float:
-    """Predicted iterations left / all, of a waiting job; NaN while the job is not predictable."""
+    """Return predicted iterations left / all, of a waiting `job`. NaN if it is not predictable."""
     if job.predictable == 0:
         return np.nan
     left = job.remaining_iterations * job.prediction_factor
@@ -36,7 +39,7 @@ def predicted_share(job: Job) -> float:
 
 @kernel
 def predicted_seconds(job: Job) -> float:
-    """Predicted isolated run time; NaN while the job is not predictable."""
+    """Return the predicted isolated run time of `job` in seconds, NaN if it is not predictable."""
     if job.predictable == 0:
         return np.nan
     return job.isolated_seconds * job.prediction_factor
@@ -44,7 +47,7 @@ def predicted_seconds(job: Job) -> float:
 
 @kernel
 def attained_service(job: Job, now: float) -> float:
-    """GPU seconds held until time `now`, for a job in any state."""
+    """Return the GPU seconds that `job` has held until time `now`."""
     if job.status != JobStatus.RUNNING:
         return job.attained_service
     return job.attained_service + job.num_gpus * (now - job.updated_seconds)
@@ -52,14 +55,17 @@ def attained_service(job: Job, now: float) -> float:
 
 @kernel
 def seconds_to_compute(job: Job) -> float:
-    """GPU seconds that its GPUs compute in the iterations left, on the GPUs and with the batch it has."""
+    """Return the GPU seconds for which the job's GPUs will compute, if it goes on as at present."""
     iterations = job.remaining_iterations / job.progress_per_iteration
     return iterations * job.compute_seconds / job.gpu_speed * job.num_gpus
 
 
 @kernel
 def relative_slowdown(isolated_seconds: float, seconds: float) -> float:
-    """1 - isolated / seconds in [0, 1), and seconds / isolated - 1 in (-1, 0) where it is faster."""
+    """Return 1 - `isolated_seconds` / `seconds`, in [0, 1).
+
+    Where the job is faster than alone, return `seconds` / `isolated_seconds` - 1, in (-1, 0).
+    """
     if seconds >= isolated_seconds:
         return 1.0 - isolated_seconds / seconds
     return seconds / isolated_seconds - 1.0
@@ -67,7 +73,7 @@ def relative_slowdown(isolated_seconds: float, seconds: float) -> float:
 
 @kernel
 def run_seconds(job: Job, now: float) -> float:
-    """Seconds with resources held until time `now`, for a job in any state."""
+    """Return the seconds for which `job` has held resources until time `now`."""
     if job.status != JobStatus.RUNNING:
         return job.run_seconds
     return job.run_seconds + (now - job.updated_seconds)

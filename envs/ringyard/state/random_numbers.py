@@ -1,4 +1,7 @@
-"""Random numbers of a simulation: its seed, a stream per cluster, draws that depend on their place alone."""
+"""Random numbers of simulations: seeds, a generator per cluster, draws by position.
+
+Generators are SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+"""
 
 import numpy as np
 
@@ -7,13 +10,12 @@ from ringyard.state.records import ClusterRecord
 
 
 def derive_seed(*numbers: int) -> int:
-    """A seed that no other numbers give (but by chance, one in four billion), in place of their sum."""
+    """Return a seed that depends on all `numbers`. Other numbers give another, but for 1 in 4 billion."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @kernel
 def _mix(x: u8) -> u8:
-    """The output function of SplitMix64."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -21,33 +23,33 @@ def _mix(x: u8) -> u8:
 
 @kernel
 def next_random(cluster: ClusterRecord) -> int:
-    """SplitMix64: advance the cluster's generator, 63 random bits."""
+    """Advance the generator of `cluster` and return 63 random bits."""
     cluster.rng += np.uint64(0x9E3779B97F4A7C15)
     return to_int(_mix(cluster.rng) >> np.uint64(1))
 
 
 @kernel
 def next_uniform(generator: UIntVector) -> float:
-    """SplitMix64: advance `generator` ([1] uint64), uniform in [0, 1)."""
+    """Advance `generator` ([1] uint64) and return a uniform number in [0, 1)."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
     return float(_mix(generator[0]) >> np.uint64(11)) / 9007199254740992.0
 
 
 @kernel
 def skip(generator: u8, draws: int) -> u8:
-    """The state of a generator once `next_uniform` has drawn so many numbers."""
+    """Return the state of `generator` after `draws` calls of `next_uniform`."""
     return generator + np.uint64(draws) * np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
 def bits_ahead(generator: u8, draw: int) -> u8:
-    """What the draw-th `next_uniform` (1: the next) makes its number of: that times 2 to the power of 53."""
+    """Return 2**53 x the number of the draw-th next `next_uniform` of `generator` (`draw` 1: the next)."""
     return _mix(skip(generator, draw)) >> np.uint64(11)
 
 
 @kernel
 def _uniform_at(seed: u8, stream: int, position: int) -> float:
-    """Uniform in (0, 1): draw `position` of stream `stream`, the same at every call."""
+    """Return draw `position` of stream `stream`, uniform in (0, 1) and the same at each call."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     x = _mix(np.uint64(seed) + golden)
     x = _mix(x ^ (np.uint64(stream) * golden + np.uint64(1)))
@@ -57,12 +59,12 @@ def _uniform_at(seed: u8, stream: int, position: int) -> float:
 
 @kernel
 def exponential_at(seed: u8, stream: int, position: int, mean: float) -> float:
-    """Exponential draw."""
+    """Return draw `position` of stream `stream` of `seed`, exponential with the given `mean`."""
     return -mean * np.log(_uniform_at(seed, stream, position))
 
 
 @kernel
 def normal_at(seed: u8, stream: int, position: int) -> float:
-    """Standard normal draw (Box-Muller)."""
+    """Return draw `position` of stream `stream` of `seed`, standard normal (Box-Muller)."""
     radius = np.sqrt(-2.0 * np.log(_uniform_at(seed, stream, 2 * position)))
     return radius * np.cos(2.0 * np.pi * _uniform_at(seed, stream, 2 * position + 1))

@@ -1,7 +1,7 @@
-"""What a simulation holds: one record per job, GPU, slot, server, link and cluster.
+"""Records of a simulation: one for each job, GPU, slot of a GPU, server, link and cluster.
 
-Records keep a job's fields on neighbouring cache lines; from Python, `state.jobs["end_seconds"]` is the
-same data as a column, without a copy (`ringyard.state.arrays` has the arrays).
+The fields of a job are on neighbouring cache lines. From Python, `state.jobs["end_seconds"]` is a column of
+the same data without a copy.
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ from ringyard.resources import CORES, RESOURCES
 
 
 class JobStatus(IntEnum):
-    """Where a job is in its life: not yet submitted, queued, holding GPUs, finished."""
+    """Where a job is in its life: not yet submitted, waiting, holding resources, ended."""
 
     FUTURE = 0
     WAITING = 1
@@ -21,7 +21,7 @@ class JobStatus(IntEnum):
 
 
 class JobKind(IntEnum):
-    """How a job computes: workers in a ring, workers with parameter servers, or CPU cores alone."""
+    """How a job computes: workers in a ring, workers with parameter servers, or CPU cores only."""
 
     RING = 0
     PARAMETER_SERVER = 1
@@ -29,9 +29,10 @@ class JobKind(IntEnum):
 
 
 class JobOutcome(IntEnum):
-    """How a job ends: its work is done, it fails by itself when it is, its user withdraws it, it is blocked.
+    """How a job ends: its work is done, it fails once it is done, its user cancels it, or it is blocked.
 
-    Blocked: rejected by the scheduler, or gone because its acceptable completion time cannot be kept.
+    Blocked jobs are rejected by the scheduler, or leave because their acceptable completion time cannot be
+    met.
     """
 
     COMPLETED = 0
@@ -41,10 +42,11 @@ class JobOutcome(IntEnum):
 
 
 class Network(IntEnum):
-    """How many rings a job's worst link is shared by (`Job.contenders`).
+    """How many rings share a job's worst link (`Job.contenders`).
 
-    NONE: links slow no job. WORST_LINK: jobs that span servers there (SJF-BCO eq. 6). LIVE_TRANSFERS:
-    transfers in flight there, on average. MAX_MIN: one over the job's max-min fair share of its links.
+    NONE: links slow no job. WORST_LINK: number of jobs that span servers there (SJF-BCO eq. 6).
+    LIVE_TRANSFERS: mean number of transfers in flight there. MAX_MIN: 1 / the job's max-min fair share of its
+    links.
     """
 
     NONE = 0
@@ -69,9 +71,9 @@ class Integral(IntEnum):
 
 
 class Loss(IntEnum):
-    """Columns of `State.losses`: what a job's time was lost to so far, in seconds, and how fast that grows.
+    """Columns of `State.losses`: time lost to each cause so far in seconds, and how fast each loss grows.
 
-    Rates are seconds of an iteration of the base batch, as things are now
+    Rates are seconds per iteration of the base batch, as things are now
     (`ringyard.sim.engine.slowdown_accounting`).
     """
 
@@ -95,7 +97,7 @@ TIMELINE_COLUMNS = 2  # waiting jobs, busy GPUs (both integrated over the bin)
 
 
 class Job(Record):
-    """One job: what it asks, what it holds, how far it is."""
+    """One job: what it asks for, what it holds, its progress."""
 
     # read for every proposed place
     status: i4
@@ -218,7 +220,7 @@ DOWN = 1 << 20  # more jobs than any GPU holds: a GPU that is neither free nor s
 
 
 class Slot(Record):
-    """A place for a job on a GPU: slot g * K + k is the k-th of GPU g; K jobs may share a GPU."""
+    """A place for a job on a GPU. Slot g * K + k is the k-th of GPU g, which K jobs may share."""
 
     job: i4  # -1 if free
     model: i4  # of the job

@@ -109,21 +109,13 @@ class Durations(Protocol):
 @checked("workload.durations")
 @dataclass(frozen=True)
 class LogNormalDurations:
-    """exp(Normal(mu, sigma)) seconds, clipped to limits, whatever the job's GPUs.
-
-    Attributes:
-        mu: mean of the natural log of the seconds.
-        sigma: standard deviation of the natural log of the seconds.
-        min_seconds: lower limit, above 0.
-        max_seconds: upper limit.
-        draws_per_job: see `EachOf`.
-    """
+    """exp(Normal(mu, sigma)) seconds, clipped to limits, whatever the job's GPUs."""
 
     draws_per_job = True  # see `GeneratorBatch`
-    mu: float
-    sigma: NonNegative
-    min_seconds: Positive = 1.0
-    max_seconds: Annotated[float, "(0, inf]"] = float("inf")
+    mu: float  #: mean of the natural log of the seconds
+    sigma: NonNegative  #: standard deviation of the natural log of the seconds
+    min_seconds: Positive = 1.0  #: lower limit, above 0
+    max_seconds: Annotated[float, "(0, inf]"] = float("inf")  #: upper limit
 
     def __post_init__(self) -> None:
         if self.min_seconds > self.max_seconds:
@@ -140,16 +132,11 @@ class LogNormalDurations:
 @checked("workload.durations")
 @dataclass(frozen=True)
 class QuantileDurations:
-    """Seconds by inverse transform of measured quantiles, log-linear between them.
-
-    Attributes:
-        probabilities: [quantiles] ascending from 0 to 1.
-        seconds_from_gpus: {least GPUs: [quantiles] seconds}. A job uses the largest key not above its GPUs.
-        draws_per_job: see `EachOf`.
-    """
+    """Seconds by inverse transform of measured quantiles, log-linear between them."""
 
     draws_per_job = True  # see `GeneratorBatch`
-    probabilities: Annotated[Sequence[Fraction], "ascending"]
+    probabilities: Annotated[Sequence[Fraction], "ascending"]  #: [quantiles] ascending from 0 to 1
+    #: {least GPUs: [quantiles] seconds}. A job uses the largest key not above its GPUs.
     seconds_from_gpus: Mapping[PositiveInt, Annotated[Sequence[Positive], "not empty"]]
 
     def __post_init__(self) -> None:

@@ -1,7 +1,15 @@
 """The protocol of workloads, and models for jobs of traces that name none.
 
-Write an own workload as a class with `num_jobs` and `sample`, usually a frozen dataclass. Its `sample` ends
-in `JobTable.from_columns`. A yaml in conf/workload with the class as `_target_` gives it a name.
+An own workload is a class with `num_jobs` and `sample`:
+
+    class TwoJobs:
+        num_jobs = 2
+
+        def sample(self, cluster, rng):
+            return JobTable.from_columns([0.0, 10.0], [1, 2], rng.uniform(60.0, 600.0, 2))
+
+A yaml in conf/workload, or in a folder that RINGYARD_CONF names, with `TwoJobs` as `_target_` gives it a name
+for the command line.
 """
 
 from collections.abc import Callable, Mapping, Sequence

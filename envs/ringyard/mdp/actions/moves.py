@@ -145,7 +145,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
         return 0  # the job is at the end of its range, so that this would only migrate it
     if not moves:
         count = collect_places(state, b, j, out)
-        return count if find_shortfall(state, b, j, shape, out).what == FITS else 0
+        return count if find_shortfall(state, b, j, shape, out).cause == FITS else 0
     if shape.num_gpus - job.num_gpus > state.clusters[b].open_gpus:
         return 0
     num_held = detach(state, b, j)

@@ -1,4 +1,4 @@
-"""Jobs take and give back GPU slots, memory, cores, RAM, bandwidth and storage."""
+"""Allocate and release GPU slots, GPU memory, cores, RAM, memory bandwidth and storage."""
 
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.host_resources import requested_bandwidth
@@ -12,7 +12,7 @@ from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_per
 
 @kernel
 def _add_free_gpus(state: State, b: int, s: int, change: int) -> None:
-    """Add `change` to the free GPUs of server s, and keep the counts that follow from it."""
+    """Add `change` to the free GPUs of server `s` and to the counts that follow from them."""
     cluster = state.clusters[b]
     server = state.servers[b, s]
     if server.free_gpus < server.num_gpus:
@@ -26,14 +26,14 @@ def _add_free_gpus(state: State, b: int, s: int, change: int) -> None:
 
 @kernel
 def _add_open_gpus(state: State, b: int, s: int, change: int) -> None:
-    """Add `change` to the GPUs of server s that have a free slot."""
+    """Add `change` to the GPUs of server `s` that have a free slot."""
     state.servers[b, s].open_gpus += change
     state.clusters[b].open_gpus += change
 
 
 @kernel
 def _add_usage(server: Server, job: Job, workers: int, tasks: int, sign: int) -> None:
-    """Give workers and parameter servers of a job what they hold of a server; sign -1: take it back."""
+    """Let `workers` and `tasks` parameter servers of a job use host resources. Sign -1: release them."""
     for r in range(NUM_RESOURCES):
         used = total_demand(r, workers, held_per_worker(job, r), tasks, job.cores_per_server_task)
         set_free(server, r, free_on(server, r) - sign * used)
@@ -43,7 +43,7 @@ def _add_usage(server: Server, job: Job, workers: int, tasks: int, sign: int) ->
 
 @kernel
 def _add_worker_usage(server: Server, job: Job, sign: int) -> None:
-    """Give one worker of a job (or a CPU-only job) what it has of a server, or take it back with sign -1."""
+    """Let one worker of a job, or a CPU-only job, use resources of a server. Sign -1: release them."""
     _add_usage(server, job, 1, 0, sign)
     if job.stored_bytes > 0.0:
         server.storage_readers += sign
@@ -51,7 +51,7 @@ def _add_worker_usage(server: Server, job: Job, sign: int) -> None:
 
 @kernel
 def _allocate_on_server(state: State, b: int, j: int, s: int) -> None:
-    """CPU-only job j joins server s."""
+    """Add CPU-only job `j` to server `s`."""
     job = state.jobs[b, j]
     server = state.servers[b, s]
     job.server = s
@@ -77,7 +77,7 @@ def _release_from_server(state: State, b: int, j: int) -> None:
 
 @kernel
 def _take_slot(state: State, b: int, j: int, g: int) -> int:
-    """The first free slot of GPU g, now job j's."""
+    """Give job `j` the first free slot of GPU `g`, and return it."""
     gpu = state.gpus[b, g]
     i = g * state.clusters[b].jobs_per_gpu
     while state.slots[b, i].job >= 0:
@@ -98,7 +98,7 @@ def _take_slot(state: State, b: int, j: int, g: int) -> int:
 
 @kernel
 def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
-    """Count a job on its links, and the cores of its parameter servers, dealt out server by server."""
+    """Count a job on the links of its servers and the cores of its parameter servers. Sign -1: uncount."""
     job = state.jobs[b, j]
     spans = job.num_servers > 1
     tasks = job.parameter_servers if job.cores_per_server_task > 0 else 0
@@ -119,7 +119,10 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
 
 @kernel
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
-    """Chain GPUs (sorted in place) to job j in ascending order; a CPU-only job joins the server places[0]."""
+    """Allocate `places[:count]`, which are sorted in place, to job `j` of cluster `b` of `state`.
+
+    Its slots are chained in ascending order. A CPU-only job is added to the server `places[0]`.
+    """
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _allocate_on_server(state, b, j, places[0])
@@ -165,7 +168,10 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
 
 @kernel
 def release(state: State, b: int, j: int) -> None:
-    """Take everything from job j. Its chain of slots can be walked until other jobs take them."""
+    """Release everything that job `j` of cluster `b` of `state` holds.
+
+    Its chain of slots stays readable until other jobs take the slots.
+    """
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _release_from_server(state, b, j)
@@ -189,7 +195,7 @@ def release(state: State, b: int, j: int) -> None:
 
 @kernel
 def collect_places(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """GPUs that job j holds (a CPU-only job's server) into `out`, ascending; how many."""
+    """Write the GPUs of job `j` of cluster `b` of `state`, or its server, to `out`. Return their number."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         out[0] = job.server
@@ -205,7 +211,10 @@ def collect_places(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 @kernel
 def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
-    """What job j holds of resource r on server s now, its share of its parameter servers with it."""
+    """Return what job `j` of cluster `b` of `state` holds of resource `r` on server `s`.
+
+    This includes the job's parameter servers there.
+    """
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         return held_per_worker(job, r) if job.server == s else 0
@@ -226,9 +235,10 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
 
 @kernel
 def detach(state: State, b: int, j: int) -> int:
-    """Take everything from job j for a moment, unnoticed; how many places `put_back` has to give back.
+    """Release everything from job `j` for a what-if question, and return the number of places for `reattach`.
 
-    What it held is in `place_scratch`, its record in the scratch row: one job can be lifted at a time.
+    Its places are kept in `State.place_scratch`, its record in the scratch row: one job at a time in each
+    cluster `b` of `state`.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
@@ -241,7 +251,10 @@ def detach(state: State, b: int, j: int) -> int:
 
 @kernel
 def reattach(state: State, b: int, j: int, num_held: int) -> None:
-    """Undo `lift`, whatever shape the job was given since; it holds nothing now."""
+    """Undo `detach` of job `j` of cluster `b` of `state`, which returned `num_held`.
+
+    The job holds nothing now. Its shape may have changed meanwhile.
+    """
     state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
     if num_held > 0:
         allocate(state, b, j, state.place_scratch[b], num_held)
@@ -249,7 +262,7 @@ def reattach(state: State, b: int, j: int, num_held: int) -> None:
 
 @kernel
 def fail_server(state: State, b: int, s: int) -> None:
-    """Server s, on which nothing runs, fails."""
+    """Mark server `s` of cluster `b` of `state`, which holds no job, as down."""
     server = state.servers[b, s]
     server.up = 0
     server.num_failures += 1
@@ -264,7 +277,7 @@ def fail_server(state: State, b: int, s: int) -> None:
 
 @kernel
 def repair_server(state: State, b: int, s: int) -> None:
-    """Server s returns, empty."""
+    """Mark server `s` of cluster `b` of `state` as up and empty."""
     server = state.servers[b, s]
     server.up = 1
     for g in range(server.first_gpu, server.first_gpu + server.num_gpus):

@@ -1,4 +1,4 @@
-"""What makes a place fast or slow for a job: where it holds GPUs, where it might, or alone."""
+"""What makes a job fast or slow at its places: now, where it might run, or alone in the cluster."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from ringyard.state.records import Job, JobKind, Network, Server
 
 
 class PlacementContext(Record):
-    """What performance models read of a place: the fields of these names in the record of a job there."""
+    """What performance models read about places. The record of a job has fields of the same names."""
 
     contenders: f8
     gpu_speed: f8
@@ -33,17 +33,17 @@ class PlacementContext(Record):
 
 @kernel
 def _bandwidth_slowdown(server: Server, more: int) -> float:
-    """Memory bandwidth asked, with `more` bytes per second, / there is, at least 1."""
+    """Return memory bandwidth asked, with `more` bytes per second, / available, at least 1."""
     return bandwidth_slowdown(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
 
 
 @kernel
 def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
-    """What job j finds on the worst of its servers, for each of three things alone.
+    """Return three things that job `j` finds, each on the worst of its servers.
 
     Returns:
-        Jobs that span servers (SJF-BCO eq. 6's p); memory bandwidth asked / there is, at least 1; seconds in
-        which one of its workers reads a byte from storage, 0 if it reads none.
+        Number of jobs that span servers (p of SJF-BCO eq. 6). Memory bandwidth asked / available, at least 1.
+        Seconds in which a worker of the job reads a byte from storage, 0 if it reads none.
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
     spanning, stretch, seconds = 0, 1.0, 0.0
@@ -65,7 +65,7 @@ def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
 
 @kernel
 def sharing_slowdown(state: State, b: int, j: int) -> float:
-    """1 + the neighbours' summed excess on the worst of the job's GPUs."""
+    """Return 1 + the sum of the neighbours' excess on the worst GPU of job `j` of cluster `b` of `state`."""
     worst = 0.0
     own = SharingFactors(0.0, 0.0)
     i = state.jobs[b, j].first_slot
@@ -81,9 +81,12 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 
 @kernel
 def update_context(state: State, b: int, j: int) -> bool:
-    """Bring up to date what the record of job j says of its neighbours; whether anything changed.
+    """Update the fields of job `j` of cluster `b` of `state` that depend on its neighbours.
 
-    Links that are counted all together are left to `count_links`.
+    Links that are counted all together are left to `update_max_min_shares`.
+
+    Returns:
+        Whether anything changed.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -107,11 +110,11 @@ def update_context(state: State, b: int, j: int) -> bool:
 def evaluate_placement(
     state: State, b: int, j: int, places: Int32Vector, count: int, out: PlacementContext
 ) -> None:
-    """What waiting job j would find on `places[:count]` (ascending), written to `out`.
+    """Write the placement context that waiting job `j` would have on `places[:count]` (ascending) to `out`.
 
-    As `what_if` would find it, but quicker. Where links are counted all together, the rings on the servers'
-    own links are an estimate of the contenders: uplinks and max-min shares are left to `what_if`, as is the
-    memory bandwidth of parameter servers.
+    This is a faster `what_if` in cluster `b` of `state`. Where links are counted all together, contenders are
+    estimated by the rings on the servers' own links. Uplinks, max-min shares and the memory bandwidth of
+    parameter servers are left to `what_if`.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -174,13 +177,13 @@ def isolated_contexts(
     num_servers: NDArray[np.int64] | None = None,
     storage_readers: ArrayLike | None = None,
 ) -> Records1[PlacementContext]:
-    """[jobs] what jobs find in an empty cluster, on reference GPUs.
+    """Return [jobs] placement contexts in an empty cluster of reference GPUs.
 
     Args:
-        cluster: its servers.
-        num_gpus: [jobs] GPUs of each; 0: CPU-only.
-        num_servers: [jobs] servers that each spans; None: the fewest that hold it.
-        storage_readers: [jobs] workers that read from storage on each of its servers; None: its own.
+        cluster: servers and GPUs.
+        num_gpus: [jobs] number of GPUs. 0 for CPU-only jobs.
+        num_servers: [jobs] servers spanned. None: the fewest that hold the job.
+        storage_readers: [jobs] workers that read from storage on each server. None: only the job's own.
     """
     places = PlacementContext.zeros(len(num_gpus))
     places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
@@ -196,7 +199,7 @@ def isolated_contexts(
 
 @kernel
 def clear_context(job: Job) -> None:
-    """The job is in no place: it holds nothing."""
+    """Reset the placement context of `job`, which holds nothing."""
     job.num_servers = 0
     job.contenders = 0.0
     job.gpu_speed = 1.0
@@ -207,7 +210,10 @@ def clear_context(job: Job) -> None:
 
 @kernel
 def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
-    """Seconds per base iteration of job j, which holds nothing, were it in this place."""
+    """Return the seconds per base iteration of `job`, row `j`, in placement context `place`.
+
+    The job holds nothing. `physics` is the performance model.
+    """
     job.num_servers = place.num_servers
     job.contenders = place.contenders
     job.gpu_speed = place.gpu_speed
@@ -221,9 +227,10 @@ def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physi
 
 @linked_kernel
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
-    """Seconds per base iteration of job j elsewhere or in another shape, the others where they are.
+    """Return the seconds per base iteration of job `j` on other `places` or in another `shape`.
 
-    The job is put there for a moment, unnoticed, and back again. Arguments are as in `apply_allocation`.
+    Other jobs of cluster `b` of `state` stay where they are. The job is moved there and back, unnoticed.
+    `physics` is the performance model, and the caller has checked that the job fits (`apply_allocation`).
     """
     job = state.jobs[b, j]
     network = state.clusters[b].network

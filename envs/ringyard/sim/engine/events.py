@@ -1,19 +1,19 @@
-"""Let time pass to the next decision point.
+"""Advance time to the next decision point, event by event.
 
-Two events are at one instant if their times are equal as floating-point numbers; nothing is rounded together.
 A job ends at `begin + iterations left x seconds per iteration`, counted from the last change of its speed. A
-job whose end has come ends, whatever happens to its speed at that instant.
+job whose end has come ends, even if its speed changes at that instant. Two events are simultaneous if their
+times are equal as floating-point numbers.
 
-Events at one instant are handled in this order: jobs that end or become predictable (by row), cancellations
-(by row), servers that fail or return (by number), arrivals (by row), a round. A decision point follows; what
-became due while they were handled, as the end of a job without work, follows it at the same instant. Where
-only rounds are decision points, events between them happen at their own times and the scheduler is not asked.
+Simultaneous events are handled in this order: jobs that end or become predictable (by row), cancellations (by
+row), servers that fail or return (by number), arrivals (by row), a round. A decision point follows. What
+becomes due meanwhile, such as the end of a job without work, follows after it at the same instant. If only
+rounds are decision points, other events happen at their own times without one.
 
 A running job is *late* if, at its present speed, it will end after its deadline, the largest acceptable
-completion time. Late jobs are blocked when time is about to pass, so that a scheduler can help them before:
-one after the other, by row, and speeds are counted anew after each, so that a job that is late only because
-of one that is blocked goes on. A decision point follows at the same instant. A waiting job is blocked at its
-deadline. A job that is withdrawn at its very deadline counts as blocked.
+completion time. Late jobs are blocked when time is about to advance, so that a scheduler can speed them up
+before. They are blocked one by one, by row. Speeds are updated after each, so that a job continues if it was
+late only because of a blocked one. A decision point follows at the same instant. A waiting job is blocked at
+its deadline. A job cancelled exactly at its deadline counts as blocked.
 """
 
 import numpy as np
@@ -30,9 +30,9 @@ from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatu
 
 @kernel
 def next_round(now: float, seconds: float) -> float:
-    """When the first round after `now` begins: round k is at k x seconds, and always later than `now`.
+    """Return when the first round after `now` begins: round k is at k x `seconds`.
 
-    Rounds closer to one another than floating-point numbers are near `now` follow at the next such number.
+    If rounds are closer together than floating-point numbers near `now`, the next number is returned.
     """
     following = float(np.nextafter(now, np.inf))
     k = np.floor(now / seconds) + 1.0
@@ -47,13 +47,13 @@ def next_round(now: float, seconds: float) -> float:
 
 @kernel
 def is_round(now: float, seconds: float) -> bool:
-    """Whether a round begins at `now`, the first at 0."""
+    """Return whether a round begins at `now`, for rounds of `seconds`. The first is at 0."""
     return next_round(float(np.nextafter(now, -np.inf)), seconds) == now
 
 
 @kernel
 def _halve_timeline(state: State, b: int) -> None:
-    """Merge pairs of bins, so that the same number of bins covers twice the time."""
+    """Merge pairs of timeline bins, so that the bins cover twice the time."""
     bins = state.timeline.shape[1]
     half = bins // 2
     for i in range(half):
@@ -68,7 +68,7 @@ def _halve_timeline(state: State, b: int) -> None:
 
 @kernel
 def _fill_timeline(state: State, b: int, until: float) -> None:
-    """Spread the present queue length and busy GPUs over the bins from now to `until`."""
+    """Add the present queue length and busy GPUs to the timeline bins from now to `until`."""
     cluster = state.clusters[b]
     bins = state.timeline.shape[1]
     while until >= bins * 2.0**cluster.timeline_bin_log2:
@@ -87,7 +87,7 @@ def _fill_timeline(state: State, b: int, until: float) -> None:
 
 @kernel
 def integrate(state: State, b: int, until: float) -> None:
-    """Add the stretch from now to `until`, in which nothing changes, to every integral."""
+    """Add the time until `until`, in which nothing changes, to the integrals of cluster `b` of `state`."""
     cluster = state.clusters[b]
     elapsed = until - cluster.now
     if elapsed <= 0.0:
@@ -106,13 +106,13 @@ def integrate(state: State, b: int, until: float) -> None:
         _fill_timeline(state, b, until)
 
 
-#: random streams of servers stand apart from those of jobs, which are their rows
+#: number of the first server's random stream. Those of jobs are their rows
 SERVER_STREAM = 1 << 40
 
 
 @kernel
 def draw_first_failures(state: State, b: int) -> None:
-    """Draw when each server first fails."""
+    """Draw when each server of cluster `b` of `state` first fails."""
     cluster = state.clusters[b]
     cluster.next_change_seconds = np.inf
     for s in range(state.servers.shape[1]):
@@ -127,7 +127,7 @@ def draw_first_failures(state: State, b: int) -> None:
 
 @kernel
 def _fail_server(state: State, b: int, s: int, physics: Physics) -> None:
-    """Server s goes down; its jobs, by row, lose what they did since their last checkpoint."""
+    """Fail server `s`. Its jobs, by row, lose the progress since their last checkpoint."""
     per_gpu = state.clusters[b].jobs_per_gpu
     server = state.servers[b, s]
     while True:
@@ -147,7 +147,7 @@ def _fail_server(state: State, b: int, s: int, physics: Physics) -> None:
 
 @kernel
 def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
-    """Fail or repair every server whose time has come, and draw when it changes next."""
+    """Fail or repair each server whose time has come, and draw its next change."""
     cluster = state.clusters[b]
     earliest = np.inf
     for s in range(state.servers.shape[1]):
@@ -171,7 +171,7 @@ def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
 
 @kernel
 def _first_late(state: State, b: int) -> int:
-    """The first row of a running job that will end after its deadline; -1: none."""
+    """Return the first row of a running job that will end after its deadline, -1 if there is none."""
     for j in range(state.clusters[b].next_arrival):
         job = state.jobs[b, j]
         if job.status == JobStatus.RUNNING and job.end_seconds > job.deadline_seconds:
@@ -181,7 +181,7 @@ def _first_late(state: State, b: int) -> int:
 
 @kernel
 def _block_late(state: State, b: int, physics: Physics) -> bool:
-    """Block the late jobs, one after the other; whether there were any."""
+    """Block the late jobs one by one. Return whether there were any."""
     j = _first_late(state, b)
     any_late = j >= 0
     while j >= 0:
@@ -193,7 +193,7 @@ def _block_late(state: State, b: int, physics: Physics) -> bool:
 
 @kernel
 def _end_due(state: State, b: int, physics: Physics) -> None:
-    """End every job whose work is done now; the other jobs that are due become predictable."""
+    """End each job whose work is done now. Other jobs that are due become predictable."""
     now = state.clusters[b].now
     while state.clusters[b].num_running > 0:
         j = state.running[b, 0]
@@ -207,7 +207,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
 
 @kernel
 def _cancel_due(state: State, b: int, physics: Physics) -> None:
-    """Withdraw every job whose user gives up now, or whose acceptable completion time has passed."""
+    """Cancel each job whose user gives up now, and block each whose acceptable completion time has passed."""
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
@@ -218,7 +218,7 @@ def _cancel_due(state: State, b: int, physics: Physics) -> None:
 
 @kernel
 def _next_event(state: State, b: int) -> float:
-    """Time of the next event, round, wake-up or end of the window; inf if none."""
+    """Return the time of the next event, round, wake-up or end of the episode, inf if there is none."""
     cluster = state.clusters[b]
     time = cluster.limit_seconds
     if cluster.num_running > 0:
@@ -229,7 +229,7 @@ def _next_event(state: State, b: int) -> float:
         time = min(time, cluster.next_round_seconds)
         time = min(time, cluster.wake_seconds)
         time = min(time, cluster.next_cancel_seconds)
-    helpless = time == np.inf and cluster.down_gpus == 0  # that a server fails will not start a job
+    helpless = time == np.inf and cluster.down_gpus == 0  # failures of servers start no job
     if cluster.num_done < cluster.num_jobs and not helpless:
         time = min(time, cluster.next_change_seconds)
     return time
@@ -237,7 +237,7 @@ def _next_event(state: State, b: int) -> float:
 
 @kernel
 def _process_next_event(state: State, b: int, physics: Physics) -> bool:
-    """Let time pass to the next event; False if none is left, or if time stands still."""
+    """Advance to the next event and handle it. Return False if there is none, or no progress."""
     cluster = state.clusters[b]
     time = cluster.now
     if cluster.may_be_late == 0 or not _block_late(state, b, physics):
@@ -264,7 +264,7 @@ def _process_next_event(state: State, b: int, physics: Physics) -> bool:
 
 @kernel
 def _between_rounds(cluster: ClusterRecord) -> bool:
-    """Whether this is no decision point, because only rounds are, and the simulation goes on."""
+    """Return whether this is no decision point because only rounds are, and the simulation goes on."""
     if cluster.rounds_only == 0 or cluster.num_done == cluster.num_jobs:
         return False
     return cluster.now < cluster.limit_seconds and not is_round(cluster.now, cluster.round_seconds)
@@ -272,7 +272,11 @@ def _between_rounds(cluster: ClusterRecord) -> bool:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Move to the next decision point; False if no event is left, or if time stands still (`standstill`)."""
+    """Advance cluster `b` of `state` to the next decision point, with performance model `physics`.
+
+    Returns:
+        False if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
+    """
     cluster = state.clusters[b]
     while True:
         if not _process_next_event(state, b, physics):

@@ -1,4 +1,4 @@
-"""Lifecycle of a job: it arrives, starts, changes, is preempted and ends; past allocations, for drawing."""
+"""Lifecycle of a job: it arrives, starts, changes, is preempted and ends. Past allocations are recorded."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ringyard.state.records import Integral, Job, JobKind, JobOutcome, JobStatus
 
 @kernel
 def _append_segment(state: State, b: int, j: int, server: int, start: float, stop: float) -> Segment:
-    """The next row, the oldest if all are taken, with no GPUs yet."""
+    """Return the next row of `State.segments` without GPUs. It replaces the oldest if all are taken."""
     cluster = state.clusters[b]
     row = state.segments[b, cluster.num_segments % state.segments.shape[1]]
     cluster.num_segments += 1
@@ -43,14 +43,14 @@ def _append_segment(state: State, b: int, j: int, server: int, start: float, sto
 
 @kernel
 def log_downtime(state: State, b: int, s: int) -> None:
-    """Remember that server s is down from now on until it returns: a row of no job."""
+    """Record that server `s` is down from now until it returns, as a segment without a job."""
     if state.segments.shape[1] > 0:
         _append_segment(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
 
 
 @kernel
 def _record_segments(state: State, b: int, j: int) -> None:
-    """Remember which GPUs of which servers job j held since its last start; a CPU-only job: where it was."""
+    """Record the GPUs per server, or the server of a CPU-only job, that job `j` held since its start."""
     if state.segments.shape[1] == 0:
         return
     now = state.clusters[b].now
@@ -73,7 +73,7 @@ def _record_segments(state: State, b: int, j: int) -> None:
 
 @linked_kernel
 def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, physics: Physics) -> None:
-    """Job j, that holds nothing, runs on the places from now on, without progress for `pause` seconds."""
+    """Let job `j`, which holds nothing, run on `places` from now on, without progress for `pause` seconds."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     now = cluster.now
@@ -101,10 +101,10 @@ def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, phy
 
 @kernel
 def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -> None:
-    """Give waiting job j as many of the GPUs in `places` as it has workers (sorted in place).
+    """Start waiting job `j` of cluster `b` of `state` on `places`, with performance model `physics`.
 
-    A CPU-only job gets the server `places[0]`. The caller has checked that the job waits and that there is
-    room.
+    It gets the first `num_gpus` of `places`, which are sorted in place, or the server `places[0]` if it is
+    CPU-only. The caller has checked that it is waiting and that there is room.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -121,7 +121,7 @@ def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -
 
 @linked_kernel
 def _stop_running(state: State, b: int, j: int, physics: Physics) -> None:
-    """Take everything from running job j and re-rate those that felt it."""
+    """Release everything that running job `j` holds, and update the rates of the jobs that it slowed."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if state.losses.shape[1] > 0:
@@ -143,6 +143,7 @@ def _stop_running(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def _requeue(state: State, b: int, j: int) -> None:
+    """Let job `j`, which has just stopped, wait again."""
     job = state.jobs[b, j]
     job.status = JobStatus.WAITING
     job.last_stop_seconds = state.clusters[b].now
@@ -154,7 +155,10 @@ def _requeue(state: State, b: int, j: int) -> None:
 
 @kernel
 def preempt(state: State, b: int, j: int, physics: Physics) -> None:
-    """Preempt running job j: it waits again as it asked to run, its progress is kept."""
+    """Preempt running job `j` of cluster `b` of `state`, with performance model `physics`.
+
+    It waits again in the shape it asked for, with its progress.
+    """
     _stop_running(state, b, j, physics)
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
@@ -163,7 +167,10 @@ def preempt(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
-    """A server under running job j failed: it waits again, with the progress of its last checkpoint."""
+    """Let running job `j` of cluster `b` of `state` wait again after a server failed (`physics`: the model).
+
+    It has the progress of its last checkpoint, at most that of its last stop.
+    """
     _stop_running(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
@@ -179,7 +186,7 @@ def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others: int) -> bool:
-    """Whether two lists without repetition hold the same places."""
+    """Return whether `places[:count]` and `others[:num_others]`, without repetition, are the same set."""
     if count != num_others:
         return False
     for i in range(count):
@@ -193,7 +200,7 @@ def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others
 
 @kernel
 def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
-    """Seconds without progress of a running job that goes on in another shape: the longest that it takes."""
+    """Return the seconds without progress of a running job that changes shape: its longest pause."""
     pause = 0.0
     if shape.num_gpus != present.num_gpus or shape.batch_size != present.batch_size:
         pause = resize_pause(job, shape.num_gpus)
@@ -209,16 +216,13 @@ def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
 def apply_allocation(
     state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics
 ) -> None:
-    """Let job j run in this shape on these places, of which the caller has checked that they fit.
+    """Let job `j` of cluster `b` of `state` run in `shape` on `places`, with performance model `physics`.
 
-    A waiting job starts. A running one is left alone where nothing changes; with other places for the same
-    number of GPUs and batch it stops and starts there (a migration: a restart); with another number of GPUs,
-    another batch, other parameter servers or other cores it goes on after the longest of the pauses that
-    these take; other RAM or another cap cost nothing (`ringyard.restart` says why).
-
-    Args:
-        places: GPUs, or the server of a CPU-only job, `num_places(shape)` of them; sorted in place.
-        (others): as everywhere.
+    The caller has checked that it fits. `places` has `num_places(shape)` GPUs, or the server of a CPU-only
+    job, and is sorted in place. A waiting job starts. A running job is not touched if nothing changes. On
+    other places, with the same number of GPUs and batch, it stops and restarts (a migration). With another
+    number of GPUs, batch, parameter servers or cores it continues after the longest of their pauses. Other
+    RAM or another bandwidth cap cost nothing (`ringyard.restart` has the reasons).
     """
     job = state.jobs[b, j]
     if job.status == JobStatus.WAITING:
@@ -248,7 +252,7 @@ def apply_allocation(
 
 @kernel
 def arrive(state: State, b: int) -> None:
-    """The next job of the table is submitted."""
+    """Submit the next job of the table of cluster `b` of `state`."""
     cluster = state.clusters[b]
     j = cluster.next_arrival
     job = state.jobs[b, j]
@@ -265,7 +269,7 @@ def arrive(state: State, b: int) -> None:
 
 @kernel
 def _next_cancellation(state: State, b: int) -> float:
-    """Earliest cancellation of a job in the system; inf if none."""
+    """Return the earliest cancellation of a job in the system, inf if there is none."""
     earliest = np.inf
     for j in range(state.clusters[b].next_arrival):
         if state.jobs[b, j].status != JobStatus.DONE:
@@ -275,7 +279,7 @@ def _next_cancellation(state: State, b: int) -> float:
 
 @kernel
 def _add_to_fairness(state: State, b: int, j: int) -> None:
-    """Add job j, which has ended, to what is summed over jobs; fairness as in `ringyard.sim.metrics`."""
+    """Add job `j`, which has ended, to the sums of completion times and finish-time fairness (`JobTimes`)."""
     job, sums = state.jobs[b, j], state.integrals[b]
     jct = job.end_seconds - job.submit_seconds
     crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
@@ -287,11 +291,9 @@ def _add_to_fairness(state: State, b: int, j: int) -> None:
 
 @kernel
 def end_job(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
-    """Job j leaves the system, running or waiting.
+    """Let job `j` of cluster `b` of `state` leave the system, running or waiting (`physics`: the model).
 
-    Args:
-        outcome: COMPLETED: its work is done; CANCELLED or BLOCKED: before that.
-        (others): as everywhere.
+    `outcome` is COMPLETED if its work is done. CANCELLED or BLOCKED end it before.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -322,7 +324,7 @@ def end_job(state: State, b: int, j: int, outcome: int, physics: Physics) -> Non
 
 @kernel
 def become_predictable(state: State, b: int, j: int) -> None:
-    """Schedulers may see the remaining time of running job j from now on."""
+    """Let schedulers see the remaining time of running job `j` of cluster `b` of `state` from now on."""
     job = state.jobs[b, j]
     job.predictable = 1
     update_expected_end(state.clusters[b], job)

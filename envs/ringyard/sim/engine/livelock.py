@@ -1,4 +1,4 @@
-"""The guard against simulations that would never end: time stands still, or no job gets any work done."""
+"""The guard against endless simulations: time does not advance, or no job does any work."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from ringyard.state.arrays import State
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import ClusterRecord
 
-#: steps that a simulation may take at one moment: these, and so many for each job
+#: allowed steps at one moment, and in addition for each job
 _STEPS, _STEPS_PER_JOB = 1000, 10
-#: stops and resizes after which some job must have got some work done: these, and so many for each job
+#: preemptions and resizes after which some job must have done work, and in addition for each job
 _CHANGES, _CHANGES_PER_JOB = 10_000, 100
 _NANOSECOND = 1e-9
-_EPSILON = 2.0**-52  # of floating-point numbers, at most, as a share of them
+_EPSILON = 2.0**-52  # largest relative distance of floating-point numbers
 
 
 @kernel
@@ -23,7 +23,7 @@ def _max_steps(num_jobs: int) -> int:
 
 @kernel
 def _depends_on_scheduler(cluster: ClusterRecord) -> bool:
-    """Whether jobs wait and rounds, wake-ups and repairs are all that lies ahead."""
+    """Return whether jobs wait, and only rounds, wake-ups and repairs lie ahead."""
     if cluster.num_running > 0 or cluster.next_arrival < cluster.num_jobs:
         return False
     return cluster.limit_seconds == np.inf and cluster.next_cancel_seconds == np.inf
@@ -31,16 +31,16 @@ def _depends_on_scheduler(cluster: ClusterRecord) -> bool:
 
 @kernel
 def is_livelocked(state: State, b: int) -> bool:
-    """Whether more steps were taken at one moment than anything sane takes.
+    """Return whether cluster `b` of `state` took more steps at one moment than any sane simulation.
 
-    A step is a decision point, an allocation or an action; 1,000 and 10 for each job are allowed, where a job
-    starts, moves and ends a few times at most. A moment is a nanosecond; at large times, twice as many
-    floating-point numbers as steps are allowed.
+    A step is a decision point, an allocation or an action. 1,000 steps and 10 for each job are allowed, while
+    a job starts, changes and ends a few times at most. A moment lasts a nanosecond, or at large times twice
+    as many floating-point numbers as steps are allowed.
 
-    Time that passes while jobs wait, nothing runs and nothing else will happen counts as one moment, too: a
-    scheduler that is asked every round and starts nothing would be asked for ever. So does time in which
-    jobs are stopped and resized 10,000 times, and 100 for each job, and not one of them gets any work done:
-    their restarts last as long as they may run.
+    Time counts as one moment while jobs wait, no job runs and nothing else will happen: a scheduler that is
+    asked each round and starts nothing would be asked forever. So does time in which jobs are preempted and
+    resized 10,000 times, and 100 times for each job, and none does any work because restarts last as long as
+    jobs run.
     """
     cluster = state.clusters[b]
     return cluster.steps_at_moment > _max_steps(cluster.num_jobs) or cluster.futile_changes > 0
@@ -48,7 +48,7 @@ def is_livelocked(state: State, b: int) -> bool:
 
 @kernel
 def _check_progress(state: State, b: int) -> None:
-    """Jobs that are stopped before their restarts are over, again and again, get nothing done for ever."""
+    """Note whether any job did any work since the last check."""
     cluster = state.clusters[b]
     work = 0.0
     for j in range(cluster.num_jobs):
@@ -62,7 +62,7 @@ def _check_progress(state: State, b: int) -> None:
 
 @kernel
 def count_step(state: State, b: int, time: float) -> bool:
-    """Count a step at `time`, now or later; False if time stands still, or moves are made in vain."""
+    """Count a step of cluster `b` of `state` at `time`, now or later. Return False in a livelock."""
     cluster = state.clusters[b]
     if cluster.num_preemptions + cluster.num_resizes >= cluster.changes_at_next_check:
         _check_progress(state, b)
@@ -71,14 +71,14 @@ def count_step(state: State, b: int, time: float) -> bool:
             numbers = 2 * _max_steps(cluster.num_jobs)
             cluster.moment_ends_seconds = time + max(_NANOSECOND, time * numbers * _EPSILON)
             cluster.steps_at_moment = 0
-        elif cluster.down_gpus > 0:  # it may wait for a repair
+        elif cluster.down_gpus > 0:  # the scheduler may wait for a repair
             return True
     cluster.steps_at_moment += 1
     return not is_livelocked(state, b)
 
 
 def _cause(state: State, b: int) -> str:
-    """What happens again and again at this moment, and what to do about it."""
+    """Return what repeats at this moment, and what the user should change."""
     cluster, servers = state.clusters[b], state.servers[b]
     end = cluster["moment_ends_seconds"]
     failing = np.flatnonzero(servers["next_change_seconds"] <= end)
@@ -87,31 +87,31 @@ def _cause(state: State, b: int) -> str:
     moves = np.where(changed >= cluster["now"], jobs["num_preemptions"] + jobs["num_resizes"], -1)
     j = int(moves.argmax())
     if len(failing):
-        return f"server {failing[0]} fails and returns again and again; lengthen the failures' times"
+        return f"server {failing[0]} fails and returns at once; give failures longer times"
     if cluster["wake_seconds"] <= end:
-        return "the scheduler asks to be woken at once again and again; wake it later"
+        return "the scheduler asks to be woken at once; call wake_at with later times"
     if cluster["next_round_seconds"] <= end:
         return f"rounds follow every {cluster['round_seconds']:g} s; lengthen round_seconds"
     if moves[j] > 0:
         return (
-            f"job {j} changes hands again and again ({jobs['num_preemptions'][j]} preemptions,"
-            f" {jobs['num_resizes'][j]} resizes so far); let the scheduler answer once and then wait"
+            f"job {j} changes again and again ({jobs['num_preemptions'][j]} preemptions and"
+            f" {jobs['num_resizes'][j]} resizes so far); return its allocation once, then an empty list"
         )
     if _depends_on_scheduler(cluster):
         waiting = cluster["num_waiting"]
-        return f"{waiting} jobs wait, nothing runs and nothing will arrive; the scheduler must start one"
-    return "the scheduler answers again and again and nothing changes; let it answer once and then wait"
+        return f"{waiting} jobs wait, no job runs and none will arrive; start a waiting job"
+    return "its allocations change nothing; return each allocation once, then an empty list"
 
 
 def raise_if_livelocked(state: State, b: int) -> None:
-    """Raise SchedulerError, naming time and cause, if cluster b's simulation would never end."""
+    """Raise SchedulerError with time and cause if cluster `b` of `state` is livelocked."""
     if is_livelocked(state, b):
         cluster = state.clusters[b]
         if cluster["futile_changes"] > 0:
             raise SchedulerError(
-                f"no progress at {cluster['now']!s} s: {cluster['futile_changes']} times jobs were stopped or"
-                " resized, and none got any work done; let jobs run for longer than their restarts take"
-                " (longer rounds, or a smaller restart.seconds)"
+                f"no progress at {cluster['now']!s} s: {cluster['futile_changes']} preemptions or resizes,"
+                " and no job did any work; let jobs run for longer than their restarts (longer rounds, or a"
+                " smaller restart.seconds)"
             )
         most = _max_steps(cluster["num_jobs"])
         raise SchedulerError(

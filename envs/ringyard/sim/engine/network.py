@@ -12,7 +12,10 @@ from ringyard.state.records import Network
 
 @kernel
 def set_link_load(state: State, b: int, j: int) -> None:
-    """Write what job j adds to the load of each of its links: the share of its time it would send, alone."""
+    """Set what job `j` of cluster `b` of `state` adds to each of its links.
+
+    This is the fraction of its time in which it sends when alone, for Network.LIVE_TRANSFERS. Else it is 1.
+    """
     job = state.jobs[b, j]
     job.link_load = 1.0
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
@@ -26,7 +29,7 @@ def set_link_load(state: State, b: int, j: int) -> None:
 
 @kernel
 def _links_of(state: State, b: int, j: int) -> int:
-    """Rows of `State.links` that job j's ring uses into `link_scratch`; how many."""
+    """Write the rows of `State.links` used by the ring of job `j` to `link_scratch`. Return their number."""
     out = state.link_scratch[b]
     num_servers = state.servers.shape[1]
     job = state.jobs[b, j]
@@ -47,7 +50,7 @@ def _links_of(state: State, b: int, j: int) -> int:
 
 @kernel
 def _ring_at(state: State, b: int, i: int, extra: int) -> int:
-    """The i-th running job, or `extra` after the last; -1 if it does not span servers."""
+    """Return the i-th running job, or `extra` after the last, -1 if it does not span servers."""
     j = extra
     if i < state.clusters[b].num_running:
         j = state.running[b, i]
@@ -58,7 +61,7 @@ def _ring_at(state: State, b: int, i: int, extra: int) -> int:
 
 @kernel
 def add_link_load(state: State, b: int, j: int, sign: float) -> None:
-    """Add job j's ring, which has its weight, to its links, or take it off with sign -1. Sums are exact."""
+    """Add `sign` x the load of job `j` to its links in cluster `b` of `state`. Sums are exact."""
     weight = sign * state.jobs[b, j].link_load
     for k in range(_links_of(state, b, j)):
         state.links[b, state.link_scratch[b, k]].load += weight
@@ -66,14 +69,14 @@ def add_link_load(state: State, b: int, j: int, sign: float) -> None:
 
 @kernel
 def clear_links(state: State, b: int) -> None:
-    """No ring is anywhere."""
+    """Remove all rings from the links of cluster `b` of `state`."""
     for row in range(state.links.shape[1]):
         state.links[b, row].load = 0.0
 
 
 @kernel
 def _recount_loads(state: State, b: int, extra: int) -> None:
-    """Rings on every link, from scratch."""
+    """Count the load of all links from scratch."""
     cluster = state.clusters[b]
     clear_links(state, b)
     for i in range(cluster.num_running + 1):
@@ -85,7 +88,10 @@ def _recount_loads(state: State, b: int, extra: int) -> None:
 
 @kernel
 def isolated_contenders(state: State, b: int, j: int) -> float:
-    """Contenders of job j, where it is, if there were no other ring; 0: it does not span servers."""
+    """Return the contenders of job `j` of cluster `b` of `state` at its places without other rings.
+
+    It is 0 if the job does not span servers.
+    """
     job = state.jobs[b, j]
     if job.num_servers <= 1:
         return 0.0
@@ -98,11 +104,9 @@ def isolated_contenders(state: State, b: int, j: int) -> float:
 
 @kernel
 def link_contenders(state: State, b: int, j: int, weight: float) -> float:
-    """Rings on the worst link of job j, itself counted as one, relative to what the link carries.
+    """Return the load of the worst link of job `j` / its capacity, with the job itself counted as 1.
 
-    Args:
-        weight: what the job itself has added to the links' loads.
-        (others): as everywhere.
+    `weight` is what the job itself has added to the links of cluster `b` of `state`.
     """
     worst = 1.0
     for k in range(_links_of(state, b, j)):
@@ -113,11 +117,15 @@ def link_contenders(state: State, b: int, j: int, weight: float) -> float:
 
 @kernel
 def find_rings_on_links(state: State, b: int, j: int) -> int:
-    """Other rings that may use a link of job j's ring into `ring_scratch`, by their first GPU; how many."""
+    """Write the other rings that may use a link of job `j`, by first GPU, to `ring_scratch`.
+
+    Returns:
+        Their number in cluster `b` of `state`.
+    """
     out = state.ring_scratch[b]
     job = state.jobs[b, j]
     count = 0
-    if job.num_racks > 1:  # those on the uplinks may be anywhere
+    if job.num_racks > 1:  # rings on the same uplinks may be on any server
         for i in range(state.slots.shape[1]):
             other = state.slots[b, i].job
             if other >= 0 and other != j and state.jobs[b, other].first_slot == i:
@@ -144,7 +152,7 @@ def find_rings_on_links(state: State, b: int, j: int) -> int:
 
 @kernel
 def _insert_by_first_gpu(state: State, b: int, j: int, count: int) -> int:
-    """Add job j to the rings of `ring_scratch`; how many there are now."""
+    """Insert job `j` into the `count` rings of `ring_scratch`. Return their new number."""
     out = state.ring_scratch[b]
     first = state.jobs[b, j].first_slot
     k = count
@@ -157,7 +165,7 @@ def _insert_by_first_gpu(state: State, b: int, j: int, count: int) -> int:
 
 @kernel
 def _tightest_link(state: State, b: int) -> int:
-    """The link with the least left for each ring that is not frozen yet; -1 if there is none."""
+    """Return the link with the least capacity left per unfrozen ring, -1 if there is none."""
     tightest = -1
     least = np.inf
     for row in range(state.links.shape[1]):
@@ -170,9 +178,9 @@ def _tightest_link(state: State, b: int) -> int:
 
 @kernel
 def _fill_progressively(state: State, b: int, extra: int) -> None:
-    """Max-min fair shares by progressive filling, as 1 / share into every ring's `new_contenders`.
+    """Write 1 / max-min fair share to `new_contenders` of each ring, by progressive filling.
 
-    The fullest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
+    The tightest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
     """
     for row in range(state.links.shape[1]):
         link = state.links[b, row]
@@ -205,11 +213,12 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
 
 @kernel
 def update_max_min_shares(state: State, b: int, extra: int) -> bool:
-    """Every ring's `new_contenders` by max-min shares; whether any differs from its `contenders`.
+    """Write 1 / max-min fair share to `new_contenders` of each ring of cluster `b` of `state`.
 
-    Args:
-        extra: a job that holds its GPUs but is not among the running ones yet; -1: none.
-        (others): as everywhere.
+    `extra` is a job that holds GPUs and is not among the running ones yet, -1 for none.
+
+    Returns:
+        Whether `new_contenders` differs from `contenders` for any ring.
     """
     _recount_loads(state, b, extra)
     _fill_progressively(state, b, extra)

@@ -1,4 +1,4 @@
-"""Job tables made ready for the engine: held to the cluster, one record a job, at time zero."""
+"""Turn job tables into job records at time 0, checked against the cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import (
-    FloatCube,
-    FloatVector,
-    Records1,
-    bundle,
-    kernel,
-)
+from ringyard.compiled import FloatCube, FloatVector, Records1, bundle, kernel
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
@@ -28,47 +22,41 @@ from ringyard.sim.engine.shape import set_asked_shape
 from ringyard.state.gpu_effects import min_slowness
 from ringyard.state.records import Job, JobKind
 
-#: jobs whose records are written at a time: few enough to stay in a processor's cache
+#: number of records written at a time, which stay in a processor's cache
 _BLOCK = 1024
 
 
 @bundle
 class IsolatedRun:
-    """What says how fast jobs are alone.
+    """What decides how fast jobs run alone."""
 
-    Attributes:
-        places: [most GPUs + 1] where a job of so many would be.
-        slowness: as `State.slowness`: it is on the GPU type where it is fastest.
-        exponents: [models + 1] of overlap.
-        physics: performance model.
-    """
-
+    #: [largest number of GPUs + 1] placement context for each number of GPUs
     places: Records1[PlacementContext]
-    slowness: FloatCube
-    exponents: FloatVector
-    physics: Physics
+    slowness: FloatCube  #: `State.slowness`. Jobs run on the GPU type where they are fastest.
+    exponents: FloatVector  #: [models + 1] overlap exponents
+    physics: Physics  #: performance model
 
 
 @kernel
 def _write_isolated_times(
-    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, solo: IsolatedRun
+    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, isolated: IsolatedRun
 ) -> None:
-    """Shape jobs as they ask, and write how long they take alone, per iteration and in all.
+    """Give jobs their asked shape, and write how long they run alone, per iteration and in all.
 
     Args:
-        jobs: [jobs] records with what their tables say.
-        first: number of the first among all that are prepared, for errors.
-        durations: [jobs] seconds, NaN where the iterations are known.
-        iterations: [jobs] NaN where the durations are known.
-        solo: how fast they are alone.
+        jobs: [jobs] records with the columns of their tables.
+        first: number of the first among all prepared jobs, for errors.
+        durations: [jobs] seconds, NaN where the iterations are given.
+        iterations: [jobs] NaN where the durations are given.
+        isolated: how fast they run alone.
     """
     for i in range(len(jobs)):
         job = jobs[i]
-        job.overlap_exponent = solo.exponents[job.model]
+        job.overlap_exponent = isolated.exponents[job.model]
         set_asked_shape(job)
-        place = solo.places[job.asked_gpus]
-        place.gpu_speed = 1.0 / min_slowness(solo.slowness, job)
-        seconds = seconds_in_context(job, first + i, place, solo.physics)
+        place = isolated.places[job.asked_gpus]
+        place.gpu_speed = 1.0 / min_slowness(isolated.slowness, job)
+        seconds = seconds_in_context(job, first + i, place, isolated.physics)
         job.isolated_iteration_seconds = seconds
         if np.isnan(iterations[i]):
             job.total_iterations = durations[i] / seconds
@@ -81,7 +69,7 @@ def _write_isolated_times(
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
-    """[models + 1] of each model, by the performance model or its profile."""
+    """Return [models + 1] overlap exponents, of the performance model or else of the profiles."""
     if performance.overlap_exponent is not None:
         return np.full(len(catalogue()) + 1, performance.overlap_exponent, np.float64)
     return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0], np.float64)
@@ -116,7 +104,7 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
 
 
 def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
-    """{field of a record: [jobs] what a table says of it}."""
+    """Return {field of a job record: [jobs] values} from a table and the restart cost."""
     same: tuple[str, ...] = (
         "submit_seconds",
         "gradient_bytes",
@@ -146,7 +134,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
             if one.per_server_task:
                 columns[f"asked_{one.per_server_task}"] = getattr(table, one.per_server_task)
     columns["predictable"] = table.predictable_from <= 0
-    pauses = [f"{what}_{part}" for what in ("restart", "resize", "servers") for part in ("seconds", "growth")]
+    pauses = [f"{name}_{part}" for name in ("restart", "resize", "servers") for part in ("seconds", "growth")]
     for name in (*pauses, "cores_seconds"):
         method = getattr(restart, name)
         columns[name] = validate_array(method(table), len(table), method, name.replace("_", " "), low=0.0)
@@ -154,37 +142,37 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
 
 
 def _record_template(restart: RestartCost) -> Records1[Job]:
-    """[1] a record with what is the same for all jobs at time zero."""
-    like: Records1[Job] = Job.zeros(1)
-    everyone = {
+    """Return [1] job record with the fields that are equal for all jobs at time 0."""
+    template: Records1[Job] = Job.zeros(1)
+    values = {
         "restart_jump": restart.jump,
         "resize_jump": restart.resize_jump,
         "servers_jump": restart.servers_jump,
         "jump_gpus": restart.jump_gpus,
     }
     for name in ("progress_per_iteration", "sharing_slowdown", "bandwidth_slowdown", "straggler"):
-        everyone[name] = 1.0
+        values[name] = 1.0
     for name in ("first_slot", "server", "next_cpu_job"):
-        everyone[name] = -1
+        values[name] = -1
     for name in ("end_seconds", "first_start_seconds", "last_start_seconds", "last_stop_seconds"):
-        everyone[name] = np.nan
-    for name, value in everyone.items():
-        like[name] = value
-    return like
+        values[name] = np.nan
+    for name, value in values.items():
+        template[name] = value
+    return template
 
 
 class JobPreparer:
-    """What makes job tables ready for simulations that differ in nothing else.
+    """Prepares job tables for simulations with the same cluster, performance model and restart cost.
 
     Args:
-        cluster: jobs are for.
-        performance: model.
-        restart: cost.
+        cluster: servers and GPUs.
+        performance: performance model.
+        restart: restart cost.
     """
 
     def __init__(self, cluster: Cluster, performance: PerformanceModel, restart: RestartCost) -> None:
         self.cluster, self.performance, self.restart = cluster, performance, restart
-        self._like = _record_template(restart)
+        self._template = _record_template(restart)
         self._alone = IsolatedRun(
             places=isolated_contexts(cluster, np.arange(cluster.num_gpus + 1)),
             slowness=slowness_table(cluster),
@@ -195,19 +183,19 @@ class JobPreparer:
     def write(
         self, tables: JobTable, lengths: Sequence[int], out: Records1[Job], begins: Sequence[int]
     ) -> dict[str, NDArray[Any]]:
-        """Make tables that stand one after the other ready, many in little more time than one.
+        """Prepare concatenated job tables, in little more time than one of them.
 
         Args:
-            tables: see `ringyard.workloads.workload.draw_tables`.
-            lengths: jobs of each.
-            out: [room] records, some of which become those of the jobs.
-            begins: which record is that of each table's first job; the others follow.
+            tables: concatenated tables, see `ringyard.workloads.workload.draw_tables`.
+            lengths: number of jobs of each table.
+            out: records, some of which become those of the jobs.
+            begins: for each table, position in `out` of its first job. The others follow.
 
         Returns:
-            {field: [jobs of all tables]} what the records say, but for what is the same for all jobs.
+            {field: [jobs of all tables]} values in the records that are not equal for all jobs.
 
         Raises:
-            RingyardError: as `prepare_jobs`; rows that it names are counted over all tables.
+            RingyardError: as for `prepare_jobs`. Rows in the message are counted over all tables.
         """
         if 0 in lengths:
             raise WorkloadError("a workload has no jobs; expected at least 1")
@@ -219,18 +207,18 @@ class JobPreparer:
         columns = _columns(tables, self.cluster, self.restart)
         columns["demand_class"] = demand_classes(tables, self.cluster, owner)
         records = np.asarray(begins, np.int64)[owner] + rows
-        like: Any = self._like.copy()
-        alike = {name for name, column in columns.items() if column.strides == (0,)}
-        for name in alike:
-            like[name] = columns[name][0]
-        others = columns.keys() - alike
+        template: Any = self._template.copy()
+        constant = {name for name, column in columns.items() if column.strides == (0,)}
+        for name in constant:
+            template[name] = columns[name][0]
+        others = columns.keys() - constant
         durations = np.ascontiguousarray(tables.duration_seconds, np.float64)
         iterations = np.ascontiguousarray(tables.iterations, np.float64)
         columns["isolated_seconds"] = np.zeros(len(tables))
         room = np.asarray(out).view((np.void, Job.dtype.itemsize))  # NumPy copies records field by field
         for first in range(0, len(tables), _BLOCK):
             here = slice(first, min(first + _BLOCK, len(tables)))
-            block: Any = np.repeat(like, here.stop - first)
+            block: Any = np.repeat(template, here.stop - first)
             for name in others:
                 block[name] = columns[name][here]
             block["row"] = rows[here]
@@ -247,33 +235,38 @@ def prepare_jobs(
     restart: RestartCost,
     out: Records1[Job] | None = None,
 ) -> Records1[Job]:
-    """[jobs] `Job` records at time zero, checked against the cluster.
+    """Return [jobs] job records at time 0, checked against the cluster.
 
     Args:
-        table: of them.
-        cluster: they are for.
-        performance: model.
-        restart: cost.
-        out: [jobs] records that are to become these; None: new ones.
+        table: job table.
+        cluster: servers and GPUs.
+        performance: performance model.
+        restart: restart cost.
+        out: [jobs] records to write to. None: new ones.
 
     Raises:
-        WorkloadError: a row that makes no sense or does not fit the cluster.
-        ConfigurationError: a model without a figure that this simulation needs.
-        PluginError: the performance model or the restart cost answer what is no time.
+        WorkloadError: a row is invalid or does not fit the cluster.
+        ConfigurationError: a model lacks a figure that this simulation needs.
+        PluginError: the performance model or the restart cost returned invalid seconds.
     """
     jobs: Records1[Job] = Job.zeros(len(table)) if out is None else out
     JobPreparer(cluster, performance, restart).write(table, [len(table)], jobs, [0])
     return jobs
 
 
-#: more combinations of values than this are counted anew, or 64 bits would not do
+#: number of combinations of values above which codes are renumbered, to stay within 64 bits
 _MOST_CODES = 1 << 62
 
 
 def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """[jobs] equal for jobs of one owner that any placement rule treats alike, from 0 on for each owner.
+    """Return [jobs] demand classes: equal for jobs of one owner that all placement rules treat alike.
 
-    Only columns that matter are compared.
+    Classes count from 0 for each owner. Only columns that matter in this cluster are compared.
+
+    Args:
+        table: concatenated job tables.
+        cluster: servers and GPUs.
+        owner: [jobs] number of the table of each job, ascending.
     """
     resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
     columns: list[NDArray[Any]] = [table.num_gpus, table.kind]
@@ -289,7 +282,7 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
     if cluster.gpu_types:
         columns += [table.fixed_fraction]
     if resizes.any():
-        elastic = np.bincount(owner, resizes)[owner] > 0  # some job of the table is
+        elastic = np.bincount(owner, resizes)[owner] > 0  # whether the job's table has elastic jobs
         sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
         columns += [np.where(elastic, column, column[0]) for column in (*of_models, *sizes)]
     classes, count = owner, int(owner[-1]) + 1
@@ -297,7 +290,7 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
         low, high = column.min(), column.max()
         if low == high:
             continue
-        if column.dtype.kind == "i":  # its own order will do
+        if column.dtype.kind == "i":  # integers are codes already
             codes, values = column - low, int(high) - int(low) + 1
         else:
             found, codes = np.unique(column, return_inverse=True)
@@ -312,7 +305,7 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
 
 
 def _dense_ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """[jobs] rank of each code, of 0 to count - 1, among those that occur."""
+    """Return [jobs] rank of each code among those that occur, of 0 to `count` - 1."""
     if count > len(codes):
         return np.asarray(np.unique(codes, return_inverse=True)[1])
     occurs = np.zeros(count, np.int64)

@@ -1,4 +1,4 @@
-"""Compiled containers inside the state: the heap of running jobs and the sorted waiting list."""
+"""Containers inside the state: the heap of running jobs and the sorted waiting list."""
 
 from ringyard.compiled import kernel
 from ringyard.state.arrays import State, waiting_at
@@ -49,14 +49,14 @@ def _sift_down(state: State, b: int, position: int, size: int) -> None:
 
 @kernel
 def heap_update(state: State, b: int, j: int) -> None:
-    """Restore the heap after the due time of running job j changed."""
+    """Restore the heap of cluster `b` of `state` after the next event of running job `j` changed."""
     position = _sift_up(state, b, state.jobs[b, j].heap_position)
     _sift_down(state, b, position, state.clusters[b].num_running)
 
 
 @kernel
 def heap_push(state: State, b: int, j: int) -> None:
-    """Add job j, whose due time is set, to the running jobs."""
+    """Add job `j`, whose next event is set, to the running jobs of cluster `b` of `state`."""
     cluster = state.clusters[b]
     position = cluster.num_running
     state.running[b, position] = j
@@ -66,7 +66,7 @@ def heap_push(state: State, b: int, j: int) -> None:
 
 @kernel
 def heap_remove(state: State, b: int, j: int) -> None:
-    """Take job j out of the running jobs."""
+    """Remove job `j` from the running jobs of cluster `b` of `state`."""
     cluster = state.clusters[b]
     size = cluster.num_running - 1
     cluster.num_running = size
@@ -81,7 +81,7 @@ def heap_remove(state: State, b: int, j: int) -> None:
 
 @kernel
 def _waiting_position(state: State, b: int, j: int) -> int:
-    """First position whose (priority, row) is not before job j's."""
+    """Return the first position whose (priority, row) is not before that of job `j`."""
     priority = state.jobs[b, j].priority
     low = 0
     high = int(state.clusters[b].num_waiting)
@@ -98,7 +98,7 @@ def _waiting_position(state: State, b: int, j: int) -> int:
 
 @kernel
 def _shift_waiting(state: State, b: int, first: int, count: int, by: int) -> None:
-    """Move `count` entries of the waiting list's array, from `first` on, by so many places."""
+    """Shift `count` entries of the waiting list's array, from `first` on, `by` positions."""
     if by < 0:
         for i in range(first, first + count):
             state.waiting[b, i + by] = state.waiting[b, i]
@@ -109,7 +109,7 @@ def _shift_waiting(state: State, b: int, first: int, count: int, by: int) -> Non
 
 @kernel
 def _recenter_waiting(state: State, b: int) -> None:
-    """Leave as much room before the waiting list as behind it: half as many jobs as there are, at least."""
+    """Leave equal room before and behind the waiting list: half the number of jobs in all, at least."""
     cluster = state.clusters[b]
     first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
     _shift_waiting(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)
@@ -118,7 +118,7 @@ def _recenter_waiting(state: State, b: int) -> None:
 
 @kernel
 def waiting_add(state: State, b: int, j: int) -> None:
-    """Insert job j by (priority, row); the shorter side of the list makes room."""
+    """Insert job `j` into the waiting list of cluster `b` of `state` by (priority, row)."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
     before = 2 * position < cluster.num_waiting
@@ -138,7 +138,7 @@ def waiting_add(state: State, b: int, j: int) -> None:
 
 @kernel
 def waiting_remove(state: State, b: int, j: int) -> None:
-    """Take job j out of the waiting list."""
+    """Remove job `j` from the waiting list of cluster `b` of `state`."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
     first = cluster.first_waiting

@@ -1,4 +1,4 @@
-"""Rates of running jobs: how fast they are, when they will end, and which others change speed with them."""
+"""Speeds of running jobs: seconds per iteration, expected ends, and effects on neighbours."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from ringyard.state.records import ClusterRecord, Job, JobKind, Network
 
 @kernel
 def update_progress(job: Job, now: float) -> None:
-    """Bring progress and service of a running job up to `now`."""
+    """Bring the progress and attained service of running `job` up to `now`."""
     remaining = remaining_iterations(job, now)
     service = attained_service(job, now)
     ran = run_seconds(job, now)
@@ -34,7 +34,10 @@ def update_progress(job: Job, now: float) -> None:
 
 @kernel
 def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
-    """When the job will end at its present speed, and when the engine has to look at it."""
+    """Set when `job` will end at its present speed, and when the engine must look at it next.
+
+    `cluster` notes whether the job may be late for its deadline.
+    """
     begin = max(job.updated_seconds, job.pause_ends_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.next_event_seconds = job.end_seconds
@@ -48,9 +51,9 @@ def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
 
 @kernel
 def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
-    """Give running job j the speed of its surroundings, unless its end has come.
+    """Give running job `j` the speed of its present context, unless its end has come.
 
-    What time has passed since its speed changed is rounded: such a job might end a little later.
+    The time since the last change of its speed is rounded, so that such a job might end a little later.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -70,7 +73,7 @@ def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physics: Physics) -> None:
-    """Re-rate neighbour j if its surroundings changed, once per visit_mark."""
+    """Update the rate of job `j` if its context changed, once per `visit_mark`."""
     job = state.jobs[b, j]
     if job.visit_mark != visit_mark:
         job.visit_mark = visit_mark
@@ -80,7 +83,7 @@ def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physi
 
 @kernel
 def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics: Physics) -> None:
-    """Look at every job on server s."""
+    """Update the rates of the jobs on server `s` whose context changed."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
@@ -95,13 +98,10 @@ def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics:
 
 @linked_kernel
 def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
-    """Count the ring of job j, which comes or goes, and re-rate every ring whose share of links changes.
+    """Count the ring of job `j`, and update the rates of the rings whose share of links changes.
 
-    Args:
-        j: a job that spans servers and is not among the running ones: one that comes gets its count, and is
-            rated by the caller.
-        sign: 1: it comes; -1: it goes.
-        (others): as everywhere.
+    `j` spans servers of cluster `b` of `state` and is not among the running jobs. Sign 1: it starts, gets its
+    contenders, and is rated by the caller, with `physics`. Sign -1: it stops.
     """
     if state.clusters[b].network == Network.MAX_MIN:
         _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
@@ -123,7 +123,7 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
 
 @kernel
 def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics) -> None:
-    """Fill all links anew and re-rate every ring whose share changed, but the newcomer (-1: none)."""
+    """Fill all links anew and update all rings whose share changed, except `newcomer` (-1: none)."""
     if not update_max_min_shares(state, b, newcomer):
         return
     if newcomer >= 0:
@@ -140,7 +140,10 @@ def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics
 
 @linked_kernel
 def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> None:
-    """Re-rate the other jobs that feel job j on their links, GPUs or servers."""
+    """Update the rates of jobs that share links, GPUs or servers with job `j` of cluster `b` of `state`.
+
+    `physics` is the performance model.
+    """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     linked = job.num_servers > 1 and cluster.network != Network.NONE and cluster.global_links == 0
@@ -163,7 +166,10 @@ def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> No
 
 @kernel
 def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
-    """Draw how much slower the slowest worker is: log-normal of mean 1 each, at least 1; 1 for one worker."""
+    """Draw the slowness of the slowest worker of `job`, row `j`: 1 for one worker, else at least 1.
+
+    Workers are log-normal with mean 1 and the coefficient of variation of `cluster`.
+    """
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf
     for worker in range(job.num_gpus):

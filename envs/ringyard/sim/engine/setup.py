@@ -1,4 +1,4 @@
-"""Fill the state arrays: clusters at time zero, with jobs that were made ready for them."""
+"""Create the state arrays of a batch of simulations, and put clusters at time 0."""
 
 from dataclasses import replace
 
@@ -6,12 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import (
-    Records1,
-    Records2,
-    kernel,
-    linked_kernel,
-)
+from ringyard.compiled import Records1, Records2, kernel, linked_kernel
 from ringyard.failures import Failures
 from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
@@ -25,9 +20,9 @@ from ringyard.state.records import UNLIMITED, Job, Network, set_free, total_on
 
 
 def slowness_table(cluster: Cluster) -> NDArray[np.float64]:
-    """`State.slowness` of the cluster's types, NaN where a profile has no figure."""
+    """Return `State.slowness` for the cluster's GPU types, NaN where a profile has no figure."""
     types = cluster.distinct_gpu_types
-    found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # none named: the reference GPU
+    found = np.ones((len(catalogue()) + 1, max(len(types), 1), 2))  # without types: the reference GPU
     for row, model in enumerate(catalogue()):
         for column, kind in enumerate(types):
             found[row, column] = model.relative_seconds(kind) if kind in model.gpus else np.nan
@@ -48,21 +43,21 @@ def new_state(
     losses: bool = False,
     jobs: Records2[Job] | None = None,
 ) -> State:
-    """Arrays for a batch of simulations, with all that does not change between episodes written.
+    """Return state arrays of a batch of simulations, with all that does not change between episodes.
 
     Args:
-        cluster: the same in every simulation.
-        performance: as well.
-        failures: as well.
-        num_clusters: simulations.
-        num_jobs: most jobs of any of them.
-        num_classes: most demand classes.
-        round_seconds: None: no rounds.
-        rounds_only: only rounds are decision points.
-        timeline_bins: see `State`.
-        segment_rows: see `State`.
-        losses: whether they are counted.
-        jobs: [clusters, num_jobs + 1] `State.jobs`, made elsewhere; None: zeroed.
+        cluster: servers and GPUs, the same in all simulations.
+        performance: performance model of all simulations.
+        failures: server failures of all simulations.
+        num_clusters: number of simulations.
+        num_jobs: largest number of jobs in a simulation.
+        num_classes: largest number of demand classes in a simulation.
+        round_seconds: seconds between rounds. None: no rounds.
+        rounds_only: whether only rounds are decision points.
+        timeline_bins: number of bins of `State.timeline`.
+        segment_rows: number of rows of `State.segments`.
+        losses: whether losses are counted.
+        jobs: [clusters, num_jobs + 1] array to use as `State.jobs`. None: a new one.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
@@ -123,7 +118,7 @@ def new_state(
 
 
 def _write_hardware(state: State, cluster: Cluster) -> None:
-    """Write what the cluster says of its GPUs, servers and links."""
+    """Write the cluster's GPUs, servers and links to the state."""
     state.gpus["server"] = cluster.server_of_gpu
     state.slots["gpu"] = np.repeat(np.arange(cluster.num_gpus), cluster.jobs_per_gpu)
     state.slots["server"] = np.repeat(cluster.server_of_gpu, cluster.jobs_per_gpu)
@@ -147,7 +142,7 @@ def _write_hardware(state: State, cluster: Cluster) -> None:
 
 @kernel
 def _reset_servers(state: State, b: int) -> None:
-    """Nothing runs anywhere and every server is up."""
+    """Put all servers of cluster `b` up and empty."""
     for i in range(state.slots.shape[1]):
         state.slots[b, i].job = -1
     for s in range(state.servers.shape[1]):
@@ -171,7 +166,10 @@ def _reset_servers(state: State, b: int) -> None:
 
 @linked_kernel
 def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
-    """Put cluster b at time zero with the given job records; nothing has arrived yet."""
+    """Put cluster `b` of `state` at time 0 with the job records `jobs`, of which none has arrived.
+
+    `limit_seconds` is the end of the episode, `seed` the seed of the simulation.
+    """
     for j in range(len(jobs)):
         state.jobs[b, j] = jobs[j]
     reset_cluster(state, b, len(jobs), limit_seconds, seed)
@@ -179,7 +177,10 @@ def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, s
 
 @linked_kernel
 def reset_cluster(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
-    """Put cluster b at time zero with the first so many of its job records, which are as prepared."""
+    """Put cluster `b` of `state` at time 0 with its first `num_jobs` job records, which are prepared already.
+
+    `limit_seconds` is the end of the episode, `seed` the seed of the simulation.
+    """
     jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
     num_classes = 0

@@ -1,4 +1,4 @@
-"""How a job runs: on how many GPUs, with which batch, cores, RAM, parameter servers and bandwidth cap."""
+"""Shapes of jobs: number of GPUs, batch, cores, RAM, parameter servers and bandwidth cap."""
 
 from typing import NamedTuple
 
@@ -12,30 +12,20 @@ from ringyard.state.records import Job, JobKind, asked_per_worker, held_per_work
 
 
 class Shape(NamedTuple):
-    """What a job holds but for where.
+    """What a job holds, apart from where."""
 
-    Attributes:
-        num_gpus: workers, one on each GPU; 0: CPU-only.
-        batch_size: global, samples.
-        cores_per_worker: of each worker (CPU-only: all its cores); 0: not counted.
-        parameter_servers: of a parameter-server job.
-        cores_per_server_task: of each of them.
-        memory_bandwidth_cap: share of its memory bandwidth it may use, in (0, 1].
-        ram_per_worker: bytes of main memory of each worker (CPU-only: all its RAM); 0: not counted.
-    """
-
-    num_gpus: int
-    batch_size: float
-    cores_per_worker: int
-    parameter_servers: int
-    cores_per_server_task: int
-    memory_bandwidth_cap: float
-    ram_per_worker: int
+    num_gpus: int  #: number of workers, one on each GPU. 0 for CPU-only jobs.
+    batch_size: float  #: global batch in samples
+    cores_per_worker: int  #: CPU cores of each worker (all of a CPU-only job). 0 if not counted.
+    parameter_servers: int  #: number of parameter servers
+    cores_per_server_task: int  #: CPU cores of each parameter server
+    memory_bandwidth_cap: float  #: fraction of its memory bandwidth that it may use, in (0, 1]
+    ram_per_worker: int  #: bytes of main memory of each worker (all of a CPU-only job). 0 if not counted.
 
 
 @kernel
 def current_shape(job: Job) -> Shape:
-    """What the job has; of a waiting one, what it will start with."""
+    """Return the shape that `job` has, or with which it will start if it is waiting."""
     return Shape(
         to_int(job.num_gpus),
         job.batch_size,
@@ -49,7 +39,7 @@ def current_shape(job: Job) -> Shape:
 
 @kernel
 def asked_shape(job: Job) -> Shape:
-    """What the job asks for when it is submitted."""
+    """Return the shape that `job` asks for when it is submitted."""
     return Shape(
         to_int(job.asked_gpus),
         job.base_batch,
@@ -62,33 +52,35 @@ def asked_shape(job: Job) -> Shape:
 
 
 @kernel
-def _value_or(named: float, present: float) -> float:
-    return present if np.isnan(named) else named
+def _value_or(overrides: float, present: float) -> float:
+    return present if np.isnan(overrides) else overrides
 
 
 @kernel
-def override_shape(own: Shape, named: FloatVector, beside: bool) -> Shape:
-    """The shape that a job is to hold. What is not named stays as in its own shape.
+def override_shape(own: Shape, overrides: FloatVector, host_resources: bool) -> Shape:
+    """Return shape `own` with some fields replaced.
 
     Args:
-        own: of a job that holds nothing.
-        named: [7] fields of a `Shape`, NaN where not named.
-        beside: whether the cores, RAM and parameter servers named count.
+        own: shape of a job that holds nothing.
+        overrides: [7] fields of a `Shape`, NaN for those to keep.
+        host_resources: whether to replace cores, RAM and parameter servers too.
     """
     return Shape(
-        to_int(_value_or(named[0], own.num_gpus)),
-        _value_or(named[1], own.batch_size),
-        to_int(_value_or(named[2], own.cores_per_worker)) if beside else own.cores_per_worker,
-        to_int(_value_or(named[3], own.parameter_servers)) if beside else own.parameter_servers,
-        to_int(_value_or(named[4], own.cores_per_server_task)) if beside else own.cores_per_server_task,
-        _value_or(named[5], own.memory_bandwidth_cap),
-        to_int(_value_or(named[6], own.ram_per_worker)) if beside else own.ram_per_worker,
+        to_int(_value_or(overrides[0], own.num_gpus)),
+        _value_or(overrides[1], own.batch_size),
+        to_int(_value_or(overrides[2], own.cores_per_worker)) if host_resources else own.cores_per_worker,
+        to_int(_value_or(overrides[3], own.parameter_servers)) if host_resources else own.parameter_servers,
+        to_int(_value_or(overrides[4], own.cores_per_server_task))
+        if host_resources
+        else own.cores_per_server_task,
+        _value_or(overrides[5], own.memory_bandwidth_cap),
+        to_int(_value_or(overrides[6], own.ram_per_worker)) if host_resources else own.ram_per_worker,
     )
 
 
 @kernel
 def amount_per_worker(job: Job, shape: Shape, r: int) -> int:
-    """What each worker of the job holds of resource r in this shape."""
+    """Return how much of resource `r` each worker of `job` holds in `shape`."""
     if r == CORES:
         return shape.cores_per_worker
     if r == RAM:
@@ -98,20 +90,20 @@ def amount_per_worker(job: Job, shape: Shape, r: int) -> int:
 
 @kernel
 def num_places(shape: Shape) -> int:
-    """Places that a job of this shape takes: its GPUs, or the one server of a CPU-only job."""
+    """Return the number of places of a job in `shape`: its GPUs, or the one server of a CPU-only job."""
     return max(shape.num_gpus, 1)
 
 
 @kernel
 def gpu_memory_needed(job: Job, shape: Shape) -> int:
-    """Bytes that the job needs on each of its GPUs in this shape."""
+    """Return the bytes of memory that `job` needs on each of its GPUs in `shape`."""
     samples = shape.batch_size / shape.num_gpus
     return to_int(np.ceil(job.fixed_memory_bytes + job.sample_memory_bytes * samples))
 
 
 @kernel
 def set_shape(job: Job, shape: Shape) -> None:
-    """Give a job that holds nothing now a shape, and what follows from it."""
+    """Give `job`, which holds nothing, `shape`, and set the fields that follow from it."""
     job.num_gpus = shape.num_gpus
     job.batch_size = shape.batch_size
     job.parameter_servers = shape.parameter_servers
@@ -140,5 +132,5 @@ def set_shape(job: Job, shape: Shape) -> None:
 
 @kernel
 def set_asked_shape(job: Job) -> None:
-    """Let the job have the shape it asks for."""
+    """Give `job`, which holds nothing, the shape it asks for."""
     set_shape(job, asked_shape(job))

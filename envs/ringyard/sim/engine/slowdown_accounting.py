@@ -1,21 +1,21 @@
-"""What a job's time is lost to, counted as it passes: nothing of it decides anything.
+"""Count how much of its time each job loses to what. This only measures: no decision depends on it.
 
-While a job runs, each iteration of the base batch takes `Job.iteration_seconds`. What it would take were
-things better is asked of the performance model, one thing after the other, each on top of those before:
+While a job runs, an iteration of the base batch takes `Job.iteration_seconds`. The performance model is asked
+how long it would take without one cause of loss after the other, each in addition to those before:
 
-1. contention: no other ring on its links;
-2. spread: on the fewest servers that hold so many GPUs, in one rack;
-3. interference: no neighbour on its GPUs;
-4. input: its input pipeline (cores, RAM, storage, memory bandwidth) never waited for, its parameter servers
-   on the cores of their calibration; a CPU-only job: on the cores it asked for, all its memory bandwidth;
-5. stragglers: no worker slower than the others;
-6. GPU types: on the cluster's type where it is fastest;
+1. contention: no other ring on its links.
+2. spread: on the fewest servers that hold so many GPUs, in one rack.
+3. interference: no neighbour on its GPUs.
+4. input: no wait for its input pipeline (cores, RAM, storage, memory bandwidth), and its parameter servers on
+   the cores of their calibration. A CPU-only job has the cores it asked for and all its memory bandwidth.
+5. stragglers: no worker slower than the others.
+6. GPU types: on the cluster's type where it is fastest.
 7. size: the GPUs, batch and parameter servers it asked for.
 
-What each saves is the loss to that thing; below 0: a gain. What is left is work. Where parts of an iteration
-overlap, a loss hides behind a longer one: the order decides, as for everything that is not a sum.
-Seconds without progress after a start or a resize are lost to restarts; work done twice since a server failed
-is lost to failures. All of it together is the time that the job ran.
+What each saves is the loss to that cause, below 0 a gain. What is left is work. Where parts of an iteration
+overlap, a loss hides behind a longer one, so that the order matters. Seconds without progress after a start
+or a resize are lost to restarts. Work repeated since a server failed is lost to failures. The sum of all
+these is the time for which the job ran.
 """
 
 from ringyard.compiled import kernel, linked_kernel
@@ -27,7 +27,7 @@ from ringyard.state.gpu_effects import SharingFactors, excess_on, min_slowness, 
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job, JobKind, Loss
 
-#: losses that follow from the speed of a job: those before `Loss.RATES`
+#: number of losses that follow from a job's speed: those before `Loss.RATES`
 _CAUSES = int(Loss.RATES)
 
 
@@ -38,7 +38,7 @@ def _seconds_per_base_iteration(job: Job, j: int, physics: Physics) -> float:
 
 @kernel
 def _consolidate(state: State, job: Job) -> bool:
-    """Let the job be on the fewest servers, in one rack, alone on its links; whether that is elsewhere."""
+    """Put the job on the fewest servers, in one rack, alone on its links. Return whether this changes it."""
     fewest = state.fewest_servers[job.num_gpus]
     contenders = 1.0 if fewest > 1 else 0.0
     moved = job.num_servers != fewest or job.contenders != contenders
@@ -49,7 +49,7 @@ def _consolidate(state: State, job: Job) -> bool:
 
 @kernel
 def _remove_input_waits(job: Job) -> bool:
-    """Let the job never wait for input, or a CPU-only job have what it asked for; whether that is new."""
+    """Let the job never wait for input (CPU-only: have what it asked for). Return whether this changes it."""
     waits = job.cores_per_worker > 0 or job.cores_per_server_task > 0 or job.bandwidth_slowdown > 1.0
     waits = waits or job.stored_bytes > 0.0 or job.memory_bandwidth_cap < 1.0
     job.cores_per_worker = job.asked_cores if job.kind == JobKind.CPU_ONLY else 0
@@ -62,7 +62,7 @@ def _remove_input_waits(job: Job) -> bool:
 
 @kernel
 def _use_fastest_type(state: State, job: Job) -> bool:
-    """Let the job be on the GPU type where it is fastest; whether that is another one."""
+    """Put the job on the GPU type where it is fastest. Return whether this changes it."""
     fastest = 1.0 / min_slowness(state.slowness, job)
     changed = job.gpu_speed != fastest
     job.gpu_speed = fastest
@@ -71,7 +71,7 @@ def _use_fastest_type(state: State, job: Job) -> bool:
 
 @kernel
 def _restore_asked_shape(state: State, job: Job) -> bool:
-    """Let the job have the shape it asked for, all else at its best; whether that is another one."""
+    """Give the job the shape it asked for, all else at its best. Return whether this changes it."""
     asked = asked_shape(job)
     same = job.num_gpus == asked.num_gpus and job.batch_size == asked.batch_size
     if same and job.parameter_servers == asked.parameter_servers:
@@ -85,13 +85,7 @@ def _restore_asked_shape(state: State, job: Job) -> bool:
 
 @kernel
 def _remove_cause(state: State, b: int, j: int, job: Job, cause: int) -> bool:
-    """Let one thing be at its best for a copy of job j; whether it was not.
-
-    Args:
-        job: the copy, for which all causes before this one are at their best.
-        cause: a `Loss` before `Loss.RATES`.
-        (others): as everywhere.
-    """
+    """Remove a cause of loss from `job`, a copy of job `j` without earlier ones. Return if it changes."""
     changed = False
     if cause == Loss.CONTENTION:
         alone = isolated_contenders(state, b, j)
@@ -117,7 +111,10 @@ def _remove_cause(state: State, b: int, j: int, job: Job, cause: int) -> bool:
 
 @linked_kernel
 def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
-    """Write what job j loses to what from now on, at its present speed."""
+    """Write how fast job `j` of cluster `b` of `state` loses time to what, at its present speed.
+
+    `physics` is the performance model.
+    """
     losses = state.losses[b, j]
     losses[Loss.COUNTED_SECONDS] = state.clusters[b].now
     seconds = state.jobs[b, j].iteration_seconds
@@ -135,7 +132,10 @@ def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
 
 @linked_kernel
 def add_losses(state: State, b: int, j: int) -> None:
-    """Add what running job j lost until now, before its speed changes or it stops."""
+    """Add what running job `j` of cluster `b` of `state` lost until now.
+
+    Call it before its speed changes or it stops.
+    """
     now = state.clusters[b].now
     job = state.jobs[b, j]
     losses = state.losses[b, j]
@@ -153,13 +153,13 @@ def add_losses(state: State, b: int, j: int) -> None:
 
 @kernel
 def add_repeated_work(state: State, b: int, j: int, iterations: float) -> None:
-    """Job j has to do so many iterations of the base batch again."""
+    """Note that job `j` of cluster `b` of `state` has to repeat `iterations` of the base batch."""
     state.losses[b, j, Loss.FAILURES] += iterations * state.losses[b, j, Loss.WORK_RATE]
 
 
 @kernel
 def _kernel_share(state: State, b: int, i: int) -> float:
-    """Share of an iteration in which kernels of the job in slot i run on that GPU, beside its neighbours."""
+    """Return the fraction of an iteration in which the job of slot `i` runs kernels beside its neighbours."""
     j = state.slots[b, i].job
     job = state.jobs[b, j]
     own = SharingFactors(0.0, 0.0)
@@ -173,10 +173,10 @@ def _kernel_share(state: State, b: int, i: int) -> float:
 
 @linked_kernel
 def add_kernel_seconds(state: State, b: int, g: int) -> None:
-    """Add the seconds in which kernels ran on GPU g until now, before its jobs or their speeds change.
+    """Add the seconds in which kernels ran on GPU `g` of cluster `b` of `state` until now.
 
-    Kernels of jobs on one GPU run at times independent of one another: an assumption. None runs while its job
-    restarts.
+    Call it before the GPU's jobs or their speeds change. Kernels of jobs on one GPU are assumed to run at
+    times independent of one another. None runs while its job restarts.
     """
     cluster = state.clusters[b]
     begin = state.kernels_counted[b, g]
