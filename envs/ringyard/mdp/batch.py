@@ -112,8 +112,7 @@ class ClusterBatch:
         #: record with the blocks of an observation row as fields
         self._blocks = np.dtype(
             [(one.name, np.float32, one.shape(config.cluster, config.actions)) for one in observation.blocks]
-                (one.name, np.float32, one.shape(config.cluster, config.actions))
-                for one in observation.blocks
+        )
         self._closed = False
         self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
         self._all_clusters = np.arange(num_clusters)
