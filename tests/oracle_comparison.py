@@ -67,7 +67,7 @@ class Allocating:
 
     def __init__(self, rng, sim):
         estimate = one_of(rng, predicted, attained)(float(rng.choice([0.0, 60.0, 600.0])))
-        rules = Allocator(
+        allocator = Allocator(
             gamma=float(rng.choice([0.0, 0.5, 1.0, 2.0])),
             size_power=float(rng.choice([0.3, 0.7, 1.0])),
             resize_price=float(rng.choice([0.0, 5.0])),
@@ -77,14 +77,14 @@ class Allocating:
             preemption_price=float(rng.choice([0.0, 1.0])),
             estimate=estimate,
         )
-        self.scheduler = AllocatingScheduler(rules)
+        self.scheduler = AllocatingScheduler(allocator)
         known = sim.jobs.restricted_to(self.scheduler.observability)
         self.scheduler.reset(sim.cluster, known, np.random.default_rng(0))
 
     def __call__(self, rng, sim, oracle, calm_order):
         """See `decide`."""
         view = sim.view(self.scheduler.observability)
-        plan = self.scheduler._planned(view, True)
+        plan = self.scheduler._plan_for(view, True)
         plan.score[0] = rng.uniform(-1.0, 1.0, len(plan.score[0]))
         for allocation in self.scheduler.decide(view):
             sim.apply([allocation])

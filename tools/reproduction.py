@@ -138,7 +138,7 @@ def summary(reproductions: Sequence[Reproduction]) -> str:
         ((headline, claimed, found, verdict),) = claim_rows([_headline(one)])
         own = "cannot be switched off"
         if (ablation := read_ablation(one.content)) is not None:
-            ((text, _, change, _),) = claim_rows([measure_claim(ablation, one.figures)])
+            ((text, _, change, _),) = claim_rows([measure_claim(ablation, one.metrics)])
             own = f"{text}: {change}"
         rows.append((one.content["title"], headline, claimed, found, verdict, own))
     return _table(
@@ -169,7 +169,7 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
     """Cases as rows, schedulers as columns; of all but `against` the value and its change from there."""
     body = []
     for case in table.cases:
-        columns = {label: row[table.metric] for label, row in reproduction.figures[case].items()}
+        columns = {label: row[table.metric] for label, row in reproduction.metrics[case].items()}
         reference = None if table.against is None else columns.get(table.against)
         cells = []
         for label in table.schedulers:
@@ -190,7 +190,7 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
 def _figures(reproduction: Reproduction) -> str:
     """Every scheduler of every case, folded."""
     parts = []
-    for case, rows in reproduction.figures.items():
+    for case, rows in reproduction.metrics.items():
         metrics = list(next(iter(rows.values())))
         body = []
         for label, columns in rows.items():

@@ -30,5 +30,7 @@ _MODULES = {
 
 def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ringyard.renamed import renamed_export
+
+        return renamed_export(__name__, name)
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Measurements as one tidy table: a CSV file with a row for each."""
+"""Measurements of iteration times as a tidy table: a CSV file with a row for each measurement."""
 
 import difflib
 import re
@@ -19,31 +19,25 @@ _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        meaning: with its unit.
-        numbers: which numbers it takes; None: text.
-        required: whether a file must have it.
-    """
-
-    meaning: str
-    numbers: NumberRange | None = None
-    required: bool = False
+    meaning: str  #: meaning and unit
+    numbers: NumberRange | None = None  #: range of its numbers. None: text.
+    required: bool = False  #: whether a file must have the column
 
 
 _SECONDS, _SAMPLES, _BYTES = NumberRange("(0, 1e9]"), NumberRange("(0, 1e9]"), NumberRange("[1, 1e15]")
 _WHOLE = NumberRange("[1, 1000000]", whole=True)
 _MOST_GPUS = 100_000
 
-#: {column: what stands in it}; text is "" and a number NaN where a row does not say
+#: {column: description}. A missing text is "", a missing number NaN
 COLUMNS: Mapping[str, Column] = {
     "model": Column("name of a profile; empty in a row with transfer_bytes", required=True),
     "gpu_type": Column(f"of every GPU: {', '.join(GPU_MEMORY_BYTES)}, ...", required=True),
     "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
     "batch": Column("samples per GPU and iteration", _SAMPLES, required=True),
     "seconds": Column("per iteration", _SECONDS, required=True),
-    "neighbour": Column("model of a second job; seconds are those of the first beside it"),
+    "neighbour": Column("model of a second job beside the first, whose seconds are given"),
     "neighbour_batch": Column("its samples per GPU", _SAMPLES),
     "neighbour_placement": Column(
         "its own GPUs on the same servers, in the same order (0+2: none on the first);"
@@ -53,35 +47,35 @@ COLUMNS: Mapping[str, Column] = {
     "ram_bytes": Column("main memory per GPU; empty: enough", _BYTES),
     "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _BYTES),
     "restart_seconds": Column(
-        "to stop and start again on this placement; seconds may then be empty", _SECONDS
+        "seconds to stop and start again on this placement; `seconds` may then be empty", _SECONDS
     ),
     "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _BYTES),
     "parameter_servers": Column("of a parameter-server job; empty: all-reduce", _WHOLE),
-    "network": Column("between the servers, a name of conf/network; empty: as asked on the command line"),
-    "interconnect": Column("inside a server, a name of conf/interconnect; empty: likewise"),
-    "note": Column("anything; rows of a set can be told apart by it"),
+    "network": Column("between the servers, a name in conf/network; empty: that of the command line"),
+    "interconnect": Column("inside a server, a name in conf/interconnect; empty: that of the command line"),
+    "note": Column("any text, to tell rows of a set apart"),
 }
 
 REQUIRED = tuple(name for name, column in COLUMNS.items() if column.required)
 
-#: other spellings of columns
-_ALSO = {"seconds_per_iteration": "seconds", "iteration_seconds": "seconds", "neighbor": "neighbour"}
+#: {other spelling: column}
+_ALIASES = {"seconds_per_iteration": "seconds", "iteration_seconds": "seconds", "neighbor": "neighbour"}
 
 
-def _bare(name: str) -> str:
+def _normalised(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_GPU_TYPES = {_bare(name): name for name in GPU_MEMORY_BYTES}
+_GPU_TYPES = {_normalised(name): name for name in GPU_MEMORY_BYTES}
 
 
 def _column_name(name: object) -> str:
     stripped = str(name).strip()
-    return _ALSO.get(stripped, stripped)
+    return _ALIASES.get(stripped, stripped)
 
 
 def _refuse(values: "pd.Series[Any]", wrong: Any, where: str, expected: str) -> None:
-    """Raise ConfigurationError for the first wrong row of a column."""
+    """Raise ConfigurationError for the first row of a column with `wrong` true."""
     for row in np.flatnonzero(wrong)[:1]:
         got = values.iloc[row]
         said = "empty" if got == "" or got != got else shown(got)
@@ -106,7 +100,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
 
 
 def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """Return every column of the table, converted to its kind."""
+    """Return every column of the table, converted to text or numbers."""
     columns: dict[str, Any] = {}
     for name, column in COLUMNS.items():
         given = frame[name] if name in frame else pd.Series("", frame.index, name=name)
@@ -155,19 +149,19 @@ def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
 
     Args:
-        frame: [rows] with the required columns and any of the others; more columns are left out.
-        where: what errors call it.
+        frame: [rows] with the required columns and any of the others. Unknown columns are left out.
+        where: name of the table, for errors.
 
     Raises:
-        ConfigurationError: a required column is missing or a value makes no sense: which row and column, what
-            stands there, what was expected.
+        ConfigurationError: a required column is missing or a value is invalid. The message names the row, the
+            column, the value and what was expected.
     """
     frame = frame.rename(columns=_column_name)
     _check_columns(list(frame.columns), where)
     if frame.empty:
         raise ConfigurationError(f"{where} holds no rows; expected one for each measurement")
     table = _filled(frame.reset_index(drop=True), where)
-    table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_bare(name), name.lower()))
+    table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_normalised(name), name.lower()))
     _check_rows(table, where)
     both = table.seconds.notna() & table.restart_seconds.notna()
     alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
@@ -175,11 +169,7 @@ def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
-    """Read the file's cells as text.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
+    """Read the cells of a CSV as text, or raise ConfigurationError."""
     if not file.exists():
         raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
     try:
@@ -191,18 +181,18 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
 
 
 def read_rows(file: Path) -> pd.DataFrame:
-    """Read a tidy CSV (also .csv.gz); see `tidy`.
+    """Read a tidy CSV (also .csv.gz).
 
     Raises:
-        ConfigurationError: it cannot be read, or `tidy` refuses it; names the file.
+        ConfigurationError: the file cannot be read, or `tidy` refuses it.
     """
     return tidy(_parsed(file), str(file))
 
 
 def _is_tidy(file: Path) -> bool:
-    """Whether the file's first line names the columns of a tidy table (its rows may still be wrong).
+    """Return whether the first line of a CSV names the columns of a tidy table.
 
-    Tables with a column `predicted` are results of ours, not measurements.
+    Tables with a column `predicted` are results of `ringyard validate`, not measurements.
     """
     try:
         names = set(map(_column_name, _parsed(file, 0).columns))
@@ -212,15 +202,15 @@ def _is_tidy(file: Path) -> bool:
 
 
 def gpus_per_server(placement: str) -> tuple[int, ...]:
-    """Return the GPUs on each server [servers] of "4+4"; () of ""."""
+    """Return the GPUs on each server [servers] of a placement such as "4+4"."""
     return tuple(map(int, placement.split("+"))) if placement else ()
 
 
 def measurement_kinds(table: pd.DataFrame) -> "pd.Series[Any]":
-    """Return which part of the physics each row measures [rows].
+    """Return what each row measures, as text [rows].
 
-    It is "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores",
-    "cores and memory", "restart", "all-reduce" or "parameter servers".
+    The kinds are "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores",
+    "cores and memory", "restart", "all-reduce" and "parameter servers".
     """
     between = table.placement.str.contains("+", regex=False)
     several = table.placement != "1"
@@ -241,8 +231,8 @@ def measurement_kinds(table: pd.DataFrame) -> "pd.Series[Any]":
 def situations(table: pd.DataFrame) -> "pd.Series[Any]":
     """Return the situation that each row measures, as text [rows].
 
-    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for the two sides of a pair,
-    and for all batches of a job alone. Splits into fitted and held-out rows keep a situation together.
+    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for both jobs of a pair,
+    and for all batches of an isolated job. Splits into fitted and held-out rows keep a situation together.
     """
     own = table.model + " " + table.batch.map("{:g}".format)
     other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
@@ -256,42 +246,28 @@ def situations(table: pd.DataFrame) -> "pd.Series[Any]":
 
 
 def filled_columns(table: pd.DataFrame) -> list[str]:
-    """Return the columns, in order, in which some row holds a value."""
+    """Return the columns, in order, in which some row has a value."""
     return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
-    """Description of a measured set.
+    """Description of a measured set."""
 
-    Attributes:
-        title: for readers.
-        source: authors, machines and assumptions.
-        fitted: which shipped constants were fitted to these rows; "": none.
-        weak: where to be careful.
-        overrides: further Hydra overrides of the performance model.
-    """
-
-    title: Annotated[str, "not empty"]
-    source: str
-    fitted: str = ""
-    weak: str = ""
-    overrides: Sequence[str] = ()
+    title: Annotated[str, "not empty"]  #: title of the set
+    source: str  #: authors, machines and assumptions
+    fitted: str = ""  #: shipped constants that were fitted to these rows. "": none.
+    weak: str = ""  #: limits of the set
+    overrides: Sequence[str] = ()  #: further Hydra overrides of the performance model
 
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """A set with its rows.
+    """A measured set with its rows."""
 
-    Attributes:
-        name: of the CSV, or of the published set.
-        about: the set.
-        rows: [rows] its tidy table.
-    """
-
-    name: str
-    about: MeasuredSet
-    rows: pd.DataFrame
+    name: str  #: name of the CSV, or of the published set
+    about: MeasuredSet  #: description of the set
+    rows: pd.DataFrame  #: [rows] its tidy table
 
 
 def read_measured_sets(place: Path) -> list[MeasuredRows]:
@@ -301,10 +277,10 @@ def read_measured_sets(place: Path) -> list[MeasuredRows]:
         place: a file or a folder.
 
     Returns:
-        A set for each file; none if the folder holds no tidy CSV.
+        A set for each tidy CSV.
 
     Raises:
-        ConfigurationError: nothing is at that place, or a tidy CSV holds what `tidy` refuses.
+        ConfigurationError: there is no such file or folder, or `tidy` refuses a CSV.
     """
     if place.is_file():
         files = {place.name: place}

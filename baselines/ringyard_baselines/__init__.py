@@ -8,6 +8,8 @@ where it matters. Only what was found may be quoted as the paper's.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ringyard.renamed import note_changed_schedulers, renamed_export
+
 if TYPE_CHECKING:
     from ringyard_baselines.classic.preemptive import las, srsf, srtf
     from ringyard_baselines.classic.start_only import fifo, fifo_backfill, sjf
@@ -24,5 +26,6 @@ __all__ = ["Scheduler", "fifo", "fifo_backfill", "las", "run", "sjf", "srsf", "s
 def __getattr__(name: str) -> Any:
     """Import a textbook scheduler when it is asked for."""
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return renamed_export(__name__, name)
+    note_changed_schedulers(f"scheduler={name}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -76,7 +76,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name of a module with `
         module = f"{__name__}.{name}"
         if not name.startswith("_") and importlib.util.find_spec(module) is not None:
             return importlib.import_module(module)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ringyard.renamed import renamed_export
+
+        return renamed_export(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -154,7 +154,7 @@ def test_agents_are_measured_like_schedulers():
         ({"scheduler": "fifo_backfill", "overrides": ["+cluster.servers=3"]}, "cluster.*servers"),
         (
             {"scheduler": "fifo_backfill", "overrides": ["seeds=3"]},
-            "seeds=3 has no effect here; give the argument",
+            "seeds=3 has no effect here; use the argument",
         ),
         (
             {"scheduler": "fifo_backfill", "overrides": ["workers=0"]},

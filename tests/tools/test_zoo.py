@@ -262,7 +262,7 @@ def test_recipes_are_checked(own, change, said):
         ({"rules": ["srtf"]}, "small: rules has srtf@consolidate, which is published; expected it among"),
         ({"train": [*RECIPE["train"], "agent.sprd=3"]}, "train: Could not override 'agent.sprd'"),
         ({"train": [*RECIPE["train"], "agent=nobody"]}, "train: In 'train': Could not find 'agent/nobody'"),
-        ({"train": [*RECIPE["train"], "environments=3"]}, "train: worlds is 3; expected a list"),
+        ({"train": [*RECIPE["train"], "environments=3"]}, "train: environments is 3; expected a list"),
         (
             {"elsewhere": {"far": {"title": "x", "overrides": ["cluster.servers=1"]}}},
             "far: Could not override",

@@ -1,1 +1,1 @@
-"""From measurements to profiles and networks: `ringyard calibrate`."""
+"""`ringyard calibrate`: fits profiles, networks and interconnects to measurements."""

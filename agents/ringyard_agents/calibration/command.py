@@ -20,7 +20,7 @@ from ringyard_agents.measurements import measurement_kinds, read_rows
 from ringyard_agents.runs.figures import save_figure
 
 _COMMAND = "ringyard calibrate"
-_MOST_BYTES = 1e15  # of one all-reduce
+_MAX_BYTES = 1e15  # per all-reduce
 _NAME = re.compile(r"\w[\w.+-]*")
 _PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
 
@@ -33,24 +33,24 @@ def calibrate(
     gradient_bytes: Sequence[str],
     overwrite: bool = False,
 ) -> None:
-    """Write profiles, networks and interconnects to the folder `out`; print what was fitted and how well.
+    """Fit constants to a tidy CSV, write the configs to a folder, and print the constants and their errors.
 
     Args:
         place: a tidy CSV.
-        out: the folder.
-        network: name for what lies between the servers of rows that name none.
-        interconnect: name for what lies inside them.
-        gradient_bytes: NAME=BYTES of models that have no profile.
-        overwrite: replace files there, too, that no calibration wrote.
+        out: folder for the configs.
+        network: name of the network of rows that name none.
+        interconnect: name of the interconnect of rows that name none.
+        gradient_bytes: NAME=BYTES for models without a profile.
+        overwrite: also replace files that no calibration wrote.
 
     Raises:
-        ConfigurationError: the file or folder is not there, or holds what makes no sense; a file of another
-            hand is where one would be written.
+        ConfigurationError: the CSV does not exist or is invalid, or a file that no calibration wrote would be
+            replaced.
     """
     path = Path(place)
     if path.is_dir():
         raise ConfigurationError(
-            f"{path} is a folder; expected a CSV (what ships is made of the published measurements by"
+            f"{path} is a folder; expected a CSV (the shipped configs are fitted to published measurements by"
             " `python -m tools.calibrate FOLDER --out conf`, in a checkout of the repository)"
         )
     rows = read_rows(path)
@@ -60,10 +60,8 @@ def calibrate(
     given = _gradient_bytes(rows, gradient_bytes)
     usable = rows[rows.seconds.notna() & measurement_kinds(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
-        raise ConfigurationError(
-            f"{path}: no row says seconds of a model on GPUs of its own or beside another"
-        )
-    judged = cross_validate(usable, given)
+        raise ConfigurationError(f"{path}: no row has seconds of an isolated model or of a pair of models")
+    held_out = cross_validate(usable, given)
     constants = fit_constants(usable, given)
     models = calibrated_models(rows, constants, given, path.name)
     written_by = f"{_COMMAND} {path.name}"
@@ -73,9 +71,9 @@ def calibrate(
             texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
-    judged.to_csv(folder / "held_out.csv", index=False)
-    save_figure(folder / "held_out.png", lambda axes: _draw(axes, judged))
-    _report(models, judged)
+    held_out.to_csv(folder / "held_out.csv", index=False)
+    save_figure(folder / "held_out.png", lambda axes: _draw(axes, held_out))
+    _report(models, held_out)
     for line in missing_measurements(rows):
         print(f"missing: {line}")
     print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
@@ -83,7 +81,7 @@ def calibrate(
 
 
 def _check_names(rows: pd.DataFrame, path: Path) -> None:
-    """Raise ConfigurationError for a name that cannot be a yaml's."""
+    """Raise ConfigurationError for a name that cannot name a yaml."""
     for column in ("model", "network", "interconnect"):
         for name in sorted(set(rows[column]) - {""}):
             if not _NAME.fullmatch(name):
@@ -94,11 +92,7 @@ def _check_names(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, float]:
-    """{model: bytes of one all-reduce}: given as NAME=BYTES, else of the profile of that name.
-
-    Raises:
-        ConfigurationError: another word, a model with neither, or bytes of a model that the rows do not name.
-    """
+    """Return {model: bytes of one all-reduce}, from words NAME=BYTES, otherwise from the model's profile."""
     given: dict[str, float] = {}
     for word in words:
         name, _, number = word.rpartition("=")
@@ -106,7 +100,7 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
             value = float(number)
         except ValueError:
             value = -1.0
-        if not name or not 0 <= value <= _MOST_BYTES or name in given:
+        if not name or not 0 <= value <= _MAX_BYTES or name in given:
             raise ConfigurationError(
                 f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
             )
@@ -115,7 +109,7 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     models = sorted(set(rows.model) - {""})
     for name in sorted(set(given) - set(models)):
         raise ConfigurationError(
-            f"--gradient-bytes names {name!r}, of which there is no row; expected one of {', '.join(models)}"
+            f"--gradient-bytes names {name!r}, a model without rows; expected one of {', '.join(models)}"
         )
     for name in models:
         if name not in known:
@@ -125,29 +119,29 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     return known
 
 
-def _draw(axes: Any, judged: pd.DataFrame) -> None:
-    """Predicted over measured, one colour for each model."""
-    shown = judged[judged.predicted.notna()]
+def _draw(axes: Any, held_out: pd.DataFrame) -> None:
+    """Plot predicted over measured seconds, with a colour for each model."""
+    shown = held_out[held_out.predicted.notna()]
     for model, mine in shown.groupby("model"):
         axes.loglog(mine.seconds, mine.predicted, ".", label=model or "transfers", alpha=0.6)
     if len(shown):
         ends = [shown.seconds.min(), shown.seconds.max()]
         axes.plot(ends, ends, "k-", linewidth=0.8)
     axes.set_xlabel("measured seconds per iteration")
-    axes.set_ylabel("predicted by constants that have not seen the row")
+    axes.set_ylabel("predicted seconds (the row is held out of the fit)")
 
 
-def _report(models: Sequence[CalibratedModel], judged: pd.DataFrame) -> None:
-    """Print constants, and errors of held-out rows."""
+def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
+    """Print the constants and the errors of held-out rows."""
     table = Table(
-        title="seconds of an iteration = fixed + per sample x samples per GPU; errors of held-out rows"
+        title="iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
     )
     for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
         table.add_column(column, overflow="fold")
     for one in models:
         overlap = one.fields.values.get("overlap_exponent")
         for kind, figure in one.gpus.items():
-            mine = judged[(judged.model == one.name) & (judged.gpu_type == kind)]
+            mine = held_out[(held_out.model == one.name) & (held_out.gpu_type == kind)]
             if mine.empty:
                 continue
             errors = mine.error.dropna()
@@ -156,51 +150,51 @@ def _report(models: Sequence[CalibratedModel], judged: pd.DataFrame) -> None:
             cells += [f"{value:.1%}" if len(errors) else "-" for value in (errors.mean(), errors.median())]
             table.add_row(one.name, kind, *cells)
     Console().print(table)
-    seen = judged.error.dropna()
+    seen = held_out.error.dropna()
     if len(seen):
         print(f"held out: mean error {seen.mean():.1%}, median {seen.median():.1%}, {len(seen)} rows")
-    if len(seen) < len(judged):
-        print(f"{len(judged) - len(seen)} rows could not be held out: nothing else says what they say")
+    if len(seen) < len(held_out):
+        print(f"{len(held_out) - len(seen)} rows not held out: no other row determines their constants")
 
 
-#: parts of the physics, one of which is to be measured of each model: what lacks without
-_LACKS = {
+#: {kinds of measurement, one of which each model needs: advice if it has none}
+_ADVICE = {
     (
         "inside a server",
         "between servers",
-    ): "no row on several GPUs, so nothing says how transfers overlap; measure one server and two",
+    ): "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
     ("restart",): "no restart; add restart_seconds on one GPU and on several",
     ("cores",): "no row with cores; measure 1, 2, 4 and 8 cores per GPU if CPU may be scarce",
 }
 
 
 def missing_measurements(rows: pd.DataFrame) -> list[str]:
-    """What the rows cannot say, and what to measure for it; a line each."""
-    rows, said = rows[rows.model != ""], []
+    """Return a line for each constant that `rows` do not determine, with what to measure."""
+    rows, lines = rows[rows.model != ""], []
     rows = rows.assign(part=measurement_kinds(rows))
     for job, mine in rows.groupby(rows.model + " on " + rows.gpu_type):
         alone = mine[mine.part == "one GPU"]
         if alone.empty:
-            said.append(f"{job}: no row on one GPU; measure one batch there, better two")
+            lines.append(f"{job}: no row on one GPU; measure one batch there, better two")
         elif alone.batch.nunique() == 1:
-            said.append(
-                f"{job}: only batch {alone.batch.iloc[0]:g}: fixed and per-sample seconds cannot be told"
-                " apart (all counted per sample); measure a second batch"
+            lines.append(
+                f"{job}: only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample;"
+                " measure a second batch"
             )
         if not (mine.part == "sharing a GPU").any():
-            said.append(f"{job}: no row beside a neighbour; measure a pair if jobs shall share GPUs")
+            lines.append(f"{job}: no row beside a neighbour; measure a pair if jobs share GPUs")
     models = set(rows.model)
-    remembered = {
+    with_memory = {
         model.name
         for model in catalogue()
         if None not in (model.fixed_memory_bytes, model.sample_memory_bytes)
     }
-    lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _LACKS.items()]
+    lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _ADVICE.items()]
     lacking.append(
         (
-            models - remembered,
-            "no GPU memory, so the largest batches are taken to fill their GPUs (sources say so); measure the"
-            " bytes at two batches and write them into the profile",
+            models - with_memory,
+            "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two"
+            " batches and write them into the profile",
         )
     )
-    return said + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]
+    return lines + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]

@@ -1,4 +1,4 @@
-"""Fits of a user's own measurements, and errors of held-out rows."""
+"""Fits of all constants to a user's measurements, and errors of held-out rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ringyard_agents.calibration.fits import ComputeLine, fit_sharing
 from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
 from ringyard_agents.measurements import measurement_kinds, situations
 
-#: rows are held out in so many parts, each predicted by constants that were fitted to the others
+#: number of folds of the cross-validation
 _FOLDS = 4
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
@@ -25,26 +25,26 @@ def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Fi
 
     Args:
         rows: a tidy table with networks and interconnects.
-        gradient_bytes: {model: bytes of one all-reduce}.
+        gradient_bytes: {model: bytes per all-reduce}.
     """
     part = measurement_kinds(rows)
     alone = rows[part == "one GPU"]
-    said = set(zip(alone.model, alone.gpu_type, strict=True))
+    measured = set(zip(alone.model, alone.gpu_type, strict=True))
     held = {
         (model.name, kind): ComputeLine(figures.fixed_seconds, figures.sample_seconds)
         for model in catalogue()
         for kind, figures in model.gpus.items()
-        if not figures.derived and (model.name, kind) not in said
+        if not figures.derived and (model.name, kind) not in measured
     }
     rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, FittedConstants(held))
     pairs = rows[part == "sharing a GPU"]
-    speeds = pairs.assign(speed=_alone(pairs, rings) / pairs.seconds).dropna(subset="speed")
+    speeds = pairs.assign(speed=_isolated_seconds(pairs, rings) / pairs.seconds).dropna(subset="speed")
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
     return replace(rings, sharing=sharing)
 
 
-def _alone(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
-    """Predict seconds [rows] on one GPU alone; NaN where no line is known."""
+def _isolated_seconds(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
+    """Predict isolated seconds on one GPU [rows], NaN where no line is known."""
     lines = [
         constants.lines.get(key, ComputeLine(*_UNKNOWN))
         for key in zip(rows.model, rows.gpu_type, strict=True)
@@ -55,7 +55,7 @@ def _alone(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64
 def _predict(
     rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """Predict seconds [rows]; NaN where a constant is missing."""
+    """Predict seconds [rows], NaN where a constant is missing."""
     part = measurement_kinds(rows)
     predicted = np.full(len(rows), np.nan)
     ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
@@ -64,7 +64,7 @@ def _predict(
     own = zip(pairs.model, pairs.batch, strict=True)
     other = zip(pairs.neighbour, pairs.neighbour_batch, strict=True)
     fits = [constants.sharing.get(gpu_type, {}) for gpu_type in pairs.gpu_type]
-    predicted[shared] = _alone(pairs, constants) * [
+    predicted[shared] = _isolated_seconds(pairs, constants) * [
         1.0 + fit.get(mine, _UNKNOWN)[0] * fit.get(theirs, _UNKNOWN)[1]
         for fit, mine, theirs in zip(fits, own, other, strict=True)
     ]
@@ -72,21 +72,21 @@ def _predict(
 
 
 def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.DataFrame:
-    """Predict each row by constants fitted to other rows, in four folds.
+    """Predict each row with constants that were fitted to other rows, in four folds.
 
-    Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of a job
-    alone and each size of a transfer is a situation of its own.
+    Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of an
+    isolated job and each size of a transfer is its own situation.
 
     Args:
-        rows: as of `fit_constants`.
-        gradient_bytes: {model: bytes of one all-reduce}.
+        rows: see `fit_constants`.
+        gradient_bytes: {model: bytes per all-reduce}.
 
     Returns:
-        The rows with `predicted` and `error`.
+        The rows with `predicted` (seconds) and `error` (relative).
     """
     size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
-    measured = situations(rows)
-    texts = measured.where(rows.neighbour != "", measured + size.map(" | {:g}".format))
+    keys = situations(rows)
+    texts = keys.where(rows.neighbour != "", keys + size.map(" | {:g}".format))
     distinct = sorted(set(texts))
     order = np.random.default_rng(0).permutation(len(distinct))
     fold_of = {distinct[key]: position % _FOLDS for position, key in enumerate(order)}

@@ -11,15 +11,15 @@ from scipy.optimize import least_squares, minimize_scalar, nnls
 
 from ringyard.performance.host_resources import input_seconds, useful_cores
 
-#: a profile's fixed seconds are never 0, so that a factor lies between any two GPU types
+#: least fixed seconds of a profile, so that the ratio between any two GPU types exists
 LEAST_FIXED_SECONDS = 1e-5
 
 #: {(model, samples per GPU): (sensitivity, pressure)} on one GPU type
 Sharing = Mapping[tuple[str, float], tuple[float, float]]
 
-_PRIOR = 0.02  # weight that holds a job type of few pairs near the others
-_BEGIN = -0.3  # log of the sensitivity and the pressure of a job type without pairs
-_FLAT = 1.02  # a curve that changes less than this has no limit that cores lift
+_PRIOR = 0.02  # weight of the prior, which matters for job types with few pairs
+_BEGIN = -0.3  # log of the prior sensitivity and pressure
+_FLAT = 1.02  # a curve that changes less than this is not limited by cores
 
 _useful = np.vectorize(useful_cores, otypes=[float])
 _input = np.vectorize(input_seconds, otypes=[float])
@@ -32,7 +32,7 @@ class ComputeLine(NamedTuple):
     sample: float
 
     def seconds(self, batch: Any) -> Any:
-        """[...] for so many samples per GPU."""
+        """Return the seconds of `batch` samples per GPU [...]."""
         return self.fixed + self.sample * batch
 
 
@@ -42,8 +42,8 @@ def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> Comput
     With one batch only, fixed and per-sample seconds cannot be told apart and all is counted per sample.
 
     Args:
-        batch: [rows] samples per GPU, above 0; one or more.
-        seconds: [rows] of an iteration on one GPU, above 0.
+        batch: [rows] samples per GPU, above 0.
+        seconds: [rows] seconds of an iteration on one GPU, above 0.
     """
     if len(np.unique(batch)) == 1:
         mean = float(np.exp(np.log(seconds).mean()))
@@ -61,9 +61,9 @@ def fit_restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: f
     """Fit the seconds that each doubling of the GPUs adds to a restart, by relative errors.
 
     Args:
-        gpus: [rows] GPUs, above 1.
-        seconds: [rows] of a restart.
-        first: of a restart on one GPU.
+        gpus: [rows] numbers of GPUs, above 1.
+        seconds: [rows] seconds of a restart.
+        first: seconds of a restart on one GPU.
     """
     measured, doublings = np.array(seconds, dtype=np.float64), np.log2(np.array(gpus, dtype=np.float64))
     return float(((measured - first) * doublings / measured**2).sum() / (doublings**2 / measured**2).sum())
@@ -98,17 +98,12 @@ def fit_sharing(pairs: pd.DataFrame) -> Sharing:
 
 @dataclass(frozen=True)
 class CoreCurve:
-    """Training speed of one worker by CPU cores.
+    """Training speed of one worker by CPU cores."""
 
-    Attributes:
-        samples_per_core_second: what one core prepares without serial work; inf: cores are no limit.
-        loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
-        sample_seconds: of one sample with cores to spare.
-    """
-
+    #: samples that one core prepares without serial work. inf: cores are no limit.
     samples_per_core_second: float
-    loading_serial_share: float
-    sample_seconds: float
+    loading_serial_share: float  #: s of `ringyard.performance.host_resources.useful_cores`
+    sample_seconds: float  #: seconds of one sample with enough cores
 
     def seconds(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predict the seconds of one sample [rows] by cores per worker."""
@@ -139,12 +134,12 @@ def fit_core_curves(
     """Fit t = max(1 / (c / (1 + s c) x rate), t_gpu) for each model, with one s for all of them.
 
     Args:
-        measured: {model: ([rows] cores per worker, [rows] seconds of one sample)}, memory to spare; two
-            different numbers of cores at least.
-        serial_share: s; None: the one that fits them best together.
+        measured: {model: ([rows] cores per worker, [rows] seconds of one sample)} with enough memory and at
+            least two numbers of cores.
+        serial_share: s. None: the one that fits all models best.
 
     Returns:
-        {model: curve}; a model with equal measurements has no limit.
+        {model: curve}. A model with equal measurements has no limit.
     """
     tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
     bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}

@@ -1,4 +1,4 @@
-"""Seconds by GPU type: measured, or derived from other types by stated factors."""
+"""Compute seconds by GPU type: measured, or derived from other GPU types by fitted factors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,47 +12,32 @@ from ringyard_agents.calibration.fits import ComputeLine
 
 @dataclass(frozen=True)
 class ComputeTime:
-    """Compute seconds of one model on one GPU type, with their source.
+    """Compute seconds of one model on one GPU type, with their source."""
 
-    Attributes:
-        line: seconds by samples.
-        source: the measurement, or how it was derived.
-        batch: samples, if only one batch was measured, which cannot tell fixed from per-sample seconds.
-    """
-
-    line: ComputeLine
-    source: str
-    batch: float | None = None
+    line: ComputeLine  #: seconds by number of samples
+    source: str  #: the measurement, or how it was derived
+    batch: float | None = None  #: samples per GPU if only one batch was measured
 
 
 @dataclass(frozen=True)
-class GpuTypeFactor:
-    """Ratio of seconds per sample on two GPU types.
+class GpuFactor:
+    """Ratio of seconds per sample on two GPU types."""
 
-    Attributes:
-        kind: of the models it is for; "": every kind.
-        factor: geometric mean over models.
-        models: those measured on both.
-        error: mean relative error if each of them is predicted by the others; NaN with one model.
-    """
-
-    kind: str
-    factor: float
-    models: tuple[str, ...]
-    error: float
+    kind: str  #: kind of the models. "": every kind.
+    factor: float  #: geometric mean over models
+    models: tuple[str, ...]  #: models that were measured on both types
+    error: float  #: mean relative leave-one-out error, NaN with one model
 
 
-def fit_gpu_type_factors(
-    ratios: Mapping[str, float], kinds: Mapping[str, str]
-) -> Mapping[str, GpuTypeFactor]:
+def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
     """Fit factors between two GPU types.
 
     Args:
-        ratios: {model: seconds per sample here / there}.
-        kinds: {model: its kind}, for factors of their own.
+        ratios: {model: ratio of the seconds per sample}.
+        kinds: {model: kind}. Kinds with two models or more get their own factor.
 
     Returns:
-        {kind: factor} for kinds of two models or more, and for all models under "".
+        {kind: factor}, and the factor of all models under "".
     """
     groups = {"": sorted(ratios)}
     for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
@@ -62,36 +47,36 @@ def fit_gpu_type_factors(
     return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
 
 
-def _factor(kind: str, ratios: Mapping[str, float]) -> GpuTypeFactor:
+def _factor(kind: str, ratios: Mapping[str, float]) -> GpuFactor:
     logs = np.log(np.array(list(ratios.values())))
     error = float("nan")
     if len(logs) > 1:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
-    return GpuTypeFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+    return GpuFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
 
 
 def derive_compute_times(
     measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
+    factors: Mapping[str, Mapping[str, GpuFactor]],
     types: Sequence[str],
 ) -> Mapping[str, ComputeTime]:
-    """Derive the figures of GPU types that were not measured.
+    """Derive the compute times of GPU types that were not measured.
 
-    Seconds per sample are multiplied by factors. Fixed seconds, which are mostly the host's, stay unless a
-    model has no others.
+    Seconds per sample are multiplied by factors. Fixed seconds, which are mostly the host's, are kept, unless
+    a model has fixed seconds only.
 
     Args:
-        measured: {GPU type: figure}, not empty.
-        kind: of the model.
-        chains: {GPU type: {"from": the type it is a multiple of}}.
-        factors: {GPU type: {kind: factor to the type it comes from}}.
-        types: the GPU types of the result.
+        measured: {GPU type: compute time}, not empty.
+        kind: kind of the model.
+        chains: {GPU type: {"from": GPU type that its factor refers to}}.
+        factors: {GPU type: {kind: factor}}.
+        types: GPU types of the result.
 
     Returns:
-        {GPU type: figure}; measured ones are unchanged.
+        {GPU type: compute time}. Measured ones are unchanged.
     """
     return {
         gpu_type: measured.get(gpu_type) or _derived(gpu_type, measured, kind, chains, factors)
@@ -99,8 +84,8 @@ def derive_compute_times(
     }
 
 
-def _steps_down(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """[type, the one it comes from, ..., the root]."""
+def _chain(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a GPU type, the type that its factor refers to, and so on to the root."""
     way = [gpu_type]
     while way[-1] in chains:
         way.append(chains[way[-1]]["from"])
@@ -112,33 +97,33 @@ def _derived(
     measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
+    factors: Mapping[str, Mapping[str, GpuFactor]],
 ) -> ComputeTime:
-    """Derive from the measured type with the fewest factors between, the first among equals."""
+    """Derive from the measured type with the fewest factors in between, the first among equals."""
     ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
-    here = _steps_down(gpu_type, chains)
+    here = _chain(gpu_type, chains)
     for known in measured:
-        there = _steps_down(known, chains)
+        there = _chain(known, chains)
         common = next((step for step in here if step in there), None)
         if common is not None:
             down, up = there[: there.index(common)], here[: here.index(common)]
             ways[known] = [*((step, -1.0) for step in down), *((step, 1.0) for step in reversed(up))]
     if not ways:
-        raise ConfigurationError(f"calibration: nothing leads from {', '.join(measured)} to {gpu_type}")
+        raise ConfigurationError(f"calibration: no factor leads from {', '.join(measured)} to {gpu_type}")
     start = min(ways, key=lambda known: len(ways[known]))
-    total, said = 1.0, []
+    total, texts = 1.0, []
     for step, exponent in ways[start]:
         factor = factors[step].get(kind) or factors[step][""]
         total *= factor.factor**exponent
-        said.append(_words(step, chains[step]["from"], factor))
+        texts.append(_factor_text(step, chains[step]["from"], factor))
     fixed, sample = measured[start].line
-    source = f"x {total:.3g}; {'; '.join(said)}"
+    source = f"x {total:.3g}; {'; '.join(texts)}"
     if sample > 0:
         return ComputeTime(ComputeLine(fixed, sample * total), f"derived: {start}, per sample {source}")
     return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
 
 
-def _words(gpu_type: str, root: str, factor: GpuTypeFactor) -> str:
+def _factor_text(gpu_type: str, root: str, factor: GpuFactor) -> str:
     of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
     wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
     return f"{gpu_type}/{root} {factor.factor:.3g} ({of}{wrong})"

@@ -1,4 +1,4 @@
-"""Profiles of a user's own models from measured rows and fitted constants."""
+"""Profiles of a user's models from measured rows and fitted constants."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,36 +10,31 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
 from ringyard_agents.calibration.fits import ComputeLine, core_curves, fit_restart_growth
-from ringyard_agents.calibration.gpus import (
-    ComputeTime,
-    GpuTypeFactor,
-    derive_compute_times,
-    fit_gpu_type_factors,
-)
+from ringyard_agents.calibration.gpus import ComputeTime, GpuFactor, derive_compute_times, fit_gpu_factors
 from ringyard_agents.calibration.rings import FittedConstants
 from ringyard_agents.calibration.yamls import CalibratedModel, ProfileFields, four_digits, six_digits_down
 from ringyard_agents.measurements import gpus_per_server, measurement_kinds
 
-#: with fewer different counts of cores the serial share is taken from the models that Synergy measured
+#: with fewer numbers of cores, the serial share is that of the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358
 _GIVEN = "given with the measurements"
 _BYTES_BY_GRADIENT = 4.0  # 16 bytes of weights, gradients and two optimiser moments per parameter over 4 sent
-_MOST_FIXED_SHARE = 0.9  # of a GPU: what ran there also held samples
+_MAX_FIXED_SHARE = 0.9  # of GPU memory: the rest holds samples
 
 
 def calibrated_models(
     rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float], where: str
 ) -> list[CalibratedModel]:
-    """Make a profile of each model in the rows; other fields stay as in the profile of that name.
+    """Make a profile of each model in the rows. Other fields are those of the profile with that name.
 
     Args:
-        rows: the tidy table.
-        constants: fitted to it.
-        gradient_bytes: {model: bytes of one all-reduce}.
-        where: the file, for sources.
+        rows: a tidy table.
+        constants: constants fitted to it.
+        gradient_bytes: {model: bytes per all-reduce}.
+        where: name of the file, for sources.
 
     Raises:
-        ConfigurationError: a GPU type that is not known, or a model without a row on GPUs of its own.
+        ConfigurationError: a GPU type is unknown, or a model has no row on its own GPUs.
     """
     known = {model.name: model for model in catalogue()}
     chains, factors = _catalogue_factors()
@@ -61,12 +56,12 @@ def calibrated_models(
 def _measured(
     name: str, rows: pd.DataFrame, lines: Mapping[str, ComputeLine], where: str, base: ModelProfile | None
 ) -> Mapping[str, ComputeTime]:
-    """Return {GPU type: figure}: those of the profile, replaced by those of the rows."""
+    """Return {GPU type: compute time} of the profile, replaced by that of the rows."""
     unknown = sorted(set(lines) - set(GPU_MEMORY_BYTES))
     if unknown:
         raise ConfigurationError(
-            f"{where}: {name} was measured on {unknown[0]}, a GPU type that is not known; expected"
-            f" {', '.join(GPU_MEMORY_BYTES)}; add it to ringyard/gpu_types.py with its memory"
+            f"{where}: {name} was measured on {unknown[0]}, an unknown GPU type; expected one of"
+            f" {', '.join(GPU_MEMORY_BYTES)}. Add it to ringyard/gpu_types.py with its memory"
         )
     measured = {
         kind: ComputeTime(ComputeLine(figures.fixed_seconds, figures.sample_seconds), figures.source)
@@ -80,13 +75,13 @@ def _measured(
             measured[kind] = ComputeTime(line, said)
     if not measured:
         raise ConfigurationError(
-            f"{where}: no row says seconds of {name} on GPUs of its own; measure it alone on one GPU"
+            f"{where}: no row has the seconds of {name} on its own GPUs; measure it isolated on one GPU"
         )
     return measured
 
 
-def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, GpuTypeFactor]]]:
-    """Fit how GPU types follow from the reference GPU, by the profiles measured on both."""
+def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, GpuFactor]]]:
+    """Fit the factors from the reference GPU to other GPU types, by profiles that were measured on both."""
     factors = {}
     for kind in GPU_MEMORY_BYTES:
         ratios = {}
@@ -97,14 +92,14 @@ def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, G
             if min(here.sample_seconds, there.sample_seconds) > 0:
                 ratios[model.name] = here.sample_seconds / there.sample_seconds
         if kind != REFERENCE_GPU and ratios:
-            factors[kind] = fit_gpu_type_factors(ratios, {})
+            factors[kind] = fit_gpu_factors(ratios, {})
     return {kind: {"from": REFERENCE_GPU} for kind in factors}, factors
 
 
 def _fields(
     rows: pd.DataFrame, exponent: float | None, gradient_bytes: float, where: str, base: ModelProfile | None
 ) -> ProfileFields:
-    """Return the fields of the profile of that name, or the few that are known of a new model."""
+    """Return the fields of the profile with that name, or the few fields of a new model."""
     values: dict[str, Any] = {}
     sources: dict[str, Any] = {}
     if base is not None:
@@ -128,13 +123,13 @@ def _fields(
 
 
 def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, tuple[float, str]]:
-    """Assume GPU memory so that the tightest batch fills its GPU (half of a shared one)."""
+    """Assume GPU memory such that the tightest batch fills its GPU, or half of a shared GPU."""
     ran = rows[rows.batch.notna() & rows.gpu_type.isin(GPU_MEMORY_BYTES.keys())]
     if ran.empty:
         return {}
     shared = (measurement_kinds(ran) == "sharing a GPU").to_numpy()
     room = ran.gpu_type.map(GPU_MEMORY_BYTES).to_numpy(dtype=np.float64) * np.where(shared, 0.5, 1.0)
-    fixed = six_digits_down(min(_BYTES_BY_GRADIENT * gradient_bytes, _MOST_FIXED_SHARE * float(room.min())))
+    fixed = six_digits_down(min(_BYTES_BY_GRADIENT * gradient_bytes, _MAX_FIXED_SHARE * float(room.min())))
     each = (room - fixed) / ran.batch.to_numpy()
     tightest = ran.iloc[int(each.argmin())]
     beside = " beside a neighbour" if shared[each.argmin()] else ""
@@ -148,7 +143,7 @@ def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, t
 
 
 def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
-    """Fit fields of cores and restarts that the rows of one model determine."""
+    """Fit the fields of cores and restarts that the rows of one model determine."""
     part, found = measurement_kinds(rows), {}
     by_cores = rows[part == "cores"]
     enough = by_cores.cores.nunique() >= _CORE_COUNTS
@@ -170,7 +165,7 @@ def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
 def _sharing(
     name: str, constants: FittedConstants, gpus: Mapping[str, ComputeTime], base: ModelProfile | None
 ) -> Mapping[str, Mapping[float, tuple[float, float]]]:
-    """Return the fitted figures; elsewhere those of the profile, else of the first measured type."""
+    """Return the fitted figures, else those of the profile, else those of the first fitted GPU type."""
     fitted = {
         kind: {batch: pair for (model, batch), pair in fit.items() if model == name}
         for kind, fit in constants.sharing.items()

@@ -14,30 +14,23 @@ from ringyard.performance.ring import overlapped_seconds
 from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, ComputeLine, Sharing, fit_line
 from ringyard_agents.measurements import gpus_per_server
 
-_MOST_EXPONENT = 10.0  # beyond it the longer of the two alone counts
-_ALONE_SHARE = 0.1  # one-GPU rows weigh at least so much of a model's
-_PRIOR = 0.01  # weight that holds what rows do not say near where the fit begins
+_MAX_EXPONENT = 10.0  # beyond it only the longer of the two times counts
+_ISOLATED_SHARE = 0.1  # least share of one-GPU rows in the weights of a model
+_PRIOR = 0.01  # weight of the initial values, for constants that the rows do not determine
 _BEGIN_LATENCY, _BEGIN_BANDWIDTH = 2e-4, 2e9
 _NO_LINE = ComputeLine(float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
 class FittedConstants:
-    """Fitted constants.
+    """Fitted constants."""
 
-    Attributes:
-        lines: {(model, GPU type): compute seconds}.
-        exponents: {model: overlap exponent}.
-        networks: {name: between servers}.
-        interconnects: {name: inside one}.
-        sharing: {GPU type: sensitivity and pressure}.
-    """
-
+    #: {(model, GPU type): compute seconds}
     lines: Mapping[tuple[str, str], ComputeLine] = field(default_factory=dict)
-    exponents: Mapping[str, float] = field(default_factory=dict)
-    networks: Mapping[str, Fabric] = field(default_factory=dict)
-    interconnects: Mapping[str, Fabric] = field(default_factory=dict)
-    sharing: Mapping[str, Sharing] = field(default_factory=dict)
+    exponents: Mapping[str, float] = field(default_factory=dict)  #: {model: overlap exponent}
+    networks: Mapping[str, Fabric] = field(default_factory=dict)  #: {name: network between servers}
+    interconnects: Mapping[str, Fabric] = field(default_factory=dict)  #: {name: interconnect inside a server}
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)  #: {GPU type: sensitivities and pressures}
 
 
 class _Rows:
@@ -71,12 +64,12 @@ class _Rows:
         for model in set(self.models):
             alone, all_of_it = (models == model) & ~self.ring, models == model
             if alone.any():
-                result[alone] = max(1.0, _ALONE_SHARE * all_of_it.sum() / alone.sum())
+                result[alone] = max(1.0, _ISOLATED_SHARE * all_of_it.sum() / alone.sum())
         return result
 
 
 def _knots(counts: NDArray[np.int64]) -> list[int]:
-    """Return the counts with a bandwidth of their own: those measured, from 5 on only powers of two."""
+    """Return the measured counts that get their own bandwidth: up to 4 all, then powers of two."""
     present = np.unique(counts).tolist()
     return [n for n in present if n <= 4 or n & (n - 1) == 0] or present[:1]
 
@@ -111,7 +104,7 @@ class _Problem:
         self.mixing = np.concatenate(mixing, axis=1) if mixing else np.zeros((len(rows.seconds), 0))
 
     def begin(self) -> NDArray[np.float64]:
-        """Return where the fit starts: lines of the one-GPU rows, else of all rows, and usual networks."""
+        """Return initial values: lines of one-GPU rows, else of all rows, and usual networks."""
         rows, found = self.rows, []
         for key in self.free_lines:
             mine = np.array([one == key for one in rows.keys])
@@ -137,7 +130,7 @@ class _Problem:
             key: ComputeLine(max(float(f), LEAST_FIXED_SECONDS), float(s))
             for key, f, s in zip(self.free_lines, np.exp(fixed), np.exp(sample), strict=True)
         }
-        above_one = np.exp(np.minimum(exponent, np.log(_MOST_EXPONENT - 1.0)))
+        above_one = np.exp(np.minimum(exponent, np.log(_MAX_EXPONENT - 1.0)))
         exponents = dict(zip(self.free_models, (1.0 + above_one).tolist(), strict=True))
         return {**self.held.lines, **lines}, {**self.held.exponents, **exponents}, np.exp(latency), bandwidth
 
@@ -183,11 +176,11 @@ def fit_rings(
     Args:
         table: tidy rows (`ringyard_agents.measurements`) of models alone on their GPUs, or of
             transfers, with `network` and `interconnect`.
-        gradient_bytes: {model: m}.
-        held: lines and exponents that stay as they are.
+        gradient_bytes: {model: m, bytes per all-reduce}.
+        held: lines and exponents that are not fitted.
 
     Returns:
-        The constants; none if the table has no rows.
+        The constants, empty if the table has no rows.
     """
     if table.empty:
         return FittedConstants()
@@ -212,12 +205,12 @@ def fit_rings(
 def predict_rings(
     table: pd.DataFrame, fit: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """Predict seconds [rows] by fitted constants; NaN where a constant is missing.
+    """Predict seconds with fitted constants [rows], NaN where a constant is missing.
 
     Args:
-        table: as of `fit_rings`.
-        fit: the constants.
-        gradient_bytes: {model: m}.
+        table: see `fit_rings`.
+        fit: fitted constants.
+        gradient_bytes: {model: bytes per all-reduce}.
     """
     rows = _Rows(table, gradient_bytes)
     lines = [fit.lines.get(key, _NO_LINE) if key[0] else ComputeLine(0.0, 0.0) for key in rows.keys]

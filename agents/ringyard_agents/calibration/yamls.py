@@ -1,4 +1,4 @@
-"""Text of the yamls of profiles, networks and interconnects."""
+"""Writes the yamls of profiles, networks and interconnects."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ringyard_agents.calibration.gpus import ComputeTime
 
 @dataclass(frozen=True)
 class ProfileFields:
-    """Values and sources of a profile, by field; a field without a value has only a source."""
+    """Values and sources of a profile by field. A field without a value has only a source."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
@@ -24,22 +24,14 @@ class ProfileFields:
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """A model of which a profile is written.
+    """A model of which a profile is written."""
 
-    Attributes:
-        name: of the model.
-        head: a title for readers.
-        task: what it is trained for; "": not stated.
-        fields: every field but those of GPU types.
-        gpus: {GPU type: figure}.
-        sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
-    """
-
-    name: str
-    head: str
-    task: str
-    fields: ProfileFields
-    gpus: Mapping[str, ComputeTime]
+    name: str  #: name of the model
+    head: str  #: title in the yaml's first line
+    task: str  #: what the model is trained for. "": not stated.
+    fields: ProfileFields  #: all fields but those of GPU types
+    gpus: Mapping[str, ComputeTime]  #: {GPU type: compute time}
+    #: {GPU type: {samples per GPU: (sensitivity, pressure)}}
     sharing: Mapping[str, Mapping[float, tuple[float, float]]]
 
 
@@ -93,11 +85,11 @@ def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float
 
 
 def profile_yaml(model: CalibratedModel, command: str) -> str:
-    """Write one profile, as `ringyard.profiles.read_profile` reads it.
+    """Return the yaml of a profile, for `ringyard.profiles.read_profile`.
 
     Args:
         model: the model.
-        command: that writes the file.
+        command: command that writes the file.
     """
     fields = [f"{field}: {_value(value)}" for field, value in model.fields.values.items()]
     first = list(model.fields.values).index("batch_size") + 1
@@ -117,23 +109,23 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
 
 
 def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
-    """Write one network or interconnect, as `ringyard.Fabric` takes it.
+    """Return the yaml of a network or interconnect (`ringyard.Fabric`).
 
     Args:
-        head: a title for readers.
-        fabric: with bandwidths by count.
-        source: of its figures.
-        command: that writes the file.
+        head: title in the first line.
+        fabric: bandwidths by count, and the latency.
+        source: source of the figures.
+        command: command that writes the file.
     """
     assert isinstance(fabric.bytes_per_second, Mapping)
     figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
-    said = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
+    bandwidths = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
     if len(set(figures.values())) == 1:
-        (said,) = set(figures.values())
+        (bandwidths,) = set(figures.values())
     lines = [
         f"# {head} Written by `{command}`; do not edit.",
         "_target_: ringyard.Fabric",
-        f"bytes_per_second: {said}",
+        f"bytes_per_second: {bandwidths}",
         f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
         f"source: {_text(source)}",
     ]
@@ -144,13 +136,13 @@ def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite:
     """Write yamls into a folder.
 
     Args:
-        folder: made if missing.
+        folder: folder, created if missing.
         texts: {path in the folder: text}.
-        command: the command that writes; files with its header are replaced.
-        overwrite: replace other files, too.
+        command: command that writes. Files with its header are replaced.
+        overwrite: also replace other files.
 
     Raises:
-        ConfigurationError: a file that the command has not written is in the way; nothing is written.
+        ConfigurationError: a file that `command` did not write would be replaced. Nothing is written then.
     """
     for name in texts:
         file = folder / name

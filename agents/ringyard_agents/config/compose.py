@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
+from ringyard.renamed import explain_renamed
 from ringyard_agents.config.safe_load import Trust, find_interpolation
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
@@ -20,20 +21,14 @@ ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures
 
 @dataclass(frozen=True)
 class SchedulerEntry:
-    """A scheduler as a user names it.
+    """A scheduler as a user names it."""
 
-    Attributes:
-        label: name in tables.
-        scheduler: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of an
-            agent.
-        options: options that replace those of the scheduler's yaml.
-        setting: setting that lists it, for errors.
-    """
-
-    label: str
+    label: str  #: name in tables
+    #: `name` or `name@placement` of conf/scheduler, or `name:checkpoint` or `zoo:NAME` of an agent
     scheduler: str
+    #: options that replace those of the scheduler's yaml
     options: Mapping[str, Any] = field(default_factory=dict)
-    setting: str = "schedulers"
+    setting: str = "schedulers"  #: setting that lists it, for errors
 
     @classmethod
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
@@ -96,9 +91,11 @@ def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:
         return _with_options(entry, config, fixed)
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
+        found = f"{entry.setting} has {entry.scheduler!r}"
         raise ConfigurationError(
-            f"{entry.setting} has {entry.scheduler!r}; expected {', '.join(scheduler_names())}, one of them"
-            " with @placement, or an agent: label:run_folder, such as mine:runs/quickstart, or zoo:NAME"
+            explain_renamed("schedulers", name, f"{found}, which")
+            or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"
+            " label:run_folder, such as mine:runs/quickstart, or zoo:NAME"
         )
     if placement:
         require_placement(entry.scheduler, placement)
@@ -134,10 +131,13 @@ def _with_options(
         return merged
     except (OmegaConfBaseException, ValueError) as error:
         known = ", ".join(sorted(str(key) for key in config if key not in ("_target_", *reserved)))
-        raise ConfigurationError(
-            f"{entry.label}: options is {shown(dict(entry.options))}; expected some of {known or 'none'},"
-            " each a number, a text or a list; a placement rule is part of the name: fifo@pack"
-        ) from error
+        options = (f"{entry.name}.{option}" for option in entry.options)
+        renamed = next(filter(None, (explain_renamed("scheduler_options", one) for one in options)), None)
+        expected = (
+            f"options is {shown(dict(entry.options))}; expected some of {known or 'none'}, each a number, a"
+            " text or a list; a placement rule is part of the name: fifo@pack"
+        )
+        raise ConfigurationError(f"{entry.label}: {renamed or expected}") from error
 
 
 def require_placement(where: str, rule: str) -> None:

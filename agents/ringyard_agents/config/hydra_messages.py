@@ -6,6 +6,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue
 
+from ringyard.renamed import explain_renamed, renamed_names
 from ringyard_agents.config.target_validation import suggest
 
 _LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
@@ -52,6 +53,8 @@ def explain_error(error: Exception) -> str:
     if isinstance(error, OverrideParseException) and "=" not in error.override:
         return f"{error.override!r} is not SETTING=VALUE; expected words such as seed=1, see --help"
     message, key = str(error).partition("Config search path:")[0], getattr(error.__cause__, "full_key", "")
+    if renamed := _explain_renamed(message, error.__cause__, key):
+        return renamed
     for pattern, text in _EXPLANATIONS.items():
         if found := re.search(pattern, message):
             return text.format(*found.group(0, *range(1, len(found.groups()) + 1)), key=key.partition(".")[2])
@@ -61,6 +64,29 @@ def explain_error(error: Exception) -> str:
     if found := re.match("Could not override '([^']+)'", message):
         return _explain_unknown_setting(found[1], error.__cause__, key) or _join_lines(message)
     return _join_lines(message)
+
+
+def _explain_renamed(message: str, cause: BaseException | None, key: str) -> str | None:
+    """Return what an old setting, choice or scheduler is called today; None for other errors."""
+    if found := re.search(r"Could not find '(?:.+/)?([^/']+)/([^/']+)'", message):
+        group, choice = found.groups()
+        written = f"{group}={choice}"
+        return explain_renamed("choices", written) or (
+            explain_renamed("schedulers", choice, written) if group == "scheduler" else None
+        )
+    found = re.search("Could not override '([^']+)'", message)
+    if found is None:
+        return None
+    around = getattr(cause, "parent_node", None)
+    today = {str(name) for name in around} if isinstance(around, DictConfig) else set()
+    place, _, last = key.rpartition(".")
+    if place == "scheduler":
+        names = (name for name, new in renamed_names("scheduler_options").items() if new in today)
+        name = next((name for name in names if name.endswith(f".{last}")), "")
+        return explain_renamed("scheduler_options", name, key)
+    if place.startswith("options."):
+        return explain_renamed("scheduler_options", key.removeprefix("options."), key)
+    return explain_renamed("settings", key) or explain_renamed("settings", found[1])
 
 
 def _join_lines(message: str) -> str:

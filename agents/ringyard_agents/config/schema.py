@@ -2,13 +2,14 @@
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import Positive, PositiveInt, require
 from ringyard.errors import ConfigurationError, ConfigurationWarning
+from ringyard.renamed import explain_renamed
 from ringyard.sim.metrics import Window
 from ringyard_agents.config.target_validation import check_targets
 
@@ -147,6 +148,9 @@ def check_settings(command: str, config: DictConfig) -> None:
     Raises:
         ConfigurationError: a setting is missing or has a wrong value.
     """
+    for path in _paths(config):
+        if renamed := explain_renamed("settings", path):
+            raise ConfigurationError(renamed)
     for name, annotation in SETTINGS[command].items():
         part, _, key = name.rpartition(".")
         around = OmegaConf.select(config, part) if part else config
@@ -155,6 +159,16 @@ def check_settings(command: str, config: DictConfig) -> None:
         value = around[key]
         is_container = OmegaConf.is_config(value)
         require(name, OmegaConf.to_container(value, resolve=True) if is_container else value, annotation)
+
+
+def _paths(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Dotted paths of all keys of a config."""
+    for name in config:
+        path = prefix + str(name)
+        yield path
+        value = config._get_node(name)
+        if isinstance(value, DictConfig) and not value._is_none():
+            yield from _paths(value, f"{path}.")
 
 
 def check_groups(command: str, config: DictConfig) -> None:

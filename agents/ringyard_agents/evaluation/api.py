@@ -14,6 +14,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
+from ringyard.renamed import note_changed_schedulers
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.config.schema import check_groups, check_settings
@@ -66,6 +67,7 @@ def _labelled_scheduler(given: Any) -> tuple[str, Scheduler]:
     """Return the label and the scheduler of a name or of an object."""
     if isinstance(given, str):
         entry = SchedulerEntry.read(given)
+        note_changed_schedulers(f"scheduler={entry.scheduler}")
         return entry.label, build_object(to_plain(scheduler_config(entry)))
     if isinstance(given, type) or not callable(getattr(given, "decide", None)):
         raise ConfigurationError(

@@ -28,57 +28,34 @@ _SEGMENT_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class RunResult:
-    """Result of one scheduler on one workload.
+    """Result of one scheduler on one workload."""
 
-    Attributes:
-        label: name of the scheduler in tables.
-        workload: number of the workload.
-        seed: seed of the comparison.
-        observability: what the scheduler may see.
-        capabilities: what the scheduler may do.
-        published: False for agents and for Ringyard's own schedulers.
-        metrics: summary of the measured jobs.
-        bounds: lower bounds of the measured jobs.
-        times: times of each measured job.
-        timeline: (ends of the time bins [bins] in seconds, mean waiting jobs [bins], mean utilisation
-            [bins]).
-        wall_seconds: wall time of the run, without building the simulator.
-        num_decisions: number of decision points.
-    """
-
-    label: str
-    workload: int
-    seed: int
-    observability: str
-    capabilities: Capabilities
-    published: bool
-    metrics: Metrics
-    bounds: LowerBounds
-    times: JobTimes
+    label: str  #: name of the scheduler in tables
+    workload: int  #: number of the workload
+    seed: int  #: seed of the comparison
+    observability: str  #: what the scheduler may see
+    capabilities: Capabilities  #: what the scheduler may do
+    published: bool  #: False for agents and for Ringyard's own schedulers
+    metrics: Metrics  #: summary of the measured jobs
+    bounds: LowerBounds  #: lower bounds of the measured jobs
+    times: JobTimes  #: times of each measured job
+    #: (ends of the time bins [bins] in seconds, mean waiting jobs [bins], mean utilisation [bins])
     timeline: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-    wall_seconds: float
-    num_decisions: int
+    wall_seconds: float  #: wall time of the run, without building the simulator
+    num_decisions: int  #: number of decision points
 
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """A scheduler and a workload to run it on, as plain configs that a worker process can unpickle.
+    """A scheduler and a workload to run it on, as plain configs that a worker process can unpickle."""
 
-    Attributes:
-        label: name of the scheduler in tables.
-        scheduler: config of the scheduler.
-        environment: {config group: config}, see `make_simulator`.
-        workload: number of the workload.
-        seed: seed of the comparison.
-        measured_jobs: (first, last) fraction of the jobs, in order of arrival, that are measured
-            (`ringyard.sim.metrics.measured_rows`).
-    """
-
-    label: str
-    scheduler: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    workload: int
-    seed: int
+    label: str  #: name of the scheduler in tables
+    scheduler: Mapping[str, Any]  #: config of the scheduler
+    environment: Mapping[str, Any]  #: {config group: config}, see `make_simulator`
+    workload: int  #: number of the workload
+    seed: int  #: seed of the comparison
+    #: (first, last) fraction of the jobs, in order of arrival, that are measured
+    #: (`ringyard.sim.metrics.measured_rows`)
     measured_jobs: Window = (0.0, 1.0)
 
 
@@ -167,9 +144,6 @@ def run_to_end(
 
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and job table, so that invalid input is found before anything runs.
-
-    Args:
-        tasks: tasks that will run.
 
     Returns:
         Number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every workload

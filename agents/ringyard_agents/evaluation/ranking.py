@@ -17,26 +17,19 @@ class Ranking:
 
     Schedulers that block fewer jobs come first, then those with a lower mean JCT. Ties keep the order in
     which the schedulers were given, with `random` last.
-
-    Attributes:
-        order: labels, the best first.
-        groups: {label: `Capabilities.group`}.
-        metric: metric of the comparison: "mean_jct" over the rows that block no jobs, or "blocking_rate" if
-            every row blocks some.
-        blocked: {label: mean share of blocked jobs}.
-        stars: best published row of each group. Agents have no star, nor do rows that block jobs where others
-            block none.
-        reference: label of the row that the others are compared with.
-        varied: whether the metric of some row differs between workloads. If not, there are no intervals.
     """
 
-    order: Sequence[str]
-    groups: Mapping[str, int]
+    order: Sequence[str]  #: labels, the best first
+    groups: Mapping[str, int]  #: {label: `Capabilities.group`}
+    #: metric of the comparison: "mean_jct" over the rows that block no jobs, or "blocking_rate" if every
+    #: row blocks some
     metric: str
-    blocked: Mapping[str, float]
+    blocked: Mapping[str, float]  #: {label: mean share of blocked jobs}
+    #: best published row of each group. Agents have no star, nor do rows that block jobs where others
+    #: block none.
     stars: Sequence[str]
-    reference: str
-    varied: bool
+    reference: str  #: label of the row that the others are compared with
+    varied: bool  #: whether the metric of some row differs between workloads. If not, there are no intervals.
 
     @property
     def rows(self) -> list[str]:

@@ -33,34 +33,29 @@ def outcome_names(outcomes: Sequence[int]) -> list[str]:
 
 
 def write_frame(file: Path, frame: pd.DataFrame) -> None:
-    """Write a CSV whose numbers read back exactly. Cells without a value are empty."""
+    """Write a `frame` as a CSV `file`. Numbers read back exactly, and missing values are empty cells."""
     with atomic_write(file) as partial:
         frame.to_csv(partial, index=False)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Results of schedulers on workloads, as `evaluation` hands them to `report`.
+    """Results of schedulers on workloads, as `evaluation` hands them to `report`."""
 
-    Attributes:
-        runs: one row per scheduler and workload (`runs.csv`).
-
-            * `scheduler`: label; `workload`: number of the workload; `seed`: seed of the comparison
-            * `observability`: what the scheduler may see; `capabilities`: what it may do;
-              `capability_group`: equal for schedulers that are compared first
-            * `published`: False for agents and for Ringyard's own schedulers
-            * each field of `ringyard.sim.metrics.Metrics`, times in seconds
-            * `bound_mean_jct`: lower bound on the mean JCT, seconds
-            * `wall_seconds`: wall time of the run without set-up; `decisions`: number of decision points
-        jobs: one row per measured job of each run (`jobs.csv`): `scheduler`, `workload`, the job's names
-            (`job_id`, `vc`, `user`), its times and losses in seconds, and its `outcome` (completed, failed,
-            cancelled or blocked).
-        timelines: one row per time bin of each run: `scheduler`, `workload`, `end_seconds` of the bin, mean
-            number of `waiting` jobs and mean `utilisation` in it.
-    """
-
+    #: one row per scheduler and workload (`runs.csv`). * `scheduler`: label; `workload`: number of the
+    #: workload; `seed`: seed of the comparison * `observability`: what the scheduler may see;
+    #: `capabilities`: what it may do; `capability_group`: equal for schedulers that are compared first *
+    #: `published`: False for agents and for Ringyard's own schedulers * each field of
+    #: `ringyard.sim.metrics.Metrics`, times in seconds * `bound_mean_jct`: lower bound on the mean JCT,
+    #: seconds * `wall_seconds`: wall time of the run without set-up; `decisions`: number of decision
+    #: points
     runs: pd.DataFrame
+    #: one row per measured job of each run (`jobs.csv`): `scheduler`, `workload`, the job's names
+    #: (`job_id`, `vc`, `user`), its times and losses in seconds, and its `outcome` (completed, failed,
+    #: cancelled or blocked)
     jobs: pd.DataFrame
+    #: one row per time bin of each run: `scheduler`, `workload`, `end_seconds` of the bin, mean number of
+    #: `waiting` jobs and mean `utilisation` in it
     timelines: pd.DataFrame
 
     @classmethod

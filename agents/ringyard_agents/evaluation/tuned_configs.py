@@ -30,19 +30,13 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TriedConfig(BaseModel):
-    """A configuration of a scheduler that was tried.
-
-    Attributes:
-        scheduler: `name` or `name@rule`.
-        options: options that replace those of the scheduler's yaml.
-        workloads: number of workloads that it ran on.
-    """
+    """A configuration of a scheduler that was tried."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    scheduler: str
-    options: dict[str, Any]
-    workloads: Annotated[int, Field(ge=1)]
+    scheduler: str  #: `name` or `name@rule`
+    options: dict[str, Any]  #: options that replace those of the scheduler's yaml
+    workloads: Annotated[int, Field(ge=1)]  #: number of workloads that it ran on
 
     @classmethod
     def of(cls, entry: SchedulerEntry, workloads: int, **found: Any) -> Self:
@@ -62,24 +56,17 @@ class _TriedConfig(BaseModel):
 
 
 class AlternativeConfig(_TriedConfig):
-    """A configuration that was tried and is not the best.
+    """A configuration that was tried and is not the best."""
 
-    Attributes:
-        change: mean of the metric / mean of the best on the same workloads - 1. Infinite if the best is 0.
-    """
-
+    #: mean of the metric / mean of the best on the same workloads - 1. Infinite if the best is 0.
     change: Annotated[float, Field(ge=-1)]
 
 
 class TunedScheduler(_TriedConfig):
-    """The best configuration of a scheduler, with the others that were tried.
+    """The best configuration of a scheduler, with the others that were tried."""
 
-    Attributes:
-        mean: mean of the metric on the workloads that chose it.
-        others: other configurations, the best first. A file has only its `alternatives`.
-    """
-
-    mean: Annotated[float, Field(allow_inf_nan=False)]
+    mean: Annotated[float, Field(allow_inf_nan=False)]  #: mean of the metric on the workloads that chose it
+    #: other configurations, the best first. A file has only its `alternatives`.
     others: list[AlternativeConfig] = []
 
 
@@ -133,9 +120,6 @@ def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> lis
 
 def tuned_name_for(environment: Mapping[str, Any]) -> str | None:
     """Return the name of the file in conf/tuned that was tuned in an environment, if there is one.
-
-    Args:
-        environment: {config group: config}.
 
     Raises:
         ConfigurationError: the content of a file is invalid.
@@ -220,9 +204,6 @@ def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
 
     Agents are compared with schedulers of their own class. So the file keeps the best configuration that
     does not see durations, and the best that only starts jobs, where better ones do more.
-
-    Args:
-        best: tuned scheduler with all other configurations.
 
     Raises:
         RingyardError: a configuration cannot be built.

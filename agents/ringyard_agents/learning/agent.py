@@ -188,16 +188,14 @@ def load_agent(
     """Load a trained agent as a scheduler. conf/scheduler/learned/agent.yaml configures it.
 
     Args:
-        checkpoint: an agent.safetensors, its run folder or zoo:NAME. None: the newest agent under runs/.
+        checkpoint: as in `load`.
+        trust: as in `load`.
         name: name in tables.
-        trust: full names of your own classes that the agent may name. True trusts any class.
         preemption_price: option of its allocator, see `ringyard.allocator.Allocator`. None: as in training.
 
     Raises:
-        CheckpointError: there is no such agent, it cannot be read, or it names classes that are neither
-            Ringyard's nor trusted.
-        ConfigurationError: an argument has another type, or `preemption_price` is given for an agent that
-            never preempts.
+        CheckpointError: see `load`.
+        ConfigurationError: an argument has another type, or `preemption_price` without preemption.
     """
     policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
     if preemption_price is not None:

@@ -33,13 +33,7 @@ def agent_parts(config: DictConfig) -> dict[str, Any]:
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
-    """Write an agent for `load_policy`.
-
-    Args:
-        weights: returned by its learner's `weights`.
-        parts: returned by `agent_parts`.
-        file: where to write.
-    """
+    """Write an agent to `file`: the `weights` of its learner, and its `parts` as of `agent_parts`."""
     Checkpoint(weights.arrays, {"parts": parts, "weights": dict(weights.metadata)}).write(file)
 
 
@@ -112,14 +106,11 @@ def _missing_library(error: BaseException | None) -> str | None:
 
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
-    """Read the configs and the weights of an agent, without making its policy.
+    """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`) from a file of an agent.
 
     Args:
-        file: written by `save_agent`.
-        trust: full names of your own classes that the file may name. True trusts any class.
-
-    Returns:
-        ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`).
+        file: as in `load_policy`.
+        trust: as in `load_policy`.
 
     Raises:
         CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
@@ -139,12 +130,9 @@ def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]
     """Check the classes that an agent's configs name, before anything is imported.
 
     Args:
-        parts: {group: plain config}. Groups beside `AGENT_GROUPS` are ignored.
+        parts: {group: plain config}. Only those of `AGENT_GROUPS` are read and returned.
         trust: full names of your own classes that the configs may name. True trusts any class.
         file: where the configs are from, for errors.
-
-    Returns:
-        {group of `AGENT_GROUPS`: plain config}.
 
     Raises:
         CheckpointError: a class is not trusted, or a config would add further configs.

@@ -44,12 +44,7 @@ class QueueTeacher:
         self.template = names.index(available[0])
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return [clusters] actions.
-
-        Args:
-            observations: not read.
-            masks: [clusters, actions] True where an action is valid.
-        """
+        """Return [clusters] actions. Only the `masks` [clusters, actions] are read, not `observations`."""
         wait, num_templates = self.actions.wait, len(self.actions.starts)
         starts = masks[:, self.template : self.actions.num_starts : num_templates]
         chosen = starts.argmax(axis=1) * num_templates + self.template

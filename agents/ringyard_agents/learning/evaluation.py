@@ -47,9 +47,7 @@ def _mean(episodes: Iterable[Metrics], metric: str) -> float:
 def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, float]:
     """Sort key of agents, the best first: by how far they exceed a constraint's bound, then by metric.
 
-    Args:
-        bound_ratio: ratio of the constrained metric to its bound. NaN or None without a constraint.
-        value: value of the metric, less is better.
+    `bound_ratio` is NaN or None without a constraint. Less of `value`, the metric, is better.
     """
     if bound_ratio is None or np.isnan(bound_ratio):
         return 1.0, value
@@ -165,11 +163,7 @@ class EvaluationWorkloads(NamedTuple):
     trust: Trust  #: full names of your own classes that agents may name. True trusts any class.
 
     def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
-        """Return {label of an environment: mean of a metric} of a scheduler.
-
-        Args:
-            entry: the scheduler.
-            metric: field of `Metrics`.
+        """Return {label of an environment: mean of a `metric`} of the scheduler of an `entry`.
 
         Raises:
             RingyardError: there is no such scheduler, or it does not support the jobs of an environment.

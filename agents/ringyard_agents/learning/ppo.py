@@ -199,10 +199,8 @@ class GroupRelative(NetworkLearner):
     def _local_clusters(self) -> slice:
         """The clusters of this process among those of all processes."""
         if self.num_envs % self.group_size:
-            raise ConfigurationError(
-                f"agent.num_envs is {self.num_envs}; expected a multiple of agent.group_size,"
-                f" {self.group_size}"
-            )
+            expected = f"expected a multiple of agent.group_size, {self.group_size}"
+            raise ConfigurationError(f"agent.num_envs is {self.num_envs}; {expected}")
         groups = self.num_envs // self.group_size
         process_group, size = self.hardware.process_group, self.group_size
         return process_group.local_slice("agent.num_envs / agent.group_size", groups, size)

@@ -28,15 +28,10 @@ class ProcessGroup:
     size: int = 1  #: number of processes
 
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
-        """Return the items of this process, as a slice of all items.
-
-        Args:
-            setting: name of the setting that gives the number of groups, for errors.
-            num_groups: groups of items in all processes together.
-            group_size: items in each group.
+        """Return the slice of this process among `num_groups` groups of `group_size` items.
 
         Raises:
-            ConfigurationError: `num_groups` is not a multiple of the number of processes.
+            ConfigurationError: `num_groups`, a `setting`, is not a multiple of the number of processes.
         """
         if num_groups % self.size:
             raise ConfigurationError(

@@ -132,11 +132,7 @@ def _key(word: str) -> str:
 def check_agreement(overrides: Sequence[str], composed: Any, saved: Any, file: Path) -> None:
     """Raise a ConfigurationError for the first override that contradicts the settings of a run.
 
-    Args:
-        overrides: overrides of the command line.
-        composed: plain config that they compose.
-        saved: plain config of the run.
-        file: file of `saved`, for the error.
+    `overrides` of the command line give the plain config `composed`. The run has `saved`, from `file`.
     """
     new, old = flatten_config(composed), flatten_config(saved)
     # An override of a single setting is checked before one of its group, to be named in the error.

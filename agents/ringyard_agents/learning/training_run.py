@@ -39,9 +39,6 @@ _NOT_HYPERPARAMETERS = ("name", "overwrite", "plots", "save_minutes", "trust", "
 def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     """Return (state of the learner, state of the evaluation) of an interrupted or finished run.
 
-    Args:
-        folder: the run folder.
-
     Raises:
         CheckpointError: the saved state, or the best agent so far, is missing or damaged.
     """
@@ -61,12 +58,10 @@ def remove_run(folder: Path) -> None:
 
 
 class _ScalarLog:
-    """Writes scalars by number of decisions to TensorBoard events and to progress.csv.
+    """Writes scalars by number of decisions to TensorBoard events and progress.csv in a `folder`.
 
     Args:
-        folder: folder of both, created if missing.
-        after: decisions of the resumed run. Rows after that are dropped. None for a new run, which replaces
-            files of earlier runs.
+        after: decisions of the resumed run. Later rows are dropped. None: a new run, which replaces files.
 
     Attributes:
         events: the TensorBoard writer.

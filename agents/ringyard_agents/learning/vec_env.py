@@ -26,10 +26,6 @@ class RingyardVecEnv(VecEnv):
 
     Raises:
         ConfigurationError: an argument has another type or range, or memory is too small.
-
-    Attributes:
-        config: as given.
-        batch: the simulated clusters.
     """
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int = 0) -> None:
@@ -146,10 +142,7 @@ class RingyardVecEnv(VecEnv):
         return {"episodes": self._episodes.copy(), "begun": self._first_action.copy(), "played": actions}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> VecEnvObs:
-        """Replay the running episodes of a state and return their latest observations.
-
-        Args:
-            state: `episode_state` of an environment with the same configuration and seed.
+        """Replay the running episodes of a `state` and return their latest observations.
 
         Raises:
             CheckpointError: the episodes are of another configuration or number of clusters.
@@ -162,9 +155,7 @@ class RingyardVecEnv(VecEnv):
         for step, actions in enumerate(played):
             active = np.flatnonzero(begun <= step)
             if not self.batch.all_valid(self.batch.action_array(actions), active):
-                raise CheckpointError(
-                    "a saved action is not valid in this environment: its configuration or seed is another"
-                )
+                raise CheckpointError("a saved action is not valid: the configuration or the seed is another")
             self.batch.step(actions, active)
         self._first_action[:] = begun
         self._actions_taken = list(played)
@@ -184,9 +175,7 @@ class RingyardVecEnv(VecEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Raise a ConfigurationError: clusters share `attr_name`. `value` and `indices` are not read."""
-        raise ConfigurationError(
-            f"cannot set {attr_name!r} of single clusters; make a new environment with another config"
-        )
+        raise ConfigurationError(f"cannot set {attr_name!r} of single clusters; make a new environment")
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any

@@ -1,4 +1,4 @@
-"""`ringyard fit`: train IASP and IAPP, and print their errors on unseen jobs."""
+"""`ringyard fit`: train the interference networks IASP and IAPP, and print their errors on unseen jobs."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, RE
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
 SCATTER = 0.15
 
-_HELD_OUT = 0.2  # share of the jobs
+_HELD_OUT = 0.2  # share of jobs that the networks are not trained on
 
 #: fields of `JobPairs` with a row for each pair
 _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
@@ -29,41 +29,33 @@ _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
 
 @dataclass(frozen=True)
 class JobPairs:
-    """Pairs of jobs, and the speed of the first beside the second.
+    """Pairs of jobs that share a GPU, and the speed of the first beside the second."""
 
-    Attributes:
-        profiles: [jobs, 2 x references].
-        own: [pairs] the job.
-        other: [pairs] its neighbour.
-        computing: [pairs] share of the job's iterations in which it computes.
-        similarity: [pairs] speed on the GPU beside the neighbour / alone.
-        performance: [pairs] the same of whole iterations.
-        source: of the pairs, for tables.
-    """
-
+    #: [jobs, 2 x references] speeds beside the reference jobs, and of these beside the job
     profiles: NDArray[np.float64]
-    own: NDArray[np.int64]
-    other: NDArray[np.int64]
-    computing: NDArray[np.float64]
+    own: NDArray[np.int64]  #: [pairs] row of the job in `profiles`
+    other: NDArray[np.int64]  #: [pairs] row of its neighbour
+    computing: NDArray[np.float64]  #: [pairs] share of the job's iteration time in which it computes
+    #: [pairs] compute speed beside the neighbour, relative to the isolated speed
     similarity: NDArray[np.float64]
-    performance: NDArray[np.float64]
-    source: str
+    performance: NDArray[np.float64]  #: [pairs] the same for whole iterations
+    source: str  #: source of the pairs, for tables
 
     def rows(self, chosen: NDArray[np.bool_]) -> "JobPairs":
-        """Some of the pairs."""
+        """Return the pairs for which `chosen` [pairs] is true."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _OF_PAIRS})
 
 
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
 ) -> JobPairs:
-    """Every pair with a known excess; computing shares are drawn, as profiles do not depend on them.
+    """Return every pair with a known excess. Computing shares are drawn: profiles do not depend on them.
 
     Args:
-        excess: [jobs, jobs] extra time of the first beside the second, NaN unknown.
+        excess: [jobs, jobs] extra time of the first beside the second, as a share. NaN: unknown.
         references: [references] rows of the reference jobs.
-        rng: for computing shares.
-        source: of the pairs, for tables.
+        rng: draws computing shares.
+        source: source of the pairs, for tables.
     """
     profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
     whole = np.isfinite(profiles).all(axis=1)
@@ -75,7 +67,12 @@ def _pairs(
 
 
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
-    """Simulated pairs: sensitivity and pressure around the catalogue's, with scatter around their product."""
+    """Draw pairs with sensitivities and pressures around the catalogue's, and scatter around their product.
+
+    Args:
+        rng: source of the draws.
+        jobs: number of jobs.
+    """
     table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
     known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
     sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
@@ -89,11 +86,11 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
 
 
 def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
-    """Gavel's measured pairs on V100, P100 and K80; four job types of each GPU serve as references.
+    """Read Gavel's measured pairs on V100, P100 and K80. Four job types of each GPU serve as references.
 
     Args:
-        folder: holds calibration/gavel_colocation_pairs.csv.gz.
-        rng: for computing shares.
+        folder: folder with calibration/gavel_colocation_pairs.csv.gz.
+        rng: draws computing shares.
 
     Raises:
         ConfigurationError: no such file.
@@ -127,11 +124,11 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
 
 
 class _Networks(nn.Module):
-    """The networks of `ringyard_baselines.papers.interference_aware.networks`, with gradients."""
+    """The networks of `ringyard_baselines.papers.interference_aware.networks` in PyTorch."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
-        self.all = nn.ParameterDict(
+        self.layers = nn.ParameterDict(
             {
                 name.replace(".", "_"): nn.Parameter(
                     torch.randn(shape, generator=generator) / (shape[0] ** 0.5)
@@ -141,10 +138,10 @@ class _Networks(nn.Module):
         )
 
     def _affine(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        return x @ self.all[name][:-1] + self.all[name][-1]
+        return x @ self.layers[name][:-1] + self.layers[name][-1]
 
     def similarity(self, own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        u, v = torch.tanh(own @ self.all["iasp_own"]), torch.tanh(other @ self.all["iasp_other"])
+        u, v = torch.tanh(own @ self.layers["iasp_own"]), torch.tanh(other @ self.layers["iasp_other"])
         hidden = torch.relu(self._affine(torch.cat([u, v, u * v], 1), "iasp_hidden"))
         return torch.sigmoid(-self._affine(hidden, "iasp_output")[:, 0])
 
@@ -157,7 +154,14 @@ class _Networks(nn.Module):
 def train_networks(
     pairs: JobPairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
 ) -> InterferenceNetworks:
-    """Fit the networks by least squares in speed, in so many passes over the pairs."""
+    """Fit the networks by least squares in speed.
+
+    Args:
+        pairs: training data.
+        seed: seed of every random draw.
+        epochs: number of passes over the pairs.
+        batch_size: pairs per gradient step.
+    """
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -177,12 +181,12 @@ def train_networks(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             decay.step()
-    weights = {name: network.all[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
+    weights = {name: network.layers[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
     return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()})
 
 
 def _errors(networks: InterferenceNetworks, pairs: JobPairs, mean: float) -> tuple[float, float, float]:
-    """Mean absolute errors in speed: of IASP, of IAPP, and of always predicting `mean` in place of IASP."""
+    """Return mean absolute errors in speed of IASP, IAPP, and of predicting `mean` in place of IASP."""
     own, other = pairs.profiles[pairs.own], pairs.profiles[pairs.other]
     iasp = np.abs(networks.similarity(own, other) - pairs.similarity).mean()
     iapp = np.abs(networks.performance(own, other, pairs.computing) - pairs.performance).mean()
@@ -193,9 +197,9 @@ def fit_interference(data: str | None, out: str | None, seed: int) -> None:
     """Train the networks, print their errors and write their weights.
 
     Args:
-        data: folder of measured profiles; None: simulated pairs.
-        out: file to write; None: none.
-        seed: of every random draw.
+        data: folder of measured profiles. None: simulated pairs.
+        out: file to write. None: none.
+        seed: seed of every random draw.
     """
     rng = np.random.default_rng(seed)
     pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)
@@ -203,10 +207,10 @@ def fit_interference(data: str | None, out: str | None, seed: int) -> None:
     without = held_out[pairs.own] | held_out[pairs.other]
     known, unseen = pairs.rows(~without), pairs.rows(without)
     networks = train_networks(known, seed, epochs=30 if data is None else 400)
-    table = Table(title=f"{pairs.source}; mean absolute error of predicted speed (1: as fast as alone)")
+    table = Table(title=f"{pairs.source}; mean absolute error of predicted speed, relative to isolated speed")
     for title in ("pairs", "count", "IASP", "IAPP", "always the mean"):
         table.add_column(title, justify="left" if title == "pairs" else "right")
-    for title, part in (("of known jobs", known), ("with a job never seen", unseen)):
+    for title, part in (("of training jobs", known), ("with a held-out job", unseen)):
         iasp, iapp, guess = _errors(networks, part, float(known.similarity.mean()))
         table.add_row(title, f"{len(part.own):,}", f"{iasp:.3f}", f"{iapp:.3f}", f"{guess:.3f}")
     console = Console()

@@ -1,4 +1,4 @@
-"""Hazard networks on disk (`ringyard fit-hazard` writes them), and schedulers that go by them."""
+"""Files of hazard networks, written by `ringyard fit-hazard`, and schedulers that use them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools.survival import SurvivalEstimate
 
-#: fitted to the public cut of Microsoft's Philly trace; its header says how
+#: network fitted to the public part of Microsoft's Philly trace. Its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
 _KIND = "hazard network"
 
@@ -24,17 +24,23 @@ _KIND = "hazard network"
 def write_hazard_network(
     file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
 ) -> None:
-    """Write a network {name: array} and JSON facts of its fit."""
+    """Write a network to a file.
+
+    Args:
+        file: file to write.
+        network: {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`.
+        facts: JSON metadata of the fit.
+    """
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
 def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
-    """Read a network as an estimate of remaining time.
+    """Read a network as an estimate of the seconds left.
 
     Args:
-        file: of `write_hazard_network`; None: the shipped network.
+        file: a file of `write_hazard_network`. None: the shipped network.
 
     Raises:
         CheckpointError: the file is missing or damaged.
@@ -54,7 +60,15 @@ def hazard(
     gpu_power: NonNegative = 1.0,
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
-    """Highest Gittins index per GPU ** gpu_power first, preemptive; arguments as of these."""
+    """Highest Gittins index per GPU ** gpu_power first, preemptive (`LeastEstimated`).
+
+    Args:
+        placement: rule that places a job.
+        file: see `read_survival_estimate`.
+        running_factor: see `LeastEstimated`.
+        gpu_power: see `LeastEstimated`.
+        round_seconds: see `LeastEstimated`.
+    """
     return LeastEstimated(
         placement, read_survival_estimate(file), "hazard", gpu_power, running_factor, round_seconds
     )
@@ -68,7 +82,15 @@ def allocator_hazard(
     size_power: SizePower = 0.7,
     preemption_price: NonNegative = 0.0,
 ) -> AllocatingScheduler:
-    """The allocator by weights (1 / Gittins index) ** -gamma; arguments as of these."""
+    """The allocator with weights of (1 / Gittins index) ** -gamma.
+
+    Args:
+        file: see `read_survival_estimate`.
+        running_factor: see `Allocator`.
+        gamma: see `Allocator`.
+        size_power: see `Allocator`.
+        preemption_price: see `Allocator`.
+    """
     allocator = Allocator(
         gamma,
         size_power,

@@ -89,10 +89,7 @@ def _without_duplicates(
 _POINTS = 200
 
 #: {part of the mean JCT: (metric, colour)}, from left to right
-_JCT_PARTS = {
-    "work": ("mean_work", "#bab0ac"),
-    "queueing": ("mean_queueing", "#4e79a7"),
-} | {
+_JCT_PARTS = {"work": ("mean_work", "#bab0ac"), "queueing": ("mean_queueing", "#4e79a7")} | {
     name.replace("_", " "): (f"lost_to_{name}", colour)
     for name, colour in zip(
         LOSS_NAMES,
@@ -103,7 +100,7 @@ _JCT_PARTS = {
 
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:
-    """Draw all plots of a comparison into a folder and return the files."""
+    """Draw all plots of the `results` of a comparison into a `folder` and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     seconds, found = time_curves(results.jobs, results.timelines)
     workloads = _sample_text(results.runs["workload"].nunique())

@@ -98,7 +98,7 @@ def _fit_columns(names: Sequence[str], widths: Mapping[str, int], room: int) -> 
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line without markup, highlighting or line breaks."""
+    """Print a `line` on a `console` without markup, highlighting or line breaks."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 

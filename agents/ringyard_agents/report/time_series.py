@@ -28,7 +28,7 @@ class Band:
     high: NDArray[np.float64]
 
     def within(self, low: float, high: float) -> "Band":
-        """Clip the interval to the range of possible values."""
+        """Clip the interval to the range of possible values, from `low` to `high`."""
         return Band(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
 
     def draw(self, axes: Any, x: NDArray[np.float64], label: str) -> None:

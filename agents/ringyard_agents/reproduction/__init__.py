@@ -1,1 +1,1 @@
-"""Published comparisons, run anew and held against what the papers claim."""
+"""Published comparisons, run again and compared with the papers' claims."""

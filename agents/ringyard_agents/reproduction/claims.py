@@ -1,4 +1,4 @@
-"""Claims of papers, and the same numbers measured."""
+"""Claims of papers, and the measured values of the same numbers."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.evaluation.statistics import Interval, mean_interval, ratio_interval
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
-#: {case: {scheduler: {metric: [seeds]}}}
+#: {case: {scheduler: {metric: values [seeds]}}}
 CaseMetrics = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 
 
@@ -23,33 +23,26 @@ CaseMetrics = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 class Claim:
     """One number of a paper.
 
-    Attributes:
-        text: the claim in words.
-        case: of the reproduction, by name.
-        scheduler: the scheduler with this number.
-        reference: the scheduler that it is compared with; None: the metric itself is claimed.
-        metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
-            "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
-            jobs of the share of its GPU time in which GPUs compute: a long job counts like a short one),
-            "jct_over_bound" (mean completion time over what no schedule can beat), "kernels_on_used_gpus"
-            (kernel_utilisation / utilisation: of GPUs that hold jobs), "utility" (GADGET's total, of the
-            GPU time that jobs held, `ringyard_baselines.papers.gadget`);
-            of Ada-SRSF's transfer model "mean_jct" and "makespan" only.
-        form: "change" (ratio - 1), "ratio" (reference / scheduler: times smaller), "growth" (scheduler /
-            reference: times larger), "at_most" (the same, and less is as good), "value" or "at_least" (a
-            value, and more is as good).
-        claimed: the number, in that form.
-
     Raises:
         ConfigurationError: a field of another kind, or a reference where the form has none.
     """
 
-    text: str
-    case: str
-    scheduler: str
+    text: str  #: the claim in words
+    case: str  #: name of a case of the reproduction
+    scheduler: str  #: label of the scheduler that the claim is about
+    #: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs), "finished_early"
+    #: (jobs that ended before the last one arrived), "job_gpu_activity" (mean over jobs of the share of
+    #: its GPU time in which GPUs compute), "jct_over_bound" (mean JCT / lower bound),
+    #: "kernels_on_used_gpus" (kernel_utilisation / utilisation) or "utility" (GADGET's total utility of
+    #: the GPU time that jobs held, `ringyard_baselines.papers.gadget`). Ada-SRSF's transfer model has
+    #: "mean_jct" and "makespan" only.
     metric: str
+    #: "change" (scheduler / reference - 1), "ratio" (reference / scheduler), "growth" (scheduler /
+    #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
+    #: value, which may be larger)
     form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
-    claimed: float
+    claimed: float  #: the claimed number in this form
+    #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
 
     def __post_init__(self) -> None:
@@ -61,14 +54,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class MeasuredClaim:
-    """A claim beside what was measured."""
+    """A claim and the interval of its measured value."""
 
     claim: Claim
     interval: Interval
 
     @property
     def verdict(self) -> str:
-        """How the two compare."""
+        """Whether the claim was reproduced, in words."""
         claimed, found = self.claim.claimed, self.interval
         if np.isnan(found.value):
             return "no: the reference is 0"
@@ -94,11 +87,11 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     """Read the claims of a reproduction's yaml.
 
     Args:
-        rows: fields of `Claim`; without `case`, of the first one.
-        cases: of the yaml, by name.
+        rows: fields of `Claim`. A row without `case` is about the first case.
+        cases: names of the yaml's cases.
 
     Raises:
-        ConfigurationError: a row that makes no sense.
+        ConfigurationError: a field is invalid, or a case does not exist.
     """
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
@@ -110,14 +103,14 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
 
 
 def _utility(run: RunResult) -> float:
-    """GADGET's total utility of the GPU time that jobs held."""
+    """Return GADGET's total utility of the GPU time that jobs held."""
     times = run.times
     drawn = drawn_utilities(int(times.rows.max()) + 1)
     own = Utilities(*(column[times.rows] for column in drawn))
     return total_utility(times.gpu_seconds / SLOT_SECONDS, own)
 
 
-#: metrics that are no field of `Metrics`
+#: {name: function of a run} of metrics that are not fields of `Metrics`
 _METRICS: Mapping[str, Callable[[Any], float]] = {
     "cpu_queueing": lambda run: run.times.queueing_seconds[run.times.num_gpus == 0].mean(),
     "finished_early": lambda run: (run.times.end_seconds <= run.times.submit_seconds.max()).sum(),
@@ -129,19 +122,24 @@ _METRICS: Mapping[str, Callable[[Any], float]] = {
 
 
 def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
-    """Return a metric of one scheduler's runs [seeds]."""
+    """Return a metric of one scheduler's runs [seeds].
+
+    Args:
+        results: [seeds] the runs.
+        metric: see `Claim`.
+    """
     measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
     return np.array([measure(run) for run in results], dtype=np.float64)
 
 
-def measure_claim(claim: Claim, figures: CaseMetrics) -> MeasuredClaim:
+def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval.
 
     Args:
-        claim: what is claimed.
-        figures: of the reproduction.
+        claim: the claim.
+        metrics: measured values of the reproduction.
     """
-    of_case = figures[claim.case]
+    of_case = metrics[claim.case]
     own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:
         return MeasuredClaim(claim, mean_interval(own))
@@ -155,18 +153,12 @@ def measure_claim(claim: Claim, figures: CaseMetrics) -> MeasuredClaim:
 
 
 #: metrics in [0, 1]
-_SHARES = {
-    "utilisation",
-    "gpu_activity",
-    "job_gpu_activity",
-    "blocking_rate",
-    "kernel_utilisation",
-    "kernels_on_used_gpus",
-}
+_SHARES = {"utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"}
+_SHARES |= {"kernel_utilisation", "kernels_on_used_gpus"}
 
 
 def format_metric(value: float, metric: str) -> str:
-    """Format a metric's value: three decimals for shares, else as many digits as it is worth."""
+    """Format a value of a metric: three decimals for shares, otherwise none from 100 on and two below."""
     if metric in _SHARES:
         return f"{value:.3f}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
@@ -182,7 +174,7 @@ def _formed(value: float, measured: MeasuredClaim) -> str:
 
 
 def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, str]]:
-    """Return (claim, claimed, measured with interval, reproduced?) of each."""
+    """Return the cells of a table: claim, claimed value, measured value with interval, verdict."""
     rows = []
     for one in measured:
         low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)

@@ -34,37 +34,29 @@ from ringyard_agents.reproduction.claims import (
 from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
 from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 
-#: figures shown of every scheduler
+#: metrics shown for every scheduler
 _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduced paper.
+    """A reproduced paper."""
 
-    Attributes:
-        paper: file name of its yaml.
-        content: of the yaml.
-        seeds: workloads.
-        measured: claims.
-        figures: what was measured: `_SHOWN` and every metric that the yaml names of a case.
-    """
-
-    paper: str
-    content: Mapping[str, Any]
-    seeds: int
-    measured: Sequence[MeasuredClaim]
-    figures: CaseMetrics
+    paper: str  #: name of its yaml
+    content: Mapping[str, Any]  #: content of the yaml
+    seeds: int  #: number of workloads
+    measured: Sequence[MeasuredClaim]  #: claims with measured values
+    metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
 
 
 def read_paper(paper: str) -> dict[str, Any]:
     """Read the yaml of a paper.
 
     Args:
-        paper: a name in conf/reproduction, or in such a folder of RINGYARD_CONF.
+        paper: name of a yaml in conf/reproduction, or in such a folder of RINGYARD_CONF.
 
     Raises:
-        ConfigurationError: no such paper, or a yaml that lacks something.
+        ConfigurationError: there is no such yaml, or it lacks a key.
     """
     files = config_files("reproduction")
     if paper not in files:
@@ -74,7 +66,7 @@ def read_paper(paper: str) -> dict[str, Any]:
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
     if missing:
-        raise ConfigurationError(f"{files[paper]} lacks {', '.join(missing)}; expected as in the others")
+        raise ConfigurationError(f"{files[paper]} lacks the keys {', '.join(missing)}")
     return content
 
 
@@ -82,12 +74,12 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     """Compose the config of an entry.
 
     Args:
-        entry: `scheduler`, such as `fifo` (it takes the rule) or `fifo@share`; its `overrides`, and its
-            `options`, {name: value}, which YAML can merge.
-        rule: of conf/placement.
+        entry: `scheduler`, such as `fifo` or `fifo@share`, its `overrides`, and its `options`
+            {name: value}, which YAML can merge.
+        rule: default placement rule, a name in conf/placement.
 
     Raises:
-        ConfigurationError: it places by a rule, and neither the entry nor the yaml names one.
+        ConfigurationError: a scheduler needs a placement rule and neither the entry nor the yaml has one.
     """
     name, _, own = entry["scheduler"].partition("@")
     placement = own or rule
@@ -98,7 +90,7 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     OmegaConf.resolve(config)
     if placement is None and config.scheduler.get("placement") == config.placement:
         raise ConfigurationError(
-            f"scheduler {name!r} places by a rule and names none; expected {name}@RULE, or a rule for all"
+            f"scheduler {name!r} needs a placement rule; expected {name}@RULE, or the key rule in the yaml"
         )
     return to_plain(config.scheduler)
 
@@ -106,11 +98,11 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
 def _trained(
     case: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the case's schedulers; those with a `train` entry are trained on the case's experiment.
+    """Train the agents of a case on its experiment, and return the entries of all its schedulers.
 
     Args:
-        case: of a yaml; `train` lists overrides of `ringyard train` beside the case's own.
-        folder: for the agents.
+        case: a case of a yaml. `train` of a scheduler lists overrides of `ringyard train` beside the case's.
+        folder: folder for the agents.
         on_result: called with a line before each training.
 
     Raises:
@@ -134,31 +126,32 @@ def _trained(
 
 
 def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[EvaluationTask]:
-    """Return a task for every scheduler and seed; random clusters are drawn anew for each seed.
+    """Return a task for every scheduler and seed. Random clusters differ between seeds.
 
     Args:
-        case: of a yaml.
-        seeds: how many.
-        rule: of conf/placement, for entries that name none.
+        case: a case of a yaml.
+        seeds: number of seeds.
+        rule: placement rule of entries that name none, a name in conf/placement.
     """
     schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
     tasks = []
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
-        world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+        environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
         measured = tuple(config.measured_jobs)
         tasks += [
-            EvaluationTask(label, schedulers[label], world, seed, seed, measured) for label in schedulers
+            EvaluationTask(label, schedulers[label], environment, seed, seed, measured)
+            for label in schedulers
         ]
     return tasks
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Run Ada-SRSF's own model; figures are in seconds.
+    """Run Ada-SRSF's own model, and return {scheduler: {metric: seconds [seeds]}}.
 
     Args:
-        case: `mix` of `published_mix`; `settings` and each scheduler's entry are of `simulate_transfers`.
-        seeds: job lists.
+        case: `mix` is for `published_mix`, `settings` and the schedulers' entries for `simulate_transfers`.
+        seeds: number of job lists.
     """
     named = {"random": RANDOM, "first_fit": FIRST_FIT}
     figures = {}
@@ -179,7 +172,7 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
 
 
 def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """Return `_SHOWN` and the metrics that claims, ablation and tables name for a case."""
+    """Return `_SHOWN` and the metrics that claims, the ablation and tables name for a case."""
     first = next(iter(content["cases"]))
     rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
     wanted = {row["metric"] for row in rows if row.get("case", first) == name}
@@ -190,16 +183,16 @@ def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
 def reproduce(
     paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
 ) -> Reproduction:
-    """Run everything a paper's claims need.
+    """Run everything that a paper's claims need.
 
     Args:
         paper: see `read_paper`.
-        seeds: workloads; None: as the yaml says.
-        workers: processes; None: one per core.
+        seeds: number of workloads. None: as the yaml says.
+        workers: number of processes. None: one per core.
         on_result: called with a line when a case begins.
 
     Raises:
-        ConfigurationError: no such paper, or a yaml that makes no sense.
+        ConfigurationError: there is no such yaml, or it is invalid.
         SchedulerError: an agent could not be trained.
     """
     content = read_paper(paper)
@@ -228,15 +221,15 @@ def reproduce(
 
 
 def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
-    """Run a paper's experiment and print its claims beside the measured numbers.
+    """Run a paper's experiment, and print its claims and the measured values.
 
     Args:
         paper: see `read_paper`.
-        seeds: workloads; None: the paper's own.
-        workers: processes; None: one per core.
+        seeds: number of workloads. None: as the yaml says.
+        workers: number of processes. None: one per core.
 
     Raises:
-        RingyardError: bad input.
+        RingyardError: see `reproduce`.
     """
     console = Console()
     one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))

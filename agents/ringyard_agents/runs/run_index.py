@@ -19,21 +19,13 @@ _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError,
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Results of a training run.
+    """Results of a training run."""
 
-    Attributes:
-        folder: folder of the run.
-        metric: metric of the evaluations, a field of `Metrics`.
-        curve: one row per evaluation with the columns `decisions` and `value`.
-        baselines: {scheduler: its metric on the same workloads}.
-        settings: {dotted name of a setting: value}.
-    """
-
-    folder: Path
-    metric: str
-    curve: pd.DataFrame
-    baselines: Mapping[str, float]
-    settings: Mapping[str, Any]
+    folder: Path  #: folder of the run
+    metric: str  #: metric of the evaluations, a field of `Metrics`
+    curve: pd.DataFrame  #: one row per evaluation with the columns `decisions` and `value`
+    baselines: Mapping[str, float]  #: {scheduler: its metric on the same workloads}
+    settings: Mapping[str, Any]  #: {dotted name of a setting: value}
 
 
 @dataclass(frozen=True)
@@ -47,9 +39,6 @@ class ComparisonResult:
 
 def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[ComparisonResult], list[str]]:
     """Find all training runs and comparisons in folders, at any depth.
-
-    Args:
-        places: run folders, or folders of runs.
 
     Returns:
         (training runs, comparisons, messages about damaged runs).

@@ -40,19 +40,12 @@ _EXECUTION_OVERRIDES = (
 
 @dataclass(frozen=True)
 class Sweep:
-    """A planned sweep.
+    """A planned sweep."""
 
-    Attributes:
-        folder: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
-        first: number of the first job.
-        continues: whether finished jobs are not repeated.
-        logarithmic: settings that are searched on a logarithmic scale.
-    """
-
-    folder: Path
-    first: int
-    continues: bool
-    logarithmic: frozenset[str]
+    folder: Path  #: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
+    first: int  #: number of the first job
+    continues: bool  #: whether finished jobs are not repeated
+    logarithmic: frozenset[str]  #: settings that are searched on a logarithmic scale
 
     @property
     def folder_overrides(self) -> list[str]:

@@ -32,24 +32,16 @@ _KILLED_MESSAGE = "it ended without an error message: killed, out of memory, or 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """Record of a sweep's job.
+    """Record of a sweep's job."""
 
-    Attributes:
-        number: number of the job, which names its folder.
-        overrides: overrides that Hydra chose for this job.
-        status: status of the job. `running` after the end of the sweep means that the job was killed.
-            `damaged` means that the record cannot be read.
-        objective: value that the command returned, less is better. None: no value.
-        seconds: run time.
-        error: reason of a failure, one line.
-    """
-
-    number: int
-    overrides: tuple[str, ...]
+    number: int  #: number of the job, which names its folder
+    overrides: tuple[str, ...]  #: overrides that Hydra chose for this job
+    #: status of the job. `running` after the end of the sweep means that the job was killed. `damaged`
+    #: means that the record cannot be read.
     status: Status = "running"
-    objective: float | None = None
-    seconds: float = 0.0
-    error: str | None = None
+    objective: float | None = None  #: value that the command returned, less is better. None: no value.
+    seconds: float = 0.0  #: run time
+    error: str | None = None  #: reason of a failure, one line
 
     def write(self, folder: Path) -> None:
         """Write the record into a job's folder."""

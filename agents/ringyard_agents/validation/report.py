@@ -18,25 +18,27 @@ from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, Pred
 
 _HEAD = """# Validation: predicted against measured
 
-Written by `ringyard validate CSV`, a tidy CSV or a folder of them (the format is at the end of this page), or
-of published files by `python -m tools.validate FOLDER`; do not edit.
+Written by `ringyard validate CSV` from a tidy CSV or a folder of them (for the format see the end of this
+page), or by `python -m tools.validate FOLDER` from published files. Do not edit.
 Error: |predicted - measured| / measured.
 
 """
 
 _SHIPPED = """## What ships
 
-What users run: a simulator with the shipped profiles, networks and performance model
-(`performance={performance}`). Each row of a set is a job started on exactly that placement, its neighbour
-beside it; the view says the seconds of an iteration. "Fitted to it" says which shipped constants were fitted
-to the same rows: the errors of such a set are in sample. A row is left out where what it needs does not ship.
+A simulator predicts each row with the shipped profiles, networks and performance model
+(`performance={performance}`). The row's job starts on exactly its placement, beside its neighbour if it has
+one, and the simulator gives the seconds of an iteration. "Fitted to it" names the shipped constants that were
+fitted to the same rows: errors of such a set are in sample. A row is left out if its model, GPU type, network
+or interconnect does not ship.
 
 """
 
 _FORMAT = """## Measurements of your own
 
-`ringyard validate FILE.csv` (or a folder of such files) judges what ships by them, `ringyard calibrate` makes
-profiles and networks of them. One row a measurement; these columns, of which the first five must be there:
+`ringyard validate FILE.csv` (or a folder of such files) computes the errors of the shipped models on them.
+`ringyard calibrate` fits profiles and networks to them. Each row is a measurement. The first five of these
+columns are required:
 
 """
 
@@ -46,25 +48,30 @@ _LONGEST_REASON = 100  # characters on the console
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the lines of a Markdown table, with an empty line at the end."""
+    """Return the lines of a Markdown table, with an empty line at the end.
+
+    Args:
+        header: names of the columns.
+        rows: cells of each row.
+    """
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
 
 
 def percent(value: float) -> str:
-    """Format a share; "" for NaN."""
+    """Format a share as a percentage, NaN as an empty text."""
     return "" if value != value else f"{value:.1%}"
 
 
 def _percents(errors: "pd.Series[Any]") -> list[str]:
-    """Format mean, median and largest."""
+    """Format the mean, median and largest error."""
     return [percent(value) for value in (errors.mean(), errors.median(), errors.max())]
 
 
-def _rows(judged: Sequence[PredictedSet]) -> list[list[str]]:
-    """Return the cells of the first table [sets]."""
+def _rows(sets: Sequence[PredictedSet]) -> list[list[str]]:
+    """Return the cells of the table of all sets."""
     rows = []
-    for one in judged:
+    for one in sets:
         errors = one.predicted.error
         aim = f"mean {MEAN_AIM:.0%}, median {MEDIAN_AIM:.0%}"
         if len(errors):
@@ -75,7 +82,7 @@ def _rows(judged: Sequence[PredictedSet]) -> list[list[str]]:
 
 
 def _parts(one: PredictedSet) -> list[str]:
-    """Return the table of a set by parts of the physics and places."""
+    """Return the lines of a table of errors by kind of measurement and placement."""
     columns = ["part", "place", "gpu_type"]
     columns += [name for name in ("network", "interconnect") if one.predicted[name].nunique() > 1]
     rows = [[*key, *_percents(errors), len(errors)] for key, errors in one.by(columns)]
@@ -87,7 +94,7 @@ def _parts(one: PredictedSet) -> list[str]:
 
 
 def _set(one: PredictedSet, plot: str) -> list[str]:
-    """Return the section of a set."""
+    """Return the lines of a set's section."""
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
     rows = one.predicted
     if not rows.empty:
@@ -99,46 +106,52 @@ def _set(one: PredictedSet, plot: str) -> list[str]:
     unnamed = int((rows.placement.str.contains("+", regex=False) & (rows.network == "")).sum())
     if unnamed:
         lines += [
-            f"{unnamed} rows span servers and name no network: predicted on the performance model's own.",
+            f"{unnamed} rows span servers and name no network: the performance model's is used.",
             "",
         ]
     if one.left_out:
-        said = "; ".join(f"{why} ({count})" for why, count in one.left_out.items())
-        lines += [f"Left out: {said}.", ""]
+        reasons = "; ".join(f"{why} ({count})" for why, count in one.left_out.items())
+        lines += [f"Left out: {reasons}.", ""]
     if one.about.weak:
         lines += [f"Weak: {one.about.weak}", ""]
     return [*lines, *([f"![{one.about.title}]({plot})", ""] if plot else [])]
 
 
 def validation_page(
-    judged: Sequence[PredictedSet],
+    sets: Sequence[PredictedSet],
     performance: str,
     plots: Mapping[str, str],
     absent: Mapping[str, str] | None = None,
     equations: str = "",
 ) -> str:
-    """Return the whole page.
+    """Return the Markdown of the page.
 
     Args:
-        judged: sets with predictions.
+        sets: sets with predictions.
         performance: name of the performance model.
-        plots: {name of a set: image}.
-        absent: {published set: why it is not there}.
-        equations: a section on the performance models' equations.
+        plots: {name of a set: path of its image}.
+        absent: {published set: why it is missing}.
+        equations: section on the equations of the performance models.
     """
-    lines = markdown_table(_HEADER, _rows(judged))
+    lines = markdown_table(_HEADER, _rows(sets))
     if absent:
-        lines += ["Not there:", "", *(f"* {name}: {why}" for name, why in absent.items()), ""]
-    for one in judged:
+        lines += ["Missing sets:", "", *(f"* {name}: {why}" for name, why in absent.items()), ""]
+    for one in sets:
         lines += _set(one, plots.get(one.name, ""))
     text = _HEAD + _SHIPPED.format(performance=performance) + "\n".join(lines)
     meanings = [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()]
-    form = markdown_table(["column", "what stands in it"], meanings)
+    form = markdown_table(["column", "meaning"], meanings)
     return f"{text}{equations}\n{_FORMAT}" + "\n".join(form)
 
 
 def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of markdown cells."""
+    """Print a table of Markdown cells.
+
+    Args:
+        title: title of the table.
+        header: names of the columns.
+        rows: cells of each row.
+    """
     table = Table(title=title, title_justify="left", box=SIMPLE)
     for name in header:
         table.add_column(name)
@@ -147,18 +160,26 @@ def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequen
     Console().print(table)
 
 
-def print_errors(judged: Sequence[PredictedSet]) -> None:
+def print_errors(sets: Sequence[PredictedSet]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
-    brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(judged)]
-    print_markdown_rows("What ships", _HEADER[:-1], brief)
-    for one in judged:
+    brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(sets)]
+    print_markdown_rows("Errors of the shipped models", _HEADER[:-1], brief)
+    for one in sets:
         for why, count in one.left_out.items():
-            said = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-            print(f"{one.name}: {count} left out: {said}")
+            text = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
+            print(f"{one.name}: {count} left out: {text}")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a name that does not ship."""
+    """Check that the configs exist.
+
+    Args:
+        performance: name in conf/performance.
+        links: {"network" or "interconnect": name in that folder of conf}.
+
+    Raises:
+        ConfigurationError: a config does not exist.
+    """
     for group, name in {"performance": performance, **links}.items():
         there = config_files(group)
         if name not in there:
@@ -167,76 +188,84 @@ def check_config_names(performance: str, links: Mapping[str, str]) -> None:
             )
 
 
-def draw_sets(judged: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
+def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
     """Draw a plot for each set with predictions.
 
     Args:
-        judged: the sets.
-        folder: of the page; images/ is made in it.
+        sets: the sets.
+        folder: folder of the page. images/ is created in it.
 
     Returns:
-        {set: image, relative to the folder}.
+        {name of a set: path of its image, relative to the folder}.
     """
     (folder / "images").mkdir(parents=True, exist_ok=True)
     plots: dict[str, str] = {}
-    for one in judged:
+    for one in sets:
         if not one.predicted.empty:
             plots[one.name] = f"images/shipped_{one.name.replace('/', '_')}.png"
             save_figure(folder / plots[one.name], one.draw, one.about.title)
     return plots
 
 
-def write_predictions(judged: Sequence[PredictedSet], folder: Path) -> None:
-    """Write predictions.csv: the rows with set, `predicted`, `error` and `reason` (why there is none).
+def write_predictions(sets: Sequence[PredictedSet], folder: Path) -> None:
+    """Write predictions.csv: rows with set, `predicted`, `error` and `reason` for having no prediction.
 
     Args:
-        judged: sets of users' files; without any, nothing is written.
-        folder: of the page.
+        sets: sets with predictions. Without any, no file is written.
+        folder: folder of the page.
     """
     tables = [
         one.rows[[*filled_columns(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
-        for one in judged
+        for one in sets
     ]
     if tables:
         table = pd.concat(tables, ignore_index=True)
         table[["set", *table.columns.drop("set")]].to_csv(folder / "predictions.csv", index=False)
 
 
-def require_predictions(judged: Sequence[PredictedSet], place: str) -> None:
-    """Raise a ConfigurationError if no row of any set has a prediction."""
-    if all(one.predicted.empty for one in judged):
+def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
+    """Check that some row has a prediction.
+
+    Args:
+        sets: sets with predictions.
+        place: path of the measurements, for the error.
+
+    Raises:
+        ConfigurationError: no row has a prediction.
+    """
+    if all(one.predicted.empty for one in sets):
         raise ConfigurationError(
-            f"{place}: no row could be judged; the lines above say what each lacks, and `ringyard calibrate`"
-            " makes profiles of models that do not ship"
+            f"{place}: no row has a prediction. The lines above say what is missing. `ringyard calibrate`"
+            " writes profiles of models that do not ship"
         )
 
 
 def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict, draw, write; return the page.
+    """Predict measurements, write the page, plots and predictions.csv, and return the page's path.
 
     Args:
         place: a tidy CSV, or a folder of tidy CSVs.
         out: folder for validation.md, images/ and predictions.csv.
-        performance: name of conf/performance.
-        links: as in `predict_sets`.
+        performance: name in conf/performance.
+        links: see `predict_sets`.
 
     Raises:
-        ConfigurationError: nothing there that can be judged, a bad table, or a name that does not ship.
+        ConfigurationError: no row has a prediction, a table is invalid, or a config does not exist.
     """
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)
     if not found:
         raise ConfigurationError(
-            f"{data} holds no measurements; expected CSVs with the columns {', '.join(REQUIRED)} (published"
-            " files are for `python -m tools.validate`, in a checkout of the repository)"
+            f"{data} holds no measurements; expected CSVs with the columns {', '.join(REQUIRED)} (for"
+            " published files use `python -m tools.validate` in a checkout of the repository)"
         )
-    judged = predict_sets(found, [f"performance={performance}"], links)
-    print_errors(judged)
-    require_predictions(judged, place)
+    sets = predict_sets(found, [f"performance={performance}"], links)
+    print_errors(sets)
+    require_predictions(sets, place)
     folder = Path(out).expanduser()
-    plots = draw_sets(judged, folder)
+    plots = draw_sets(sets, folder)
     text = folder / "validation.md"
-    text.write_text(validation_page(judged, performance, plots))
-    write_predictions(judged, folder)
+    text.write_text(validation_page(sets, performance, plots))
+    write_predictions(sets, folder)
     return text

@@ -26,12 +26,20 @@ from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
 from ringyard_agents.measurements import gpus_per_server
 
-_ROWS = 2000  # of one simulator
-_INSTANT = 1e-12  # seconds of a job that only sends
+_ROWS = 2000  # most rows per simulator
+_INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
 
 
 def check_fabric_names(rows: pd.DataFrame, where: str) -> None:
-    """Raise ConfigurationError for a network or interconnect that does not ship."""
+    """Check the networks and interconnects of measurements.
+
+    Args:
+        rows: a tidy table.
+        where: name of the table, for the error.
+
+    Raises:
+        ConfigurationError: a network or interconnect does not ship.
+    """
     for column in ("network", "interconnect"):
         there = config_files(column)
         for name in sorted(set(rows[column]) - {""} - set(there)):
@@ -51,7 +59,7 @@ def _part(group: str, *overrides: str) -> Any:
 def _lack(
     known: ModelProfile | None, model: str, gpu_type: str, serves: bool = False, shares: bool = False
 ) -> str:
-    """Return what a job lacks to be simulated, given the profile `known` of its model; "" if nothing."""
+    """Return why a job cannot be simulated with the profile `known` of its model; "" if it can."""
     if gpu_type not in GPU_MEMORY_BYTES:
         return f"GPU type {gpu_type} does not ship"
     if not model:
@@ -70,12 +78,12 @@ def _lack(
 
 
 def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
-    """Return whether the neighbour is on the same GPUs [rows]."""
+    """Return whether the neighbour shares the job's GPUs [rows]."""
     return (rows.neighbour != "") & (rows.neighbour_placement == "")
 
 
 def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return what each row lacks to be predicted [rows]."""
+    """Return why each row cannot be predicted [rows], "" if it can."""
     models = {model.name: model for model in catalogue()}
     columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
     return np.array(
@@ -89,7 +97,7 @@ def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
-    """Return each row's job, then each row's neighbour, or the job again if it has none [2 x rows]."""
+    """Return each row's job, then each row's neighbour, or the job again if there is none [2 x rows]."""
     beside = (rows.neighbour != "").to_numpy()
     first = np.array([sum(gpus_per_server(text)) for text in rows.placement])
     second = np.array([sum(gpus_per_server(text)) for text in rows.neighbour_placement])
@@ -117,7 +125,7 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
         cores_per_worker=np.tile(rows.cores.fillna(0), 2).astype(np.int64),
         ram_per_worker=np.tile(rows.ram_bytes.fillna(0), 2),
         memory_bandwidth=np.zeros(count),
-        fixed_memory_bytes=np.zeros(count),  # it ran: its memory is no question
+        fixed_memory_bytes=np.zeros(count),  # the job ran, so its memory fits
         sample_memory_bytes=np.zeros(count),
         kind=np.where(servers > 0, JobKind.PARAMETER_SERVER, JobKind.RING).astype(np.int64),
         parameter_servers=servers,
@@ -125,7 +133,7 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
 
 
 def _cluster(rows: pd.DataFrame) -> Cluster:
-    """Return equal servers that can hold any one of the rows with its neighbour."""
+    """Return equal servers that can hold any row's job with its neighbour."""
     places = [gpus_per_server(text) for text in rows.placement]
     beside = [gpus_per_server(text) for text in rows.neighbour_placement]
     largest = max(map(max, places)) + max((max(one) for one in beside if one), default=0)
@@ -149,7 +157,7 @@ def _gpu_ids(counts: Sequence[int], taken: Sequence[int], per_server: int) -> tu
 
 
 def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.float64]:
-    """Predict rows [rows] in one simulator, one after the other."""
+    """Predict rows in one simulator, one after the other [rows]."""
     cluster = _cluster(rows)
     restart: RestartCost = _part("restart", "restart=per_model")
     sim = Simulator(cluster, _jobs(rows), performance, restart)
@@ -176,7 +184,7 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
 
 
 def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Split rows into those of one simulator each."""
+    """Split rows into groups for one simulator each."""
     counted = [rows.gpu_type, rows.network, rows.interconnect, rows.storage_bytes_per_second]
     counted += [rows.cores.notna(), rows.ram_bytes.notna(), _shares(rows)]
     for _, group in rows.groupby(counted, sort=False, dropna=False):
@@ -187,18 +195,18 @@ def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def predict_rows(
     rows: pd.DataFrame, overrides: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
-    """Predict each row by the shipped models.
+    """Predict each row with the shipped models.
 
-    Each row's job starts on exactly its placement, on servers of its GPU type joined by its network, beside
-    its neighbour. The view gives the seconds of an iteration.
+    The job starts on exactly its placement, on servers of its GPU type that its network joins, beside its
+    neighbour. The view gives the seconds of an iteration.
 
     Args:
         rows: [rows] a tidy table that `check_fabric_names` accepts.
-        overrides: Hydra's, that choose the performance model.
+        overrides: Hydra overrides that choose the performance model.
 
     Returns:
-        [rows] seconds per iteration, or of the restart where a row measures one; NaN: none. And [rows] why
-        there is none; "" where there is one.
+        Seconds per iteration, or of the restart if the row measures one [rows], NaN without a prediction, and
+        the reason why there is no prediction [rows], "" with one.
     """
     reasons = _reasons(rows)
     seconds = np.full(len(rows), np.nan)

@@ -11,31 +11,31 @@ from ringyard.profiles import catalogue
 from ringyard_agents.measurements import MeasuredRows, gpus_per_server, measurement_kinds
 from ringyard_agents.validation.shipped import check_fabric_names, predict_rows
 
-MEAN_AIM, MEDIAN_AIM = 0.15, 0.10  # largest errors wanted of a set
-_COLOURS, _LINES = 10, 40  # of a plot, of a grid
+MEAN_AIM, MEDIAN_AIM = 0.15, 0.10  # largest mean and median error aimed at
+_COLOURS, _LINES = 10, 40  # most colours of a plot, most lines of a grid
 
 
 class PredictedSet(MeasuredRows):
     """A measured set with predictions.
 
-    Its rows also hold `part`, `place` (how many GPUs or servers), `measured`, `predicted`, `error` (relative;
-    NaN: no prediction), `reason` (why there is none) and `derived` (the model was not measured on that GPU
-    type).
+    Its rows also hold `part` (kind of measurement), `place` (number of GPUs or servers), `measured`,
+    `predicted`, `error` (relative, NaN without a prediction), `reason` (why there is no prediction) and
+    `derived` (the profile's figures for that GPU type are derived, not measured).
     """
 
     @property
     def predicted(self) -> pd.DataFrame:
-        """[predicted rows] of `rows`."""
+        """Rows with a prediction."""
         return self.rows[self.rows.reason == ""]
 
     @property
     def left_out(self) -> dict[str, int]:
-        """{reason: rows without a prediction for it}."""
+        """{reason: number of rows without a prediction}."""
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
 
     @property
     def met(self) -> bool:
-        """Whether mean and median error stay within the aims."""
+        """Whether mean and median error are within the aims."""
         error = self.predicted.error
         return bool(error.mean() <= MEAN_AIM and error.median() <= MEDIAN_AIM)
 
@@ -46,7 +46,7 @@ class PredictedSet(MeasuredRows):
         return order.groupby(columns, sort=False)["error"]
 
     def grid(self) -> pd.DataFrame:
-        """Return mean errors by model and GPU type, and by batch if models have several at a place."""
+        """Return mean errors by model and GPU type, and by batch if a model has several at one placement."""
         rows = self.predicted
         batches = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max()
         apart = batches > 1 and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
@@ -58,7 +58,7 @@ class PredictedSet(MeasuredRows):
         return pd.DataFrame(table.reindex(order).reset_index())
 
     def draw(self, axes: Any) -> None:
-        """Plot predicted over measured, a colour for each model (or GPU type, or part)."""
+        """Plot predicted over measured seconds, coloured by model, GPU type or kind of measurement."""
         rows = self.predicted
         kinds = ("model", "gpu_type", "part", "place")
         columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
@@ -73,9 +73,9 @@ def plot_predictions(axes: Any, points: Any, unit: str) -> None:
     """Plot predicted over measured on logarithmic axes with the diagonal.
 
     Args:
-        axes: of matplotlib.
+        axes: axes of matplotlib.
         points: [(label, measured, predicted)].
-        unit: of both.
+        unit: unit of both axes.
     """
     for name, measured, predicted in points:
         axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
@@ -87,7 +87,7 @@ def plot_predictions(axes: Any, points: Any, unit: str) -> None:
 
 
 def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
-    """Return whether a model of the row was not measured on its GPU type [rows]."""
+    """Return whether a model of the row has derived figures for its GPU type [rows]."""
     known = {(m.name, kind): one.derived for m in catalogue() for kind, one in m.gpus.items()}
     sides = [zip(rows[name], rows.gpu_type, strict=True) for name in ("model", "neighbour")]
     flags = np.array([[known.get(one, False) for one in side] for side in sides])
@@ -100,16 +100,8 @@ def _place(placement: str) -> str:
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
-    """Predict every row of a set by the shipped models.
-
-    Args:
-        measured: the set.
-        overrides: Hydra's, that choose the performance model; the set's own come after them.
-
-    Raises:
-        ConfigurationError: the set names a network or interconnect that does not ship.
-    """
+def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
+    """Predict every row of a set; `overrides` choose the performance model, those of the set follow them."""
     rows = measured.rows
     check_fabric_names(rows, measured.name)
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
@@ -129,14 +121,14 @@ def _judge(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
 def predict_sets(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
 ) -> list[PredictedSet]:
-    """Predict every set by the shipped models.
+    """Predict every row of all sets with the shipped models.
 
     Args:
-        found: the sets.
-        overrides: Hydra's, that choose the performance model.
-        links: {"network" or "interconnect": a name for all rows of all sets}.
+        found: the measured sets.
+        overrides: Hydra overrides that choose the performance model. Overrides of a set follow them.
+        links: {"network" or "interconnect": name for all rows of all sets}.
 
     Raises:
-        ConfigurationError: a network or interconnect that does not ship.
+        ConfigurationError: a network or interconnect does not ship.
     """
-    return [_judge(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]
+    return [_predict_set(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

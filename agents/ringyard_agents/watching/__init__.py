@@ -1,1 +1,1 @@
-"""Schedules of several schedulers on one workload, to be stepped through in a browser."""
+"""`ringyard watch`: a page that plays the schedules of several schedulers side by side in a browser."""

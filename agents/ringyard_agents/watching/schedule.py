@@ -1,4 +1,4 @@
-"""Data of the page: a workload and schedules as plain columns, times in seconds."""
+"""Data of the `ringyard watch` page: a workload and its schedules as JSON columns, times in seconds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,22 +13,22 @@ from ringyard.sim.simulator import Simulator
 from ringyard_agents.evaluation.results_frame import outcome_names
 from ringyard_baselines.scheduler import Scheduler
 
-#: how a job's completion time divides, in the order of docs/metrics.md
+#: parts of a job's completion time, in the order of docs/metrics.md
 PARTS = ("queueing", *LOSS_NAMES, "work")
 
-#: of a schedule's header
+#: metrics in the header of a schedule
 _METRICS = ("mean_jct", "p95_jct", "makespan", "mean_queueing", "utilisation", "preemptions", "blocking_rate")
 
 
 def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
-    """Plain numbers, seconds rounded to hundredths; None in place of NaN and infinity."""
+    """Return JSON numbers rounded to two decimals, with None for NaN and infinity."""
     values = np.asarray(column, np.float64)
     rounded = np.round(values, 2).tolist()
     return [None if not np.isfinite(one) else int(one) if one == int(one) else one for one in rounded]
 
 
 def workload_data(sim: Simulator) -> dict[str, Any]:
-    """The cluster and its jobs, as they are for all schedulers."""
+    """Return the cluster and the jobs, which are the same for all schedulers."""
     cluster, jobs = sim.cluster, sim.jobs
     models = [profile.name for profile in catalogue()]
     return {
@@ -51,12 +51,12 @@ def workload_data(sim: Simulator) -> dict[str, Any]:
 
 
 def schedule_data(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
-    """Columns of a schedule that has ended.
+    """Return the columns of a finished schedule.
 
     Args:
-        label: the scheduler's entry.
-        scheduler: that made it.
-        sim: has ended, and remembers which job held what.
+        label: label of the scheduler.
+        scheduler: the scheduler.
+        sim: its finished simulation, with `segment_rows` for all allocations.
     """
     history = history_of(sim.state, 0, sim.cluster)
     metrics = sim.metrics().as_dict()
@@ -76,7 +76,7 @@ def schedule_data(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str,
 
 
 def _jobs(sim: Simulator) -> dict[str, Any]:
-    """[jobs] columns, in the workload's order: every job has ended."""
+    """Return columns [jobs] in the order of the workload."""
     times = job_times(sim.state, 0, sim.jobs)
     lost = {name: getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
     parts = {"queueing": times.queueing_seconds, **lost, "work": times.work_seconds}
@@ -93,7 +93,7 @@ def _jobs(sim: Simulator) -> dict[str, Any]:
 
 
 def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
-    """Columns of times when a server was down, or had a CPU-only job."""
+    """Return columns of the times at which a server was down, or held a CPU-only job."""
     held = history.segments[which]
     return {
         "job": held["job"].tolist(),
@@ -104,7 +104,7 @@ def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
 
 
 def _runs(history: ScheduleHistory) -> dict[str, Any]:
-    """Columns of times when a job kept its allocation, in order, with its numbers of GPUs and servers."""
+    """Return columns of the times in which a job kept an allocation, with its numbers of GPUs and servers."""
     held = history.segments[history.segments["job"] >= 0]
     runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)
     octets = np.ascontiguousarray(held["gpu_bits"]).view(np.uint8).reshape(-1, 8)

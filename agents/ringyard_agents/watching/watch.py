@@ -1,4 +1,4 @@
-"""`ringyard watch`: run schedulers on one workload, write a page that plays their schedules side by side."""
+"""`ringyard watch`: run schedulers on one workload, and write a page that plays their schedules."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.schedule import schedule_data, workload_data
 
-#: files of this folder that the page is made of: {mark: file}
+#: {placeholder in page.html: file of this folder}
 _PARTS = {
     "STYLE": "page.css",
     "MODEL": "model.js",
@@ -36,7 +36,10 @@ _PARTS = {
 
 
 def watch(config: DictConfig) -> None:
-    """Simulate, write the page, print where it is.
+    """Simulate the schedulers, write the page, and print its path.
+
+    Args:
+        config: config of the command.
 
     Raises:
         RingyardError: bad input, before anything runs.
@@ -45,18 +48,18 @@ def watch(config: DictConfig) -> None:
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
-        world = workload_environment(
+        environment = workload_environment(
             {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number
         )
         entries = read_entries(config.schedulers)
         configs = {label: to_plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
-        _, refused = supported_schedulers(configs, world, seed)
+        _, refused = supported_schedulers(configs, environment, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
         console = Console()
         schedules = []
         for label, one in configs.items():
-            sim = run_to_end(build_object(one), world, number, seed)
+            sim = run_to_end(build_object(one), environment, number, seed)
             schedules.append(schedule_data(label, build_object(one), sim))
             print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
         command = " ".join(["ringyard", "watch", *sys.argv[1:]])
@@ -77,11 +80,15 @@ def _page_file(out: str) -> Path:
 
 
 def render_page(data: Mapping[str, Any]) -> str:
-    """HTML that shows `workload_of` with `command` and `schedules`: one file that fetches nothing."""
+    """Return the HTML of a page, one file that fetches nothing.
+
+    Args:
+        data: `workload_data`, the `command`, and `schedules` of `schedule_data`.
+    """
     folder = resources.files(__package__)
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     for mark, file in _PARTS.items():
         page = page.replace(f"/*{mark}*/", folder.joinpath(file).read_text(encoding="utf-8"))
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    # nothing in it can end the element it stands in
+    # Escape what could end the script element that holds the data.
     return page.replace("/*DATA*/", text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))
