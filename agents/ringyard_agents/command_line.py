@@ -70,11 +70,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
 
 @contextmanager
 def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGINT, and on the first SIGTERM, which batch systems send.
-
-    Args:
-        stops: gets the signals, since a library may drop the exception or fail because of it.
-    """
+    """Raise KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both."""
 
     def stop(number: int, frame: object) -> None:
         if number != signal.SIGTERM or not stops:

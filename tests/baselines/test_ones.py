@@ -182,7 +182,7 @@ def limits(scheduler, completed, held, ran, status=None):
         column=columns.__getitem__,
         num_gpus=np.array(held),
         now=0.0,
-        of=lambda rows: SimpleNamespace(column=lambda name: columns[name][rows]),
+        select=lambda rows: SimpleNamespace(column=lambda name: columns[name][rows]),
         cluster=SimpleNamespace(num_gpus=16),
     )
     return scheduler._limits(view, np.arange(count), np.array(completed)).tolist(), view

@@ -69,10 +69,7 @@ def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
         RingyardError: bad input.
     """
     entries = read_entries(request.schedulers)
-    return {
-        name: _plan_comparison(request, entries, environment)
-        for name, environment in request.environments().items()
-    }
+    return {name: _plan_comparison(request, entries, one) for name, one in request.environments().items()}
 
 
 def _plan_comparison(
@@ -133,9 +130,6 @@ def compare_command(config: DictConfig) -> float | None:
 
     Each result is stored when its run ends. The same command in the same folder does not repeat it.
 
-    Args:
-        config: config of the command.
-
     Returns:
         Mean JCT in seconds of the first agent among `schedulers`, or of the first scheduler if there is none.
         Over several environments it is the geometric mean. Sweeps minimise it.
@@ -161,16 +155,7 @@ def compare_command(config: DictConfig) -> float | None:
 
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
-    """Return whether to write an output.
-
-    Args:
-        setting: name of the setting.
-        library: library that the output needs.
-        value: value of the setting. None: write the output if the library is installed.
-
-    Raises:
-        ConfigurationError: `value` is True, and the library is not installed.
-    """
+    """Return whether to write an output. By default it is written if its library is installed."""
     installed = importlib.util.find_spec(library) is not None
     if value and not installed:
         raise ConfigurationError(
@@ -227,10 +212,7 @@ def _run_comparisons(
 def _draw_schedules(
     console: Console, folder: Path, tasks: Sequence[EvaluationTask], runs: pd.DataFrame, workers: int | None
 ) -> None:
-    """Run each scheduler that finished once more, and add an image of its schedule to its TensorBoard run.
-
-    Schedulers that took long or fail are left out.
-    """
+    """Run each scheduler that took at most the limit again, and add an image to its TensorBoard run."""
     from ringyard_agents.report.tensorboard import add_schedule
 
     first = runs["workload"].min()
@@ -239,10 +221,8 @@ def _draw_schedules(
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
         long = ", ".join(task.label for task in own if task not in short)
-        limit = f"{_MAX_DRAWN_SECONDS:.0f} s"
         print_line(
-            console,
-            f"schedules not drawn, since a run takes over {limit} (`ringyard watch` draws them): {long}",
+            console, f"schedules not drawn, since runs take long (`ringyard watch` draws them): {long}"
         )
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:

@@ -145,9 +145,6 @@ def run_to_end(
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and job table, so that invalid input is found before anything runs.
 
-    Args:
-        tasks: tasks that will run.
-
     Returns:
         Number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every workload
         replays one whole trace.

@@ -36,9 +36,6 @@ def benchmark_experiments() -> list[str]:
 def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
     """Read the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
 
-    Args:
-        schedulers: the setting: one scheduler or a list.
-
     Returns:
         {label: entry} in the given order.
 
@@ -76,13 +73,8 @@ def _as_list(schedulers: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def pretrained_agents_for(
-    environment: Mapping[str, Any],
-) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
+def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
     """Find the pretrained agents that were evaluated in an environment.
-
-    Args:
-        environment: {config group: config}.
 
     Returns:
         ({agent: its entry}, {agent that cannot run here: reason}).
@@ -127,9 +119,6 @@ class ComparisonRequest:
         """Return the file or the name in conf/tuned with the tuned options of an environment.
 
         By default, `schedulers=all` and `experiments` use the file that was tuned for the environment.
-
-        Args:
-            environment: {config group: config}.
 
         Returns:
             None if schedulers run with their default rules and options.

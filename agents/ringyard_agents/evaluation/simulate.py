@@ -14,12 +14,7 @@ from ringyard.sim.metrics import job_times
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import run_to_end
 from ringyard_agents.evaluation.results_frame import jobs_frame
-from ringyard_agents.report.run_report import (
-    draw_schedule,
-    print_metrics,
-    require_drawings,
-    write_jobs,
-)
+from ringyard_agents.report.run_report import draw_schedule, print_metrics, require_drawings, write_jobs
 from ringyard_agents.report.tables import print_line
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
@@ -27,9 +22,6 @@ from ringyard_agents.runs.run_folder import RunFolder
 
 def simulate(config: DictConfig) -> float:
     """Run the scheduler, print a table, write jobs.csv and, if jobs name tenants, tenants.csv.
-
-    Args:
-        config: config of the command.
 
     Returns:
         Mean JCT in seconds.

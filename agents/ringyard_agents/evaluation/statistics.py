@@ -32,12 +32,10 @@ class Interval:
 
 
 def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
-    """Estimate a ratio of means.
+    """Return (ratio of means, its standard error, whether that is the error of the ratio's logarithm).
 
-    Returns:
-        (ratio, its standard error, whether the error is that of the ratio's logarithm). The error is that of
-        the ratio itself if values may be negative or are all 0. The ratio is NaN if the reference's mean is
-        0, and the error is infinite with one workload.
+    It is that of the ratio itself if values may be negative or are all 0. The error of one workload is
+    infinite.
     """
     own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:

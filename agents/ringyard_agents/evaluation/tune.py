@@ -102,9 +102,6 @@ def tune(config: DictConfig) -> None:
     run all configurations on many workloads. Each result is stored when its run ends. The same command in the
     same folder does not repeat it.
 
-    Args:
-        config: config of the command.
-
     Raises:
         RingyardError: bad input, before anything runs.
         OSError: files cannot be written.
@@ -127,7 +124,7 @@ def _report(
     request: TuningRequest,
     console: Console,
     folder: Path,
-    found: Mapping[str, TunedScheduler],
+    found: dict[str, TunedScheduler],
     search: "_Search",
 ) -> None:
     """Print and write the best configuration of each scheduler, and write all others."""
@@ -163,15 +160,9 @@ def _report(
 class _Search:
     """Search over configurations of schedulers. All of them are built before the first run.
 
-    Args:
-        request: settings of the command.
-
     Attributes:
         failed: {label of a configuration that failed: reason}.
         notes: lines to print about the workloads.
-
-    Raises:
-        RingyardError: bad input, or no scheduler has several configurations.
     """
 
     def __init__(self, request: TuningRequest) -> None:
@@ -292,14 +283,7 @@ class _Search:
         progress_text: str,
         workloads: int | None = None,
     ) -> None:
-        """Run entries on more workloads.
-
-        Args:
-            runs: cache of results.
-            tried: {scheduler: entries}.
-            progress_text: text of the progress bar.
-            workloads: number of workloads. None: as many as all configurations run on.
-        """
+        """Run {scheduler: entries} on more workloads. None: on as many as all configurations run on."""
         metric = self._request.metric
         counts = {name: workloads or self._request.num_screening(name) for name in tried}
         new = [

@@ -121,9 +121,6 @@ def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> lis
 def tuned_name_for(environment: Mapping[str, Any]) -> str | None:
     """Return the name of the file in conf/tuned that was tuned in an environment, if there is one.
 
-    Args:
-        environment: {config group: config}.
-
     Raises:
         ConfigurationError: the content of a file is invalid.
     """
@@ -207,9 +204,6 @@ def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
 
     Agents are compared with schedulers of their own class. So the file keeps the best configuration that
     does not see durations, and the best that only starts jobs, where better ones do more.
-
-    Args:
-        best: tuned scheduler with all other configurations.
 
     Raises:
         RingyardError: a configuration cannot be built.

@@ -153,9 +153,7 @@ class DecisionOrder(NamedTuple):
 
 
 def order_decisions(
-    process_group: ProcessGroup,
-    valid: Sequence[NDArray[np.bool_]],
-    counts: NDArray[np.int64] | None = None,
+    process_group: ProcessGroup, valid: Sequence[NDArray[np.bool_]], counts: NDArray[np.int64] | None = None
 ) -> DecisionOrder:
     """Order the decisions of all processes by environment, step and cluster. All processes must call it.
 

@@ -10,17 +10,7 @@ from ringyard.config_folder import config_files
 from ringyard.sim.metrics import Window
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import Results, write_frame
-from ringyard_agents.report.comparison_table import (
-    best_note,
-    blocking_notes,
-    equal_schedule_notes,
-    interval_notes,
-    loss_columns,
-    printed_columns,
-    printed_markdown,
-    table_rows,
-    window_notes,
-)
+from ringyard_agents.report import comparison_table as texts
 from ringyard_agents.report.tables import pluralize, print_line, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
@@ -97,18 +87,19 @@ def report_comparison(
     ranking = rank(results.runs, reference)
     frame = schedulers_frame(results.runs, ranking)
     frame.insert(4, "options", [options.get(label, "") for label in frame["scheduler"]])
-    rows = table_rows(frame, ranking)
+    rows = texts.table_rows(frame, ranking)
     for row, chosen in zip(rows, frame["options"], strict=True):
         row["options"] = chosen
     workloads = results.runs["workload"].nunique()
     with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     below = [
-        best_note(rows),
-        *blocking_notes(ranking),
+        texts.best_note(rows),
+        *texts.blocking_notes(ranking),
         *([f"options: {'; '.join(with_options)}"] if with_options else []),
         *notes,
-        *interval_notes(ranking, workloads),
-        *(window_notes(window) or equal_schedule_notes(results.jobs)),  # `jobs` has only the measured ones
+        *texts.interval_notes(ranking, workloads),
+        # `jobs` has only the measured ones
+        *(texts.window_notes(window) or texts.equal_schedule_notes(results.jobs)),
     ]
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
@@ -126,7 +117,7 @@ def report_comparison(
         from ringyard_agents.report.tensorboard import write_tensorboard
 
         runs = folder / "tensorboard"
-        write_tensorboard(results, runs, f"{tensorboard}\n\n{printed_markdown(rows, below)}", images)
+        write_tensorboard(results, runs, f"{tensorboard}\n\n{texts.printed_markdown(rows, below)}", images)
         print_line(console, f"TensorBoard: tensorboard --logdir {runs}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
@@ -135,11 +126,7 @@ def report_comparison(
 
 
 def _print_tables(
-    console: Console,
-    title: str,
-    rows: Sequence[Mapping[str, str]],
-    notes: Sequence[str],
-    ranking: Ranking,
+    console: Console, title: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
 ) -> None:
     """Print the tables, the notes below them, and the parts of the mean JCT."""
 
@@ -148,9 +135,9 @@ def _print_tables(
         wrapped = ("capabilities", "observability")
         print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
 
-    for number, names in enumerate(printed_columns(rows[0])):
+    for number, names in enumerate(texts.printed_columns(rows[0])):
         table("" if number else title, names)
     for note in notes:
         print_line(console, note)
-    parts = ["scheduler", "queueing (s)", *loss_columns(rows)]
+    parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
     table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)

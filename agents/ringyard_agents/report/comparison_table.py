@@ -48,9 +48,6 @@ def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
     """Return the headers of each printed table.
 
     The first table has the mean JCT and what a low mean can cost: p99, slowdown and worst rho.
-
-    Args:
-        row: row of `table_rows`.
     """
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
@@ -117,11 +114,7 @@ def equal_workload_notes(different: int, workloads: int) -> list[str]:
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
-    """Return notes on blocked jobs, which mean JCTs leave out.
-
-    Args:
-        ranking: ranking of the rows.
-    """
+    """Return notes on blocked jobs, which mean JCTs leave out."""
     if ranking.metric == "blocking_rate":
         return [
             "every scheduler blocks jobs: rows are ordered and compared by the share of blocked jobs; times"
@@ -194,11 +187,7 @@ def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
 
 
 def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
-    """Return a note for each set of schedulers under which all jobs start and end at the same times.
-
-    Args:
-        jobs: `Results.jobs`.
-    """
+    """Return a note for each set of schedulers under which all jobs start and end at the same times."""
     found: dict[bytes, list[str]] = {}
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
@@ -211,11 +200,7 @@ def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return a note on the rows with a star, with their gaps to the lower bound.
-
-    Args:
-        rows: rows of `table_rows`.
-    """
+    """Return a note on the rows with a star, with their gaps to the lower bound."""
 
     def result(row: Mapping[str, str]) -> str:
         return f"gap {row['gap to bound']}" if row["gap to bound"] else f"{row['blocked']} blocked"

@@ -89,10 +89,7 @@ def _without_duplicates(
 _POINTS = 200
 
 #: {part of the mean JCT: (metric, colour)}, from left to right
-_JCT_PARTS = {
-    "work": ("mean_work", "#bab0ac"),
-    "queueing": ("mean_queueing", "#4e79a7"),
-} | {
+_JCT_PARTS = {"work": ("mean_work", "#bab0ac"), "queueing": ("mean_queueing", "#4e79a7")} | {
     name.replace("_", " "): (f"lost_to_{name}", colour)
     for name, colour in zip(
         LOSS_NAMES,

@@ -18,10 +18,7 @@ _TIME, _PERCENTILE = "simulated_seconds", "percentile_of_jobs"
 
 #: {tag: (name of the curve, title of its chart)}
 _OVER_TIME = {
-    f"{_TIME}/mean_JCT_so_far": (
-        "running_jct",
-        "mean JCT of finished jobs (s), by simulated seconds",
-    ),
+    f"{_TIME}/mean_JCT_so_far": ("running_jct", "mean JCT of finished jobs (s), by simulated seconds"),
     f"{_TIME}/waiting_jobs": ("waiting", "waiting jobs, by simulated seconds"),
     f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs held by jobs, by simulated seconds"),
 }

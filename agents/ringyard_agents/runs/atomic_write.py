@@ -22,9 +22,6 @@ def atomic_write(file: Path) -> Iterator[Path]:
     If the process is killed, the path stays until its run folder is locked again. A device or pipe is written
     to directly.
 
-    Args:
-        file: file to write.
-
     Raises:
         OSError: the file cannot be written.
     """

@@ -133,9 +133,6 @@ class RunFolder:
     def claim(self, config: DictConfig) -> Iterator[Self]:
         """Check that no other run has this folder, then lock it for the block.
 
-        Args:
-            config: config of the command.
-
         Raises:
             ConfigurationError: another run has this folder, or another process writes to it.
             OSError: the folder cannot be made or written to.
@@ -148,7 +145,7 @@ class RunFolder:
             except KeyboardInterrupt as stop:
                 if self.cache.is_file():
                     stop.add_note(
-                        f"finished runs are stored, and the same command with {self.name_override} continues"
+                        f"finished runs are stored; the same command with {self.name_override} continues"
                     )
                 raise
 
@@ -298,9 +295,6 @@ def locked(folder: Path) -> Iterator[None]:
 
     The lock ends with the process. File systems without locks are not locked.
 
-    Args:
-        folder: folder of a run or a sweep.
-
     Raises:
         ConfigurationError: another process writes to the folder, or it has links.
         OSError: the folder cannot be made or written to.
@@ -353,11 +347,7 @@ def _remove_partial_files(folder: Path) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that has only Hydra's multirun.yaml, and its parents if that leaves them empty.
-
-    Args:
-        folder: folder inside the working folder.
-    """
+    """Remove a folder that has only Hydra's multirun.yaml, and its parents if that leaves them empty."""
     here = Path.cwd()
     folder = folder.resolve()
     while here in folder.parents:

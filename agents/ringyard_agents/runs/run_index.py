@@ -40,9 +40,6 @@ class ComparisonResult:
 def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[ComparisonResult], list[str]]:
     """Find all training runs and comparisons in folders, at any depth.
 
-    Args:
-        places: run folders, or folders of runs.
-
     Returns:
         (training runs, comparisons, messages about damaged runs).
 

@@ -47,9 +47,6 @@ class Pruning:
     def of(cls, pruner: PRUNERS | None) -> Self | None:
         """Return the pruning of the running job, or None if `evaluate.prune` is not set.
 
-        Args:
-            pruner: setting `evaluate.prune`.
-
         Raises:
             ConfigurationError: the job is not part of a sweep with a stored study.
         """

@@ -15,10 +15,7 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 def finish_time_fairness(
-    elapsed: NDArray[np.float64],
-    left: NDArray[np.float64],
-    done: NDArray[np.float64],
-    contention: float,
+    elapsed: NDArray[np.float64], left: NDArray[np.float64], done: NDArray[np.float64], contention: float
 ) -> NDArray[np.float64]:
     """Return [jobs] rho = T_shared / T_isolated, if jobs ran on from now with the GPUs they request.
 

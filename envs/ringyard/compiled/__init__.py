@@ -1,4 +1,4 @@
-"""The only room that knows numba; its README explains every mechanism and what it buys."""
+"""How Python becomes machine code: the only package that imports Numba. Its README has the mechanisms."""
 
 from ringyard.compiled.bundles import bundle
 from ringyard.compiled.functions import entry_point, field_reader, field_writer, kernel, linked_kernel, to_int

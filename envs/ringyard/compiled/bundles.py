@@ -1,9 +1,9 @@
 """Bundles: frozen dataclasses that kernels receive as one pointer.
 
-Numba hands a NamedTuple over field by field, nine words for each two-dimensional array, at each call that is
-not inlined. A bundle is packed once into memory laid out as numba lays out its fields; kernels get its
-address. Fields never change after that (what arrays hold may), so that loads through the pointer are
-invariant.
+Numba passes a NamedTuple field by field, nine words for each two-dimensional array, at each call that is not
+inlined. A bundle is packed once into memory laid out as Numba lays out its fields, and kernels get the
+address. Its fields never change after that, although the contents of arrays may, so that loads through the
+pointer are invariant.
 """
 
 import operator
@@ -32,12 +32,7 @@ C = TypeVar("C", bound=type)
 
 
 class BundleType(types.Opaque):  # type: ignore[misc]
-    """Numba's view of a bundle class.
-
-    Args:
-        name: of the class.
-        fields: {field: numba type}, in the order of the class.
-    """
+    """Numba type of a bundle class `name` with `fields` {field: Numba type}, in the order of the class."""
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.fields = fields
@@ -45,11 +40,7 @@ class BundleType(types.Opaque):  # type: ignore[misc]
 
 
 class BundleTupleType(types.Opaque):  # type: ignore[misc]
-    """Numba's view of a tuple of bundles of one class, however many: `many[i]` is the i-th.
-
-    Args:
-        one: their type.
-    """
+    """Numba type of a tuple of bundles of type `one`, of any length."""
 
     def __init__(self, one: BundleType) -> None:
         self.one = one
@@ -69,7 +60,7 @@ class _BundleAttribute(AttributeTemplate):  # type: ignore[misc]
 
 
 def _load(builder: Any, pointer: Any) -> Any:
-    """Load a value leaf by leaf, each marked as never changing."""
+    """Load a value leaf by leaf, each marked as invariant."""
     kind = pointer.type.pointee
     if isinstance(kind, ir.LiteralStructType | ir.IdentifiedStructType):
         count = len(kind.elements)
@@ -126,10 +117,10 @@ def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
 
 
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
-    """A field as numba lays it out, in words of 8 bytes; what they point to beside the value goes to `kept`.
+    """Return a field as Numba lays it out, in words of 8 bytes. What they point to is appended to `kept`.
 
     Raises:
-        TypeError: another value than the field's annotation says.
+        TypeError: the value does not fit the field's annotation.
     """
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
@@ -160,10 +151,10 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def bundle(cls: C) -> C:
-    """Make a class a frozen dataclass that kernels receive as a pointer; attributes read as usual.
+    """Make a class a frozen dataclass that kernels receive as a pointer, with attributes as usual.
 
-    Annotations say what kernels get (array types, interfaces, bundles, `tuple[Bundle, ...]`). Fields of
-    type `str` and flags stay in Python.
+    Annotations say what kernels get (array types, interfaces, bundles, `tuple[Bundle, ...]`). Fields of type
+    `str` and flags stay in Python.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)

@@ -1,4 +1,4 @@
-"""Machine code on disk: one file for each kernel and signature, in a folder named by what it is made of."""
+"""Machine code on disk: a file for each kernel and signature, in a folder named by a hash of the sources."""
 
 import functools
 import hashlib
@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 
 from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
 
-#: kernels to compile from which on it takes long enough to be said
+#: least number of kernels to compile that is worth a message
 _MIN_REPORTED = 24
 _expected = 0
 _pending: set[str] = set()
@@ -33,13 +33,13 @@ def _print(text: str, end: str = "\n") -> None:
 
 @contextmanager
 def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Say that a kernel and what it is made of are compiled, how far that is, and how long it took.
+    """Print that a kernel and those it calls are compiled, the progress, and how long it took.
 
-    On a terminal one line follows the kernels that are done; elsewhere there is a line before and one after.
+    On a terminal one line shows the progress. Elsewhere there is a line before and one after.
 
     Args:
-        name: of a kernel that Python calls.
-        missing: names of kernels whose machine code is not on disk yet.
+        name: kernel that Python calls.
+        missing: names of kernels without machine code on disk.
     """
     global _expected
     if len(missing) < _MIN_REPORTED or _pending:
@@ -60,7 +60,7 @@ def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
 
 
 def report_kernel(name: str) -> None:
-    """Note that a kernel is there, compiled or from the disk."""
+    """Note that the machine code of the kernel `name` is there, compiled or from the disk."""
     if name in _pending:
         _pending.discard(name)
         if sys.stderr.isatty():
@@ -68,21 +68,18 @@ def report_kernel(name: str) -> None:
             _print(f"\r\x1b[K  {_expected - len(_pending)} of {_expected}: {short}", end="")
 
 
-#: packages of this project; each imports only those before it
+#: packages of this project, each of which imports only those before it
 OWN_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
-#: folders of one package to keep: other versions, other checkouts, sources as they were before an edit
+#: number of folders kept for one package: other versions, other checkouts, earlier sources
 _MAX_FOLDERS = 16
 
 
 def _sources(module: str) -> list[Path]:
-    """The Python files that kernels of a module may be made of.
+    """Return the Python files that may take part in the kernels of an imported module.
 
-    Args:
-        module: imported already.
-
-    Returns:
-        Of this project's packages (the module's and those before it, or all): files that name this room. Of
-        another package, all its files besides. Of a module that is in no package, those beside it.
+    They are the files of this project that name this package (the module's project package and those before
+    it, or all). For a module of another package they include all of its files, or else those beside the
+    module.
     """
     package = module.partition(".")[0]
     house = OWN_PACKAGES[: OWN_PACKAGES.index(package) + 1] if package in OWN_PACKAGES else OWN_PACKAGES
@@ -102,10 +99,10 @@ def _sources(module: str) -> list[Path]:
 
 @functools.cache
 def folder_of(module: str) -> Path | None:
-    """The folder of machine code of a module's package; None, with a warning, where there can be none.
+    """Return the folder of machine code of a module's package. None, with a warning, if it is not writable.
 
-    It lies in RINGYARD_CACHE_DIR, in NUMBA_CACHE_DIR or in the user's folder for caches. Its name has a hash
-    of all sources that may take part and of the versions of Numba and Python. Of folders with other hashes,
+    It lies in RINGYARD_CACHE_DIR, in NUMBA_CACHE_DIR or in the user's cache folder. Its name has a hash of
+    all sources that may take part and of the versions of Numba and Python. Of folders with other hashes,
     those used last are kept.
     """
     package = module.partition(".")[0]
@@ -123,13 +120,13 @@ def folder_of(module: str) -> Path | None:
     except OSError as error:
         if not folder.is_dir():
             warnings.warn(
-                f"machine code is compiled anew in each process, since it cannot be kept: {error}; set"
+                f"each process compiles its kernels anew, since machine code cannot be stored: {error}; set"
                 " NUMBA_CACHE_DIR to a folder that can be written to (export NUMBA_CACHE_DIR=/tmp/numba)",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return None
-        return folder  # one that others filled
+        return folder  # it may be read-only and filled already
     others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
     for old in others[_MAX_FOLDERS:]:
         shutil.rmtree(old, ignore_errors=True)
@@ -148,16 +145,11 @@ def _with_checksum(data: bytes) -> bytes:
 
 
 class DiskCache(NullCache):  # type: ignore[misc]
-    """What numba keeps of one function, and where: one file for each signature and kind of processor.
+    """Numba's cache of `function`: a file for each signature and kind of processor.
 
-    A file is written beside its place and moved there whole. It ends with a checksum: numba takes what it
-    finds for machine code, so that a changed byte would be any exception, a crash or a wrong number. What is
-    not intact is compiled anew.
-
-    Args:
-        function: plain Python function. Of one that no file has (a notebook's), and of a closure, nothing is
-            kept.
-        link: makes the linked kernels known that its machine code calls.
+    A file is written beside its place and then moved there. It ends with a checksum, since Numba would run a
+    damaged file as machine code. Damaged files are compiled anew. Nothing is kept of closures and of
+    functions without a file (notebooks). `link` registers the linked kernels that the machine code calls.
     """
 
     def __init__(self, function: Any, link: Callable[[], None]) -> None:
@@ -173,7 +165,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str:
-        """The folder, as numba's statistics name it."""
+        """The folder, as Numba's statistics name it."""
         return str(self._folder)
 
     def _key(self, signature: Any) -> tuple[Any, ...]:
@@ -194,7 +186,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
         return file is not None and file.is_file()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """What is kept for a signature, ready to run; None: nothing."""
+        """Return what is kept for `signature`, ready to run in Numba's `context`, or None."""
         self._link()
         file = self._file(signature)
         data = file.read_bytes() if file is not None and file.is_file() else b""
@@ -208,7 +200,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep what was compiled for a signature, if it can be."""
+        """Keep `compiled`, the machine code for `signature`, if it can be serialised."""
         report_kernel(f"{self._function.__module__}.{self._function.__qualname__}")
         file = self._file(signature)
         reduced = serialize(compiled)

@@ -1,4 +1,4 @@
-"""Kernels: functions compiled to machine code on first use, and kept on disk."""
+"""Kernels: functions compiled to machine code on first use and kept on disk."""
 
 import functools
 import importlib
@@ -28,29 +28,29 @@ from ringyard.compiled.numba_internals import (
 from ringyard.compiled.records import Record, signature_of
 from ringyard.errors import ConfigurationError
 
-#: linked kernels that calls of slots need, wherever they are
+#: linked kernels that each call through an interface needs
 _RAISING_KERNELS: list["Kernel"] = []
 F = TypeVar("F", bound=Callable[..., Any])
-#: watch the functions of this house that fill slots too, as those of others always are
+#: whether to validate this project's functions too, as those of other packages always are
 VALIDATE_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
 
 
 class LockedCachedProperty(functools.cached_property[Any]):
-    """A cached property that one thread finds for all; that of `functools` has no lock since Python 3.12."""
+    """A cached property that one thread computes for all. `functools` has had no lock since Python 3.12."""
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
-        """The value, which stands in the instance from then on."""
+        """Return the value, which is stored in `instance` (of class `owner`) from then on."""
         with global_compiler_lock:
             return super().__get__(instance, owner)
 
 
 def is_third_party(function: Callable[..., Any]) -> bool:
-    """Whether a function is of another package: its indices are checked against the bounds of arrays."""
+    """Whether a function is of another package, so that its indices are checked against array bounds."""
     return function.__module__.partition(".")[0] not in OWN_PACKAGES
 
 
 def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
-    """A copy with a cache file of its own, for which some global names mean something else."""
+    """Return a copy with a cache file of its own, in which some global names mean something else."""
     original: Any = function
     copy = FunctionType(
         original.__code__,
@@ -65,7 +65,7 @@ def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, A
 
 
 def _direct_kernels(function: Any) -> list["Kernel"]:
-    """The kernels that a Python function names."""
+    """Return the kernels that a Python function names."""
     names = function.__code__.co_names
     values = [function.__globals__.get(name) for name in names]
     modules = [value for value in values if inspect.ismodule(value)]
@@ -74,12 +74,9 @@ def _direct_kernels(function: Any) -> list["Kernel"]:
 
 
 def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """The kernels that a Python function calls, straight or through others, callees first.
+    """Yield the kernels that a function calls, directly or through others, callees first.
 
-    Args:
-        function: plain Python.
-        seen: those not to come again.
-        through_linked: go on through linked kernels, which bring what they call with them.
+    Those in `seen` are skipped. `through_linked` enters linked kernels, which bring what they call.
     """
     for value in _direct_kernels(function):
         if value not in seen:
@@ -94,20 +91,20 @@ def _import_name(module: str, name: str) -> Any:
 
 
 class ByName:
-    """A compiled function: pickled as its module and qualified name, and its own copy."""
+    """A compiled function, which is pickled as its module and qualified name and never copied."""
 
     python: Any  #: the plain function
 
     @property
     def name(self) -> str:
-        """Its module and its name there."""
+        """Module and qualified name."""
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Where it is found.
+        """Return how to import it.
 
         Raises:
-            ConfigurationError: not there: it is a lambda, or was defined inside another function.
+            ConfigurationError: it cannot be imported: it is a lambda, or defined inside another function.
         """
         module, name = self.python.__module__, self.python.__qualname__
         try:
@@ -122,11 +119,11 @@ class ByName:
         return _import_name, (module, name)
 
     def __copy__(self) -> Self:
-        """Itself: it never changes."""
+        """Return itself: it never changes."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Itself: it never changes."""
+        """Return itself: it never changes."""
         return self
 
 
@@ -134,14 +131,10 @@ class Kernel(ByName):
     """A function compiled to machine code on first use, without the GIL, and kept on disk.
 
     Args:
-        function: plain Python function; it may not allocate arrays.
+        function: plain Python function that allocates no arrays.
         linked: see `linked_kernel`.
         raises: see `raising_kernel`.
-        guarded: an index outside its array raises an IndexError, in the kernels compiled into it as well.
-
-    Attributes:
-        python: the plain function.
-        linked, raises, is_guarded: as given.
+        guarded: whether an index outside its array raises IndexError, also in kernels compiled into it.
     """
 
     def __init__(
@@ -157,22 +150,22 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def signature(self) -> Any:
-        """What the annotations declare, as numba knows it."""
+        """Numba signature that the annotations declare."""
         return signature_of(self.python)
 
     @property
     def declares(self) -> bool:
-        """Whether annotations say what all arguments are."""
+        """Whether annotations give the types of all arguments."""
         return Any not in self.python.__annotations__.values()
 
     @LockedCachedProperty
     def guarded(self) -> "Kernel":
-        """The same, held to the bounds of arrays; a linked kernel stays as it is."""
+        """The same with checked array bounds. A linked kernel stays as it is."""
         return self if self.linked or self.is_guarded else Kernel(self.python, False, guarded=True)
 
     @LockedCachedProperty
     def _compiled(self) -> Any:
-        """The function as it is compiled: a guarded one calls guarded kernels."""
+        """The Python function to compile. That of a guarded kernel calls guarded kernels."""
         if not self.is_guarded:
             return self.python
         values = {name: self.python.__globals__.get(name) for name in self.python.__code__.co_names}
@@ -180,7 +173,7 @@ class Kernel(ByName):
         return _copy_function(self.python, "guarded", kernels)
 
     def _dispatcher(self, function: Any, **wrappers: bool) -> tuple[Any, DiskCache]:
-        """Numba's, and where it keeps machine code, which needs the linked kernels that it calls."""
+        """Return Numba's dispatcher, and its disk cache, which needs the linked kernels that it calls."""
 
         def link() -> None:
             for one in _kernels_within(self.python, set(), through_linked=False):
@@ -201,15 +194,15 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def _inside(self) -> tuple[Any, DiskCache]:
-        """The dispatcher that other kernels call, without what Python needs to call it."""
+        """The dispatcher that other kernels call, without wrappers for Python."""
         return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     @LockedCachedProperty
     def inside(self) -> Any:
         """The dispatcher that other kernels call.
 
-        Numba compiles a function anew for each combination of argument types (`int32` here, `int64` there);
-        here annotations that declare them all count, and arguments are converted.
+        Numba compiles a function for each combination of argument types (`int32` here, `int64` there). If
+        annotations declare them all, arguments are converted instead.
         """
         if self.declares:
             self.declared  # noqa: B018
@@ -217,14 +210,14 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def declared(self) -> Any:
-        """What numba compiled for the types that annotations declare."""
+        """What Numba compiled for the declared types."""
         compiled = compiled_for(self._inside[0], self.signature)
         self._inside[0].disable_compile()
         return compiled
 
     @LockedCachedProperty
     def outside(self) -> Any:
-        """The dispatcher that Python calls; numba looks at the types of what it is given."""
+        """The dispatcher that Python calls. Numba looks at the types of arguments."""
         dispatcher, cache = self._dispatcher(_copy_function(self._compiled, "from_python", {}))
         compile_signature = dispatcher.compile
 
@@ -237,11 +230,11 @@ class Kernel(ByName):
         return dispatcher
 
     def is_on_disk(self) -> bool:
-        """Whether there is machine code for the types it declares."""
+        """Whether there is machine code for the declared types."""
         return self._inside[1].has(self.signature)
 
     def missing(self) -> list[str]:
-        """Names of the kernels in it whose machine code is not on disk; none for functions of others."""
+        """Return the names of kernels in it without machine code on disk, none for other packages."""
         if is_third_party(self.python):
             return []
         parts = [one for one in _kernels_within(self.python, set(), through_linked=True) if one.declares]
@@ -249,15 +242,15 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def address(self) -> int:
-        """Where the machine code for the declared types begins, in numba's calling convention."""
+        """Address of the machine code for the declared types, in Numba's calling convention."""
         return address_of(self.declared)
 
     def link(self) -> None:
-        """Let the linker know the kernel by its name."""
+        """Register the kernel's name with the linker."""
         llvm.add_symbol(self.name, self.address)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
-        """Emit a call of the kernel by its name."""
+        """Emit a call of the kernel by its name (`context`, `builder`, `arguments`: Numba's)."""
         self.link()
         kind = function_type(context, self.signature)
         function = cgutils.get_or_insert_function(builder.module, kind, self.name)
@@ -271,29 +264,29 @@ class Kernel(ByName):
         return result
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call from Python."""
+        """Call the kernel from Python."""
         return self.outside(*arguments)
 
 
 def kernel(function: F) -> F:
-    """Decorate a function that is compiled into each kernel that calls it: right for small ones.
+    """Decorate a function that is compiled into each kernel that calls it, which suits small functions.
 
-    A fully annotated one is compiled once, for the types it declares.
+    A fully annotated function is compiled once, for the declared types.
     """
     made: Any = Kernel(function, linked=False, guarded=is_third_party(function))
     return made
 
 
 def linked_kernel(function: F) -> F:
-    """Decorate a function that is compiled by itself and called by its name: right for large ones."""
+    """Decorate a function that is compiled by itself and called by name, which suits large functions."""
     made: Any = Kernel(function, linked=True, guarded=is_third_party(function))
     return made
 
 
 def raising_kernel(function: F) -> F:
-    """Decorate a linked kernel that always raises, an exception with values if it likes.
+    """Decorate a linked kernel that always raises, also exceptions with values.
 
-    Numba counts references in it, as such exceptions need; callers know that no way leads back.
+    Numba counts references in it, as such exceptions need. Callers know that it does not return.
     """
     made: Any = Kernel(function, linked=True, raises=True)
     return made
@@ -306,7 +299,7 @@ def _type_of_kernel(value: Kernel, context: Any) -> Any:
 
 @functools.cache
 def _linked_type(linked: Kernel) -> Any:
-    """The numba type of a linked kernel: one that accepts what converts to its signature."""
+    """Return the Numba type of a linked kernel, which accepts what converts to its signature."""
 
     class Template(AbstractTemplate):  # type: ignore[misc]
         key = linked
@@ -324,10 +317,10 @@ def _linked_type(linked: Kernel) -> Any:
 
 
 def entry_point(function: Any) -> Callable[..., Any]:
-    """A kernel compiled for the types it declares, to be called from Python without looking at types again.
+    """Return a kernel for calls from Python that do not check argument types.
 
-    Numba looks at the types of all arguments at every call, some microseconds for each bundle. The caller
-    vouches for them instead: other types crash.
+    Numba looks at the types of all arguments of a call, which takes some microseconds for each bundle. Here
+    the caller vouches for the declared types. Others crash.
     """
     point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
     return point
@@ -335,7 +328,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
 
 @kernel
 def to_int(value: Any) -> int:
-    """A number as a 64-bit integer, its fraction cut off: what NamedTuples of kernels are made of."""
+    """Return a number as a 64-bit integer without its fraction. NamedTuples in kernels need this."""
     return np.int64(value)  # type: ignore[return-value]
 
 
@@ -355,12 +348,7 @@ def _kernel_from_source(record: type[Record], name: str, lines: Sequence[str], *
 
 
 def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], int]:
-    """A kernel of (record, position): the field of whole numbers at this position.
-
-    Args:
-        record: class of the records.
-        fields: names, at least one.
-    """
+    """Return a kernel of (record, position) that reads one of the integer `fields` of a `record` class."""
     lines = [f"    if r == {i}:\n        return record.{name}" for i, name in enumerate(fields[:-1])]
     lines.append(f"    return record.{fields[-1]}")
     made = _kernel_from_source(record, f"read_{'_'.join(fields)}", lines, **{"r": int, "return": int})
@@ -368,12 +356,7 @@ def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], i
 
 
 def field_writer(record: type[R], fields: Sequence[str]) -> Callable[[R, int, int], None]:
-    """A kernel of (record, position, value) that sets the field of whole numbers at this position.
-
-    Args:
-        record: class of the records.
-        fields: names, at least one.
-    """
+    """Return a kernel of (record, position, value) that sets one of the integer `fields` of a `record`."""
     lines = [f"    if r == {i}:\n        record.{name} = value" for i, name in enumerate(fields)]
     annotations = {"r": int, "value": int, "return": None}
     made = _kernel_from_source(record, f"write_{'_'.join(fields)}", lines, **annotations)

@@ -1,4 +1,4 @@
-"""Interfaces: functions that kernels receive as values, such as performance models and placement rules."""
+"""Interfaces: signatures of functions that kernels receive as values, such as placement rules."""
 
 import pickle
 import zlib
@@ -31,16 +31,16 @@ from ringyard.compiled.numba_internals import signature as numba_signature
 from ringyard.compiled.records import signature_of
 from ringyard.errors import PluginError
 
-#: {number: text of a complaint}, {address: name of the plugged-in function whose machine code begins there}
+#: {number: text} of `error_message`, and {address: name} of plugged-in functions
 _TEXTS: dict[int, str] = {}
 _NAMES: dict[int, str] = {}
 
 
 class _MachineCodeError(PluginError):
-    """A `PluginError` out of machine code, whose arguments are numbers that become a sentence."""
+    """A `PluginError` raised by machine code, which passes numbers that become a sentence here."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As the sentence alone: addresses mean nothing to another process."""
+        """Pickle the sentence alone, since addresses are valid in one process only."""
         return PluginError, self.args
 
 
@@ -53,12 +53,9 @@ class InvalidResultError(_MachineCodeError):
 
 
 class RaisedInPluginError(_MachineCodeError):
-    """An exception that a plugged-in function raised itself, with the function's name.
+    """An exception raised by the function at address `function`.
 
-    Args:
-        function: its address.
-        pickled: where the exception lies, as numba keeps it: (class, arguments, place).
-        size: of that, bytes.
+    `pickled` and `size` say where Numba keeps (class, arguments, place) of it.
     """
 
     def __init__(self, function: int, pickled: int, size: int) -> None:
@@ -68,11 +65,7 @@ class RaisedInPluginError(_MachineCodeError):
 
 
 def error_message(text: str) -> int:
-    """The number by which kernels `raise_plugin_error` with this text, the same in every process.
-
-    Args:
-        text: with the fields {function}, {job}, {got}, {expected} and {there}.
-    """
+    """Return a number for `text`, which has {function}, {job}, {got}, {expected} and {there}."""
     number = zlib.crc32(text.encode())
     _TEXTS[number] = text
     return number
@@ -80,22 +73,17 @@ def error_message(text: str) -> int:
 
 @raising_kernel
 def raise_plugin_error(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
-    """Raise a `InvalidResultError`, which is a PluginError; it goes through every kernel up to Python.
+    """Raise a PluginError, which passes through all kernels up to Python.
 
-    Args:
-        text: what `error_message` made.
-        function: `function_address` the function to blame.
-        job: row.
-        got: what it returned.
-        expected: what it should have.
-        there: a third number of the text.
+    `text` is a number from `error_message`, `function` the `function_address` of the function at fault. `job`
+    is a row, and `got`, `expected` and `there` are numbers of the text.
     """
     raise InvalidResultError(text, function, job, got, expected, there)
 
 
 @raising_kernel
 def _reraise(function: int, pickled: int, size: int) -> None:
-    """Raise the exception of a plugged-in function again, as a `RaisedInPluginError`."""
+    """Raise the exception of a plugged-in function again, with the function's name."""
     raise RaisedInPluginError(function, pickled, size)
 
 
@@ -105,10 +93,9 @@ _WORD = ir.IntType(64)
 
 
 class InterfaceType(types.Callable):  # type: ignore[misc]
-    """Numba type of any function that implements an interface: its address, and whether it is validated.
+    """Numba type of any function that implements an interface with this Numba `signature`.
 
-    Args:
-        signature: of the interface, as numba knows it.
+    Its value is the function's address, and whether it is validated.
     """
 
     def __init__(self, signature: Any) -> None:
@@ -116,17 +103,17 @@ class InterfaceType(types.Callable):  # type: ignore[misc]
         super().__init__(name=f"Slot({signature})")
 
     def get_call_type(self, context: Any, arguments: Any, keywords: Any) -> Any:
-        """The interface's signature, to which arguments are converted."""
+        """Return the interface's signature (`context`, `arguments`, `keywords`: Numba's)."""
         if keywords or len(arguments) != len(self.signature.args):
             return None
         return numba_signature(self.signature.return_type, *self.signature.args, recvr=self)
 
     def get_call_signatures(self) -> tuple[list[Any], bool]:
-        """That one alone."""
+        """Return that signature alone."""
         return [self.signature], False
 
     def get_impl_key(self, signature: Any) -> type:
-        """All interfaces are called alike."""
+        """Return one key for all interfaces, which are called alike."""
         return InterfaceType
 
 
@@ -178,10 +165,10 @@ is_validated: Callable[[Any], bool] = _is_validated
 
 
 def interface(protocol: C) -> C:
-    """Decorate a Protocol with a typed `__call__`: kernels take any function that `implements` it.
+    """Decorate a Protocol with a typed `__call__`: kernels accept any function that `implements` it.
 
-    A field or argument annotated with it is typed by that signature alone, so that a kernel which receives
-    one is compiled once for all functions of the interface, and its on-disk cache hits in the next process.
+    Fields and arguments annotated with it have a type that depends on the signature alone. A kernel that
+    receives one is compiled once for all such functions, and found on disk by the next process.
     """
     signature = signature_of(protocol.__call__)
     setattr(protocol, "signature", signature)  # noqa: B010
@@ -192,16 +179,12 @@ def interface(protocol: C) -> C:
 class CompiledFunction(ByName):
     """A function that implements an interface, compiled on first use.
 
+    It is *validated* if indices outside arrays are errors and kernels check its results: always for functions
+    of other packages, with RINGYARD_CHECK=1 for those of this project.
+
     Args:
         function: plain Python function.
         protocol: the interface.
-
-    Attributes:
-        python: the plain function.
-        protocol: as given.
-        validated: an index outside its array is an error, and kernels check all it promises: always
-            for functions of others, with RINGYARD_CHECK=1 for those of this house as well.
-        signature: that of the interface, as numba knows it.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:
@@ -213,7 +196,7 @@ class CompiledFunction(ByName):
 
     @LockedCachedProperty
     def address(self) -> int:
-        """Where its machine code begins.
+        """Address of its machine code.
 
         Raises:
             PluginError: it cannot be compiled.
@@ -237,7 +220,7 @@ class CompiledFunction(ByName):
 
 
 def implements(protocol: type[P]) -> Callable[[P], P]:
-    """Decorate a module-level function to make it a `CompiledFunction` of an interface."""
+    """Decorate a module-level function to make it a `CompiledFunction` of the interface `protocol`."""
 
     def decorate(function: P) -> P:
         value: Any = CompiledFunction(cast(Any, function), protocol)

@@ -1,7 +1,7 @@
-"""All that this room takes of Numba and llvmlite beyond Numba's documented API, each with its reason.
+"""All that this package uses of Numba and llvmlite beyond their documented API, each with its reason.
 
-`PRIVATE` lists what is reached as an attribute. A test looks for each of these names in the Numba that is
-installed, so that a newer one without them is a clear message (`tests/envs/test_compiled.py`).
+`PRIVATE` lists what is used as an attribute. A test looks for these names in the installed Numba
+(`tests/envs/test_compiled.py`).
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ from numba.core.serialize import dumps  # pickles that may hold functions
 # how calls, attributes and items of own types are typed; `numba.extending` has the other half, lowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
 
-__all__ = [
+__all__ = [  # what is imported here for others, and PRIVATE
     "ALLOC_FLAG_IDX",
     "PICKLE_BUFSZ_IDX",
     "PICKLE_BUF_IDX",
@@ -36,20 +36,12 @@ __all__ = [
     "AbstractTemplate",
     "AttributeTemplate",
     "NullCache",
-    "address_of",
     "cgutils",
-    "compiled_for",
-    "deserialize",
     "dumps",
-    "emit_call",
-    "function_type",
     "global_compiler_lock",
     "infer_global",
     "ir",
     "llvm",
-    "processor",
-    "serialize",
-    "set_cache",
     "signature",
 ]
 
@@ -71,7 +63,7 @@ PRIVATE = {
 
 
 def processor() -> tuple[str, str, str]:
-    """What machine code is made for."""
+    """Return (triple, name, features) of the processor that machine code is made for."""
     features = config.CPU_FEATURES
     if features is None:
         features = llvm.get_host_cpu_features().flatten()
@@ -79,42 +71,37 @@ def processor() -> tuple[str, str, str]:
 
 
 def set_cache(cache: NullCache, dispatcher: Any) -> None:
-    """Let a dispatcher look there before it compiles, and save there what it compiled."""
+    """Let `dispatcher` read and store machine code in `cache`."""
     dispatcher._cache = cache
 
 
 def serialize(compiled: CompileResult) -> Any:
-    """What is to be pickled of a compiled function; None: addresses of this process are part of it."""
+    """Return what to pickle of a compiled function, None if it contains addresses of this process."""
     return None if compiled.library.has_dynamic_globals else compiled._reduce()
 
 
 def deserialize(context: Any, reduced: Any) -> CompileResult:
-    """The compiled function of which `reduced` was pickled.
-
-    Args:
-        context: a dispatcher's target.
-        reduced: of `serialize`.
-    """
+    """Return the compiled function that `reduced` of `serialize` stands for, in a dispatcher's `context`."""
     rtsys.initialize(context)
     return CompileResult._rebuild(context, *reduced)
 
 
 def compiled_for(dispatcher: Any, declared: Any) -> CompileResult:
-    """Compile for one signature."""
+    """Compile for the signature `declared` and return what `dispatcher` compiled."""
     dispatcher.compile(declared)
     return dispatcher.overloads[declared.args]
 
 
 def address_of(compiled: CompileResult) -> int:
-    """Where machine code begins, for calls by Numba's convention."""
+    """Return the address of machine code for calls by Numba's convention."""
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
 def function_type(context: Any, declared: Any) -> Any:
-    """The type in llvm of a function of a signature."""
+    """Return the llvm type of a function of signature `declared` in Numba's `context`."""
     return context.call_conv.get_function_type(declared.return_type, declared.args)
 
 
 def emit_call(context: Any, builder: Any, function: Any, declared: Any, arguments: Any) -> tuple[Any, Any]:
-    """Emit a call by Numba's convention; its status and its result."""
+    """Emit a call of `function` of signature `declared` with `arguments` (`context`, `builder`: Numba's)."""
     return context.call_conv.call_function(builder, function, declared.return_type, declared.args, arguments)

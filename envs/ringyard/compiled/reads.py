@@ -1,4 +1,4 @@
-"""Which fields of a record a compiled function may read: found in its Python code."""
+"""Find which fields of a record a compiled function may read, in its Python source."""
 
 import ast
 import dis
@@ -18,15 +18,15 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 
 
 def fields_read(function: Any, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
-    """Names of all fields read or written by a compiled function and the kernels it calls.
+    """Return the names of all fields read or written by a compiled function and the kernels it calls.
 
-    As attributes (`job.kind`) or by a constant text (`job["kind"]`). Fields of some records do not count,
-    where types show that they are theirs, as in `server = state.servers[b, s]; server.num_gpus`.
+    They are attributes (`job.kind`) or constant texts (`job["kind"]`).
 
     Args:
-        function: decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
-        others: records whose fields do not count.
-        questions: a module whose kernels are not entered but named, as if they were fields of their name.
+        function: function decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
+        others: records with fields that do not count where types show the record, as after `server =
+            state.servers[b, s]`.
+        questions: module of kernels that count as a field of their name and are not entered.
     """
     return _fields_read(function, others, questions)
 
@@ -58,7 +58,7 @@ def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions
 
 
 def _attributes_and_texts(code: CodeType) -> tuple[set[str], set[str]]:
-    """Attributes and texts in a function's code and in that of functions inside it."""
+    """Return attributes and texts in a function's code and in the functions inside it."""
     steps = dis.get_instructions(code)
     attributes = {step.argval for step in steps if step.opname in _ATTRIBUTES}
     texts = {value for value in code.co_consts if isinstance(value, str)}
@@ -70,13 +70,13 @@ def _attributes_and_texts(code: CodeType) -> tuple[set[str], set[str]]:
 
 
 def _source(value: Any) -> Any:
-    """The Python function under a kernel or a compiled function; None for anything else."""
+    """Return the Python function of a kernel or compiled function, None for anything else."""
     value = getattr(value, "python", value)
     return value if inspect.isfunction(value) else None
 
 
 def _attributes_of_others(compiled: Any, source: Any, others: tuple[type[Record], ...]) -> set[str]:
-    """Attributes that a function reads of those records alone."""
+    """Return attributes that a function reads of the records `others` alone."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(source))).body[0]
     except (OSError, SyntaxError):
@@ -92,7 +92,7 @@ def _attributes_of_others(compiled: Any, source: Any, others: tuple[type[Record]
 
 
 def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
-    """The types of arguments that are certain: those of an interface, or of a kernel's annotations."""
+    """Return the argument types that are certain: those of an interface, or of a kernel's annotations."""
     if hasattr(compiled, "protocol"):
         said: Any = compiled.protocol.__call__
     elif isinstance(compiled, Kernel) and compiled.declares:
@@ -106,7 +106,7 @@ def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
 
 
 def _types_of_names(function: ast.FunctionDef, arguments: dict[str, Any]) -> dict[str, Any]:
-    """{name: its type} of arguments and variables that have one type wherever they are set."""
+    """Return {name: type} of arguments, and of variables with one type wherever they are set."""
     inner = [
         node for node in ast.walk(function) if node is not function.args and isinstance(node, ast.arguments)
     ]
@@ -119,7 +119,7 @@ def _types_of_names(function: ast.FunctionDef, arguments: dict[str, Any]) -> dic
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             values.setdefault(node.targets[0].id, []).append(node.value)
     types = {name: kind for name, kind in arguments.items() if name not in stored and name not in doubtful}
-    for _ in values:  # what one variable is says what the next one is
+    for _ in values:  # types of some variables follow from those of others
         for name, assigned in values.items():
             if name in doubtful or name in arguments or len(assigned) < stored[name]:
                 continue
@@ -130,7 +130,7 @@ def _types_of_names(function: ast.FunctionDef, arguments: dict[str, Any]) -> dic
 
 
 def _type_of(node: ast.expr, types: dict[str, Any]) -> Any:
-    """The type of an expression as annotations show it; None: they do not."""
+    """Return the type of an expression as annotations show it, None if they do not."""
     if isinstance(node, ast.Name):
         return types.get(node.id)
     if isinstance(node, ast.Attribute):

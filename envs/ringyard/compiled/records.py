@@ -1,4 +1,4 @@
-"""Records, arrays of them, and what annotations are to Numba."""
+"""Records, arrays of them, and the Numba types of annotations."""
 
 import inspect
 import typing
@@ -10,17 +10,17 @@ import numpy as np
 from numba import extending, from_dtype, types
 from numpy.typing import NDArray
 
-# what a field is to a type checker, and how it is stored
+# annotations of fields: the type for type checkers, and how the field is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
-u8 = Annotated[Any, np.uint64]  # kernels calculate modulo 2**64, which int does not
+u8 = Annotated[Any, np.uint64]  # Any, since kernels calculate modulo 2**64, unlike int
 f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 _Fields = list[tuple[str, type[np.generic]]]
 
 
 def _stored_fields(annotations: Mapping[str, Any]) -> _Fields:
-    """Fields in their order; those of a tuple of names stand where the tuple does."""
+    """Return the fields in order. Those of a tuple of names stand where the tuple does."""
     kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
     several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
     named = {field for fields in several.values() for field in fields}
@@ -34,9 +34,9 @@ def _stored_fields(annotations: Mapping[str, Any]) -> _Fields:
 
 
 def _fill_gaps(fields: _Fields) -> _Fields:
-    """Aligned fields, with a field of zeros wherever alignment would leave bytes that belong to none.
+    """Return aligned fields, with fields of zeros in the gaps that alignment would leave.
 
-    NumPy does not copy such bytes, so that copies and pickles of equal records would differ.
+    NumPy does not copy gaps, so that copies and pickles of equal records would differ.
     """
     filled: _Fields = []
     end = 0
@@ -52,16 +52,16 @@ def _fill_gaps(fields: _Fields) -> _Fields:
 
 
 class _RecordMeta(type):
-    """The class of record classes, by which kernels know them as arguments."""
+    """Metaclass by which kernels recognise record classes as arguments."""
 
 
 class Record(metaclass=_RecordMeta):
-    """Base of records; a subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
+    """Base class of records. A subclass annotates its fields with `i4`, `i8`, `u8`, `f4` or `f8`.
 
-    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names. Those that kernels
-    name are annotated as well, for type checkers; `field_reader` makes a kernel that takes their position.
+    There are no instances. Kernels and type checkers see rows of arrays of `dtype` as one.
 
-    There are no instances: rows of arrays of `dtype` are what kernels (and type checkers) see as one.
+    `_counted: Annotated[int, ("cores", "ram")]` stands for `i8` fields of these names, of which
+    `field_reader` takes positions. Those that kernels name are annotated as well, for type checkers.
     """
 
     #: aligned structured dtype of the fields, in order, and of fillers (`filler_4`: at byte 4) where an
@@ -75,7 +75,7 @@ class Record(metaclass=_RecordMeta):
 
     @classmethod
     def zeros(cls, *shape: int) -> Any:
-        """[*shape] records of zeros."""
+        """Return an array of this `shape` of records of zeros."""
         return np.zeros(shape, cls.dtype)
 
     if TYPE_CHECKING:  # a row, from Python
@@ -90,7 +90,7 @@ K = TypeVar("K", contravariant=True)
 
 
 class _Records(Generic[R, K]):
-    """A structured array as type checkers see it; at run time it is a NumPy array."""
+    """A structured array as type checkers see it. At run time it is a NumPy array."""
 
     if TYPE_CHECKING:
         shape: tuple[int, ...]
@@ -124,7 +124,7 @@ class Records3(_Records[R, tuple[int, int, int]]):
     """[clusters, n, m] records."""
 
 
-# contiguous arrays of 1, 2 and 3 dimensions; plain names are of 64 bits
+# contiguous arrays of 1, 2 and 3 dimensions, of 64 bits unless the name says otherwise
 IntVector = Annotated[NDArray[np.int64], types.int64[::1]]
 IntMatrix = Annotated[NDArray[np.int64], types.int64[:, ::1]]
 Int32Vector = Annotated[NDArray[np.int32], types.int32[::1]]
@@ -143,10 +143,10 @@ _RECORD_ARRAYS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
 
 
 def numba_type_of(annotation: Any) -> Any:
-    """What kernels know an annotated argument, result or field as.
+    """Return the Numba type of an annotated argument, result or field.
 
     Raises:
-        TypeError: nothing of the kind.
+        TypeError: kernels do not support this annotation.
     """
     if annotation in _SCALARS:
         return _SCALARS[annotation]
@@ -177,7 +177,7 @@ def numba_type_of(annotation: Any) -> Any:
 
 
 def signature_of(function: Callable[..., Any]) -> Any:
-    """The numba signature that a function's annotations declare."""
+    """Return the Numba signature that a function's annotations declare."""
     hints = typing.get_type_hints(function, include_extras=True)
     result = numba_type_of(hints.pop("return"))
     names = [name for name in inspect.signature(function).parameters if name != "self"]
@@ -185,11 +185,7 @@ def signature_of(function: Callable[..., Any]) -> Any:
 
 
 class RecordClass(types.Opaque):  # type: ignore[misc]
-    """Numba's view of a class of records, of which there are no instances.
-
-    Args:
-        record: the class.
-    """
+    """Numba type of the class `record` of records, of which there are no instances."""
 
     def __init__(self, record: type[Record]) -> None:
         self.record = record
@@ -205,12 +201,9 @@ def _type_of_record_class(value: type[Record], context: Any) -> RecordClass:
 
 
 def take_rows(numbers: Float32Vector, count: int, record: type[R]) -> tuple[Records1[R], Float32Vector]:
-    """In kernels: the first rows of a vector as records, and the numbers that follow them.
+    """Return the first `count` rows of vector `numbers` as records, and the numbers after them, in kernels.
 
-    Args:
-        numbers: [n] at least `count` rows.
-        count: of rows.
-        record: their class, whose fields are all `f4`.
+    `record` is their class, with `f4` fields only.
     """
     raise NotImplementedError("take_rows is for kernels")
 

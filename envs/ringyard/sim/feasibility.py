@@ -124,10 +124,7 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
 
 
 def current_allocation(state: State, b: int, j: int) -> Allocation:
-    """Return what job `j` of cluster `b` of `state` holds, with all fields given.
-
-    A job that does not run has no GPUs and no server.
-    """
+    """Return what job `j` of cluster `b` of `state` holds. No GPUs and no server if it does not run."""
     job = state.jobs[b, j]
     server = int(job["server"])
     shape = {name: kind(job[name]) for name, kind in SHAPE_FIELDS.items()}

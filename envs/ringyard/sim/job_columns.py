@@ -135,13 +135,9 @@ class DerivedColumns:
 
 
 class JobColumns(DerivedColumns):
-    """Columns of some jobs of a view (`SchedulingView.select`). All arrays are copies.
+    """Columns of the job rows `rows` of a view (`SchedulingView.select`), all of them copies.
 
-    Args:
-        state: state of the simulation.
-        b: cluster of the batch.
-        rows: [n] rows of the job table.
-        check: raises ObservabilityError for a column that is not declared.
+    `check` raises ObservabilityError for columns that are not declared. `b` is the cluster of `state`.
     """
 
     def __init__(

@@ -33,10 +33,8 @@ Window = Annotated[tuple[Fraction, Fraction], "strictly ascending"]
 class JobTimes:
     """[finished jobs] columns, in the order of the job table.
 
-    `jct` is the sum of `queueing_seconds`, the `lost_to_...` columns and `work_seconds`. These columns are
-    NaN unless the simulator counts losses. Losses of the kinds from `contention` on are found by asking the
-    performance model how long iterations would take without one cause after the other, in this order
-    (`ringyard.sim.engine.slowdown_accounting`). A value below 0 is a gain.
+    `jct` is the sum of `queueing_seconds`, the `lost_to_...` columns and `work_seconds`, which are NaN unless
+    the simulator counts losses (`ringyard.sim.engine.slowdown_accounting`). A loss below 0 is a gain.
     """
 
     rows: NDArray[np.int64]  #: rows of the job table
@@ -185,16 +183,9 @@ def _loss_columns(state: State, b: int, rows: NDArray[np.int64]) -> dict[str, ND
 
 
 def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> JobTimes:
-    """Return the times of the jobs that finished in cluster `b`.
+    """Return the times of the jobs of `table`, simulated as cluster `b` of `state`, that finished.
 
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        table: job table of the cluster.
-        measured: fractions of the jobs to include, see `measured_rows`.
-
-    Raises:
-        ConfigurationError: see `measured_rows`.
+    `measured` and errors are those of `measured_rows`.
     """
     jobs = state.jobs[b, : len(table)]
     counted = measured_rows(len(table), measured)
@@ -233,16 +224,9 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
 
 
 def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)) -> Metrics:
-    """Return the metrics of cluster `b`, NaN where there is nothing to average.
+    """Return the metrics of cluster `b` of `state` with job table `table`, NaN where nothing is to average.
 
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        table: job table of the cluster.
-        measured: fractions of the jobs to include, see `measured_rows`.
-
-    Raises:
-        ConfigurationError: see `measured_rows`.
+    `measured` and errors are those of `measured_rows`.
     """
     times = job_times(state, b, table, measured)
     served = times.without_blocked()
@@ -307,10 +291,7 @@ def _weighted(values: NDArray[np.float64], weights: NDArray[np.float64]) -> floa
 
 
 def timeline(state: State, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return ([bins] ends in seconds, [bins] mean waiting jobs, [bins] mean utilisation) until now.
-
-    The bins of cluster `b` of `state` are equally long, except for the last.
-    """
+    """Return [bins] ends in seconds, mean waiting jobs and mean utilisation of cluster `b` of `state`."""
     width = 2.0 ** int(state.clusters["timeline_bin_log2"][b])
     now = float(state.clusters["now"][b])
     bins = min(int(np.ceil(now / width)), state.timeline.shape[1])

@@ -122,15 +122,14 @@ def _start(
         overrides: [n, 7] shapes as in `override_shape`, or [1, 7] for all jobs.
         rule: placement rule.
         admission: may keep a job from starting.
-        groups: [n] equal numbers for jobs of one demand class with the same shape given, from 0.
-        unplaced: [groups, 2] gets whether a job of the group has found no place, in the given shape and as it
-            asks. False at first.
-        counts: [n] gets the number of places of each job that starts. 0 at first.
-        fell_back: [n] gets whether the job started as it asks. False at first.
+        groups: [n] equal numbers, from 0, for jobs of one demand class with the same shape given.
+        unplaced: [groups, 2] gets whether the group found no place in the given shape, and as it asks.
+        counts: [n] gets the number of places of each job that starts.
+        fell_back: [n] gets whether the job started as it asks.
         places: [slots + n] gets these places, ascending within a job, one job after the other.
 
     Returns:
-        The number of all these places. -1 - i if the i-th job holds something, at which the loop ends.
+        The number of places, or -1 - i if the i-th job holds something, at which the loop ends.
     """
     out = state.gpu_scratch[b]
     taken = 0
@@ -194,7 +193,7 @@ class PlacementPlan(Occupancy):
         self._scratch = view._scratch
         self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
-        #: rows of the jobs whose records in the copy differ from those of the simulation
+        #: rows of the jobs with records that differ from those of the simulation
         self._changed: set[int] = set()
         #: (rule, demand class, shape) without a place since the last release
         self._unplaced: set[tuple[object, ...]] = set()

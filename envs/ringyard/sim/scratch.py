@@ -26,10 +26,7 @@ def _copy_jobs(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 @kernel
 def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
-    """Copy jobs `rows` of cluster `b` from `state` to `copy` if they started to wait since the last copy.
-
-    Thousands of jobs may wait, and their records do not change meanwhile.
-    """
+    """Copy job records `rows` that may differ: thousands may wait, and do not change meanwhile."""
     for j in rows:
         job, other = state.jobs[b, j], copy.jobs[b, j]
         stops = job.num_preemptions + job.num_failures

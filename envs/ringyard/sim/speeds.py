@@ -41,13 +41,7 @@ class IsolatedJobs(NamedTuple):
 
     @classmethod
     def of_records(cls, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel) -> Self:
-        """Return jobs of no simulation.
-
-        Args:
-            jobs: [jobs] records from `prepare_jobs`, or copies of a simulation's records.
-            cluster: servers and GPUs.
-            performance: performance model.
-        """
+        """Return `jobs`, [jobs] records or copies, with a `cluster` and a `performance` model."""
         with_scratch = Job.zeros(len(jobs) + 1)
         with_scratch[:-1] = jobs
         return cls(with_scratch, cluster, slowness_table(cluster), performance.physics)

@@ -130,10 +130,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         return column
 
     def records(self, rows: NDArray[np.integer[Any]]) -> Records1[Job]:
-        """Return copies of the records of the jobs `rows`, for compiled planners.
-
-        Hidden fields are NaN, or -1 if they are integers.
-        """
+        """Return copies of job records `rows` for compiled planners. Hidden fields are NaN, integers -1."""
         records = self._state.jobs[self._b][np.atleast_1d(rows)]
         for name in Job.dtype.names or ():
             if _REQUIRED_FLAGS[name] and not _REQUIRED_FLAGS[name] & self._bits:
@@ -147,10 +144,7 @@ class SchedulingView(DerivedColumns, Occupancy):
         return self._physics
 
     def workers(self, rows: ArrayLike) -> Workers:
-        """Return the workers of the jobs `rows` as `interference` takes them.
-
-        Their batch is the present one, or the one with which a waiting job will start.
-        """
+        """Return the workers of job `rows`, with their present batch or that of their next start."""
         self.check("interference")
         chosen = np.atleast_1d(rows)
         samples = self._column("batch_size")[chosen] / np.maximum(self._column("num_gpus")[chosen], 1)
@@ -337,9 +331,9 @@ class UnrestrictedSimulation(NamedTuple):
 
 
 def unrestricted(view: SchedulingView) -> UnrestrictedSimulation:
-    """Return the simulation behind a view, with nothing hidden.
+    """Return the simulation behind a view, with nothing hidden. A test checks that schedulers do not call it.
 
     It is for code that checks elsewhere what is read: plans, what-if questions, compiled policies with
-    checked keys, agents with a declared observation. A test checks that schedulers do not call it.
+    checked keys, agents with a declared observation.
     """
     return UnrestrictedSimulation(view._state, view._b, view._physics, view._performance)

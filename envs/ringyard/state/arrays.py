@@ -116,24 +116,12 @@ def empty_state(
     timeline_bins: int = 0,
     segment_rows: int = 0,
 ) -> State:
-    """Return zeroed arrays of the given sizes. Only slowness is 1.
+    """Return zeroed arrays for `num_clusters` simulations of at most `jobs` jobs, `classes` demand classes.
 
-    Args:
-        num_clusters: number of simulations.
-        jobs: largest number of jobs in a simulation. All other sizes are of one cluster.
-        gpus: number of GPUs.
-        servers: number of servers.
-        racks: number of racks.
-        jobs_per_gpu: K, number of jobs that may share a GPU.
-        classes: largest number of demand classes.
-        models: number of models in the catalogue.
-        gpu_types: number of GPU types.
-        sharing_batches: largest number of batches of a model on a GPU type. 0: no `State.sharing_table`.
-        paired: whether there is `State.pairwise_excess`.
-        losses: whether losses are counted.
-        gpus_of_server: largest number of GPUs of a server.
-        timeline_bins: bins of `State.timeline`.
-        segment_rows: rows of `State.segments`.
+    Only slowness is 1. Other sizes are of one cluster: `gpus`, `servers`, `racks`, `jobs_per_gpu` (K),
+    `gpu_types`, `gpus_of_server` (largest), `models` of the catalogue, `sharing_batches` (largest number of a
+    model, 0: no `State.sharing_table`), `timeline_bins`, `segment_rows`. `paired` and `losses` say whether
+    there are `State.pairwise_excess` and `State.losses`.
     """
     b, rows = num_clusters, models + 1
     numbers, slots = gpus_of_server + 1, gpus * jobs_per_gpu

@@ -57,7 +57,7 @@ def index_servers(state: State, b: int) -> None:
 
 @kernel
 def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
-    """Return the first server above `after` whose bit in `row` xor `flipped` is set, -1 if none."""
+    """Return the first server above `after` with its bit in `row` xor `flipped` set, -1 if none."""
     num_words = _num_words(state)
     i = (after + 1) >> _LOG2
     passed = (after + 1) & _LAST
@@ -72,10 +72,7 @@ def _next_bit(state: State, b: int, row: int, flipped: int, after: int) -> int:
 
 @kernel
 def next_server(state: State, b: int, free: int, after: int) -> int:
-    """Return the first server above `after` with exactly `free` free GPUs, -1 if there is none.
-
-    `b` is the cluster of `state`.
-    """
+    """Return the first server above `after` with `free` free GPUs in cluster `b` of `state`, -1 if none."""
     return _next_bit(state, b, free, 0, after)
 
 

@@ -104,10 +104,7 @@ def sharing_factors_on(state: State, job: Job, gpu_type: int) -> SharingFactors:
 
 @kernel
 def excess_of_worker(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
-    """Return the excess of a worker with `model` and factors `own` beside the job in slot `i`.
-
-    `b` is the cluster of `state`.
-    """
+    """Return the excess of a worker (`model`, factors `own`) beside the job in slot `i` (`b`, `state`)."""
     if state.pairwise_excess.shape[0] > 0:
         return summable(state.pairwise_excess[model, state.slots[b, i].model])
     if state.slot_sharing.shape[1] == 0:
@@ -117,10 +114,7 @@ def excess_of_worker(state: State, b: int, model: int, own: SharingFactors, i: i
 
 @kernel
 def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i: int) -> float:
-    """Return the excess of the job in slot `i` beside a worker with `model` and factors `own`.
-
-    `b` is the cluster of `state`.
-    """
+    """Return the excess of the job in slot `i` beside a worker (`model`, factors `own`) (`b`, `state`)."""
     if state.pairwise_excess.shape[0] > 0:
         return summable(state.pairwise_excess[state.slots[b, i].model, model])
     if state.slot_sharing.shape[1] == 0:
@@ -132,10 +126,7 @@ def excess_of_neighbour(state: State, b: int, model: int, own: SharingFactors, i
 def excess_between(
     state: State, own: Workers, other: Workers, gpu_types: IntVector, out: FloatVector
 ) -> None:
-    """Write the excess of worker own[i] beside other[i] on a GPU of type gpu_types[i] to out[i].
-
-    `state` has the tables.
-    """
+    """Write to out[i] the excess of worker own[i] beside other[i] on a GPU of type gpu_types[i] (`state`)."""
     types = state.slowness.shape[1]
     for i in range(len(out)):
         if state.pairwise_excess.shape[0] > 0:
@@ -149,10 +140,7 @@ def excess_between(
 
 @kernel
 def excess_on(state: State, b: int, j: int, own: SharingFactors, g: int) -> float:
-    """Return the excess of job `j`, with factors `own`, beside the other jobs on GPU `g`.
-
-    `b` is the cluster of `state`.
-    """
+    """Return the excess of job `j`, with factors `own`, beside the others on GPU `g` (`b`, `state`)."""
     per_gpu = state.clusters[b].jobs_per_gpu
     model = state.jobs[b, j].model
     excess = 0.0

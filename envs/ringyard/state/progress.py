@@ -1,6 +1,6 @@
 """Work left, attained service and predictions of one job record at a given time.
 
-Functions work for jobs in any state. Schedulers may call those whose name is a declared column.
+Functions work for jobs in any state. Schedulers may call those with the name of a declared column.
 """
 
 import numpy as np

@@ -58,16 +58,16 @@ class Network(IntEnum):
 class Integral(IntEnum):
     """Columns of `State.integrals`: time integrals since the start, in seconds times the unit named."""
 
-    JOBS_IN_SYSTEM = 0  # jobs waiting or running; the integral is the total job completion time
-    INVERSE_DURATION_IN_SYSTEM = 1  # sum of 1 / isolated seconds; the integral is the total slowdown
-    ELAPSED = 2  # 1; at the last completion the integral is the makespan
+    JOBS_IN_SYSTEM = 0  # jobs waiting or running. The integral is the total job completion time
+    INVERSE_DURATION_IN_SYSTEM = 1  # sum of 1 / isolated seconds. The integral is the total slowdown
+    ELAPSED = 2  # 1. At the last completion the integral is the makespan
     BUSY_GPUS = 3
     FRAGMENTED_GPUS = 4  # free GPUs on servers that also hold busy ones
     FREE_GPUS_WITH_QUEUE = 5  # free GPUs while jobs wait
     FAIR_SHARE = 6  # max(1, GPUs demanded by the jobs in the system / GPUs of the cluster)
-    BLOCKED_JOBS = 7  # no integral but a count: jobs blocked so far
-    FAIRNESS = 8  # no integral but a sum: finish-time fairness rho of the jobs that have ended, not blocked
-    WORST_FAIRNESS = 9  # no integral but the largest of these so far
+    BLOCKED_JOBS = 7  # a count, not an integral: jobs blocked so far
+    FAIRNESS = 8  # a sum, not an integral: finish-time fairness rho of ended jobs, not blocked
+    WORST_FAIRNESS = 9  # the largest of these so far
 
 
 class Loss(IntEnum):
@@ -85,10 +85,10 @@ class Loss(IntEnum):
     GPU_TYPES = 5
     SIZE = 6
     RATES = 7  # first of the rates of those above, in their order
-    WORK_RATE = 14  # the same at all times; 0 before the first start
+    WORK_RATE = 14  # the rate of work. 0 before the first start
     RESTARTS = 15
     FAILURES = 16
-    COUNTED_SECONDS = 17  # until then all this is counted, while the job runs
+    COUNTED_SECONDS = 17  # time until which all this is counted, while the job runs
 
 
 INTEGRALS = len(Integral)
@@ -101,12 +101,12 @@ class Job(Record):
 
     # read for every proposed place
     status: i4
-    num_gpus: i4  # held while running, asked for next while waiting; 0: CPU-only
+    num_gpus: i4  # held while running, to ask for next while waiting. 0: CPU-only
     demand_class: i4  # jobs of one class ask for identical resources
     num_servers: i4  # servers spanned
     compute_seconds: f8  # GPU seconds of an iteration at the present batch, reference GPU
     gradient_bytes: f8
-    contenders: f8  # rings that share the job's worst link, itself included; 0: one server
+    contenders: f8  # rings that share the job's worst link, itself included. 0: one server
     isolated_iteration_seconds: f8
     progress_per_iteration: f8  # base iterations that one present iteration is worth
     min_gpus: i4
@@ -115,8 +115,8 @@ class Job(Record):
     remaining_iterations: f8  # of the base batch, at updated_seconds
     iteration_seconds: f8  # per iteration of the base batch, as things are now
     updated_seconds: f8  # when progress was last brought up to date
-    pause_ends_seconds: f8  # the restart ends here
-    next_event_seconds: f8  # the engine looks at the job then: its end, or its predictability
+    pause_ends_seconds: f8  # without progress until then, after a start or change
+    next_event_seconds: f8  # its end, or when it becomes predictable
     end_seconds: f8  # expected while running, final when done
     attained_service: f8  # GPU seconds held, at updated_seconds
     run_seconds: f8  # seconds with resources held, at updated_seconds
@@ -129,39 +129,39 @@ class Job(Record):
     submit_seconds: f8
     isolated_seconds: f8  # run time alone on consolidated GPUs
     total_iterations: f8  # of the base batch
-    priority: f8  # order of the waiting list, ascending; ties by row
-    # what performance models read beside the first
+    priority: f8  # order of the waiting list, ascending, with ties by row
+    # further fields that performance models read
     overlap_exponent: f8  # of its transfers with its computing, 1: one after the other
     gpu_speed: f8  # of the slowest GPU held at the present batch, reference GPU = 1
     fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
-    storage_seconds_per_byte: f8  # for one worker, on the worst server; 0: storage slows no job
+    storage_seconds_per_byte: f8  # for one worker, on the worst server. 0: storage slows no job
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
-    samples_per_core_second: f8  # of the input pipeline; inf: never the bottleneck
-    model: i4  # position in the catalogue, its length if none
+    samples_per_core_second: f8  # of the input pipeline. inf: never the bottleneck
+    model: i4  # position in the catalogue. Its length: no model
     parameter_servers: i4
     cores_per_server_task: i4
     uses_host_resources: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
     asked_gpus: i4
     asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
-    new_contenders: f8  # scratch of one count of all links
+    new_contenders: f8  # scratch of `update_max_min_shares`
     link_load: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
-    stored_bytes: f8  # of a sample read from storage, on average: what its workers' RAM does not hold
-    # [resources] held by each worker; CPU-only: in all; 0: not counted
+    stored_bytes: f8  # mean bytes of a sample that are read from storage: what its workers' RAM does not hold
+    # [resources] held by each worker (CPU-only: in all). 0: not counted
     _per_worker: Annotated[int, tuple(one.per_worker for one in RESOURCES)]
     cores_per_worker: i8
     ram_per_worker: i8  # bytes
-    # the rest of its life
+    # further fields that change
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
     forgiven_waiting: f8  # seconds of waiting that it disregards
-    fair_share_integral: f8  # Integral.FAIR_SHARE at submission; over the life once done
+    fair_share_integral: f8  # Integral.FAIR_SHARE at submission, and over the job's life once it is done
     remaining_at_last_stop: f8  # remaining_iterations at the last stop
-    computed_seconds: f8  # GPU seconds computed; while it runs: as if it went on like this to its end
+    computed_seconds: f8  # GPU seconds computed. While it runs: until its end, at the present speed
     gpu_memory_bytes: i8  # on each GPU, at the present batch
     num_racks: i4  # racks spanned
     server: i4  # of a running CPU-only job, else -1
@@ -171,25 +171,25 @@ class Job(Record):
     num_failures: i4  # server failures that hit it
     service_queue: i4  # where a scheduler last put it (Tiresias)
     row: i4  # of the job table
-    # the rest of what is given
+    # further fields that do not change
     base_compute_seconds: f8  # compute_seconds as the job asks to run
     fixed_fraction: f8  # of base_compute_seconds, whatever the batch
     base_batch: f8
     min_batch: f8
     max_batch: f8
-    noise_scale: f8  # phi, samples; inf: every sample counts fully
+    noise_scale: f8  # phi, samples. inf: all samples count fully
     fixed_memory_bytes: f8  # of gpu_memory_bytes
     sample_memory_bytes: f8  # per sample of a worker
     memory_bandwidth: i8  # bytes per second that each core moves
     _asked: Annotated[int, tuple(one.asked for one in RESOURCES)]  # [resources]
     asked_cores: i8
     asked_ram: i8
-    sample_bytes: f8  # of one sample on storage; 0: it reads nothing there
+    sample_bytes: f8  # of one sample on storage. 0: it reads nothing there
     dataset_bytes: f8
-    predictable_from: f8  # share of its iterations after which it is predictable; inf: never
+    predictable_from: f8  # fraction of its iterations after which it is predictable. inf: never
     prediction_factor: f8  # predicted / true remaining time
-    cancel_seconds: f8  # the user withdraws it then; inf: never
-    deadline_seconds: f8  # blocked when it is late for it (`ringyard.sim.engine.events`); inf: never
+    cancel_seconds: f8  # when its user cancels it. inf: never
+    deadline_seconds: f8  # when it is blocked (`ringyard.sim.engine.events`). inf: never
     restart_seconds: f8  # without progress at each start after the first, on one GPU
     restart_growth: f8  # more at each doubling of the GPUs
     restart_jump: f8  # more from jump_gpus GPUs on
@@ -209,7 +209,7 @@ class Job(Record):
 class Gpu(Record):
     """One GPU."""
 
-    num_jobs: i4  # that share it; DOWN while its server is down
+    num_jobs: i4  # jobs that share it. DOWN while its server is down
     server: i4
     free_memory_bytes: i8
 
@@ -226,7 +226,7 @@ class Slot(Record):
     model: i4  # of the job
     gpu: i4
     server: i4
-    next_slot: i4  # next slot of the same job, ascending; -1 at the end
+    next_slot: i4  # next slot of the same job, ascending. -1 at the end
     next_server_slot: i4  # on a job's first slot of a server: its first slot of the next server
 
 
@@ -235,8 +235,8 @@ class Server(Record):
 
     first_gpu: i4
     num_gpus: i4
-    free_gpus: i4  # that hold no job; 0 while the server is down
-    open_gpus: i4  # with a free slot; 0 while the server is down
+    free_gpus: i4  # that hold no job. 0 while the server is down
+    open_gpus: i4  # with a free slot. 0 while the server is down
     spanning_jobs: i4  # jobs here that also hold GPUs elsewhere
     gpu_type: i4  # column of State.slowness
     rack: i4
@@ -246,7 +246,7 @@ class Server(Record):
     gpu_memory_bytes: i8  # of each GPU
     memory_bandwidth: i8  # bytes per second
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
-    next_change_seconds: f8  # fails or returns then; inf: never
+    next_change_seconds: f8  # when it fails or returns. inf: never
     # [resources] that no job holds, and in all
     _free: Annotated[int, tuple(one.free for one in RESOURCES)]
     free_cores: i8
@@ -273,9 +273,9 @@ class ClusterRecord(Record):
     now: f8
     round_seconds: f8  # inf: no rounds
     next_round_seconds: f8
-    wake_seconds: f8  # the scheduler asked to be called then; inf if not
-    limit_seconds: f8  # the window ends here
-    moment_ends_seconds: f8  # until then time counts as standing still
+    wake_seconds: f8  # decision point that the scheduler asked for. inf: none
+    limit_seconds: f8  # end of the episode
+    moment_ends_seconds: f8  # end of the present moment (`ringyard.sim.engine.livelock`)
     next_cancel_seconds: f8  # first cancellation of a job in the system
     next_change_seconds: f8  # first server to fail or return
     inverse_durations: f8  # of the jobs in the system
@@ -290,7 +290,7 @@ class ClusterRecord(Record):
     num_classes: i4
     min_gpus_per_server: i4
     max_gpus_per_server: i4
-    min_demand_gpus: i4  # fewest free GPUs with which any job could start; 0 where GPUs are shared
+    min_demand_gpus: i4  # fewest free GPUs with which any job could start. 0 if GPUs are shared
     next_arrival: i4
     num_waiting: i4
     first_waiting: i4  # where the waiting list begins in its array
@@ -300,50 +300,50 @@ class ClusterRecord(Record):
     open_gpus: i4
     down_gpus: i4
     rounds_only: i4  # only rounds are decision points
-    may_be_late: i4  # some running job was late since late jobs were last looked for
+    may_be_late: i4  # whether a running job may be late for its deadline
     demanded_gpus: i4  # by the jobs in the system
     fragmented_gpus: i4
     num_preemptions: i4
     num_starts: i4
     num_resizes: i4
     num_decisions: i4
-    steps_at_moment: i4  # decision points, allocations and actions since time last moved
-    futile_changes: i4  # preemptions and resizes between which no work was done; 0: not seen
-    changes_at_next_check: i4  # after so many of these the engine looks whether work gets done
-    work_at_last_check: f8  # iterations that were left then, of all jobs
+    steps_at_moment: i4  # decision points, allocations and actions at the present moment
+    futile_changes: i4  # preemptions and resizes between which no job did any work. 0: none
+    changes_at_next_check: i4  # number of preemptions and resizes at which work is checked next
+    work_at_last_check: f8  # remaining iterations of all jobs then
     jobs_per_gpu: i4  # K
-    # what couples jobs; 0: this does not slow neighbours, and costs nothing
+    # what couples jobs. 0: it does not slow neighbours, and takes no time
     network: i4  # Network
     sharing_slows: i4
     bandwidth_limited: i4
     storage_limited: i4
     perfect_predictions: i4  # every job is predictable from the start, without error
-    global_links: i4  # links are counted all together, not server by server
+    global_links: i4  # whether links are counted all together, not server by server
     visit_mark: i4
     num_segments: i4
     timeline_bin_log2: i4  # bins are 2**this seconds wide
-    straggler_cv: f8  # coefficient of variation among workers; 0: none
-    mean_up_seconds: f8  # of a server; inf: servers never fail
+    straggler_cv: f8  # coefficient of variation among workers. 0: none
+    mean_up_seconds: f8  # of a server. inf: servers never fail
     mean_repair_seconds: f8
     checkpoint_seconds: f8  # of isolated run time between checkpoints
-    kernel_seconds: f8  # GPU seconds in which kernels ran; only where losses are counted
+    kernel_seconds: f8  # GPU seconds in which kernels ran, only if losses are counted
 
 
 class Segment(Record):
     """A past allocation on one server, for drawing."""
 
-    job: i4  # -1: none, the server is down
+    job: i4  # -1: the server was down
     server: i4
-    gpu_bits: u8  # bit i: the server's i-th GPU (the first 64 of a server); 0: a CPU-only job
+    gpu_bits: u8  # bit i: the server's i-th GPU, of the first 64. 0: a CPU-only job
     start_seconds: f8
     stop_seconds: f8
 
 
-#: what each worker of a job holds, or asks for
+#: kernels that read or set resource r of each worker of a job: held, or asked for
 held_per_worker = field_reader(Job, [one.per_worker for one in RESOURCES])
 set_held_per_worker = field_writer(Job, [one.per_worker for one in RESOURCES])
 asked_per_worker = field_reader(Job, [one.asked for one in RESOURCES])
-#: what a server has that no job holds, or in all
+#: kernels that read or set resource r of a server: free, or in all
 free_on = field_reader(Server, [one.free for one in RESOURCES])
 set_free = field_writer(Server, [one.free for one in RESOURCES])
 total_on = field_reader(Server, [one.total for one in RESOURCES])

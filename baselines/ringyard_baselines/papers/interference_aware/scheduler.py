@@ -142,12 +142,7 @@ class InterferenceAware(Scheduler):
         return np.where(bad, np.inf, mine + theirs.sum(axis=1))
 
     def _servers(
-        self,
-        view: SchedulingView,
-        plan: PlacementPlan,
-        job: int,
-        open_gpus: NDArray[np.bool_],
-        size: int,
+        self, view: SchedulingView, plan: PlacementPlan, job: int, open_gpus: NDArray[np.bool_], size: int
     ) -> list[int]:
         """Return CLWP's best servers, as many as the job has tasks, or more if these cannot hold it."""
         assert self._predicted is not None

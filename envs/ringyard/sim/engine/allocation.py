@@ -119,10 +119,7 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
 
 @kernel
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
-    """Allocate `places[:count]`, which are sorted in place, to job `j` of cluster `b` of `state`.
-
-    Its slots are chained in ascending order. A CPU-only job is added to the server `places[0]`.
-    """
+    """Chain `places[:count]` (sorted in place; CPU-only: server `places[0]`) to job `j` of `state`, `b`."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _allocate_on_server(state, b, j, places[0])
@@ -168,10 +165,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
 
 @kernel
 def release(state: State, b: int, j: int) -> None:
-    """Release everything that job `j` of cluster `b` of `state` holds.
-
-    Its chain of slots stays readable until other jobs take the slots.
-    """
+    """Release all that job `j` of cluster `b` of `state` holds. Its slot chain stays readable until reuse."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _release_from_server(state, b, j)
@@ -211,10 +205,7 @@ def collect_places(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 @kernel
 def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
-    """Return what job `j` of cluster `b` of `state` holds of resource `r` on server `s`.
-
-    This includes the job's parameter servers there.
-    """
+    """Return what job `j` and its parameter servers hold of resource `r` on server `s` (`b`, `state`)."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         return held_per_worker(job, r) if job.server == s else 0
@@ -235,10 +226,9 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
 
 @kernel
 def detach(state: State, b: int, j: int) -> int:
-    """Release everything from job `j` for a what-if question, and return the number of places for `reattach`.
+    """Release job `j` of cluster `b` of `state` for a what-if question. Return what `reattach` needs.
 
-    Its places are kept in `State.place_scratch`, its record in the scratch row: one job at a time in each
-    cluster `b` of `state`.
+    Its places are in `State.place_scratch`, its record in the scratch row: one job at a time.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
@@ -251,10 +241,7 @@ def detach(state: State, b: int, j: int) -> int:
 
 @kernel
 def reattach(state: State, b: int, j: int, num_held: int) -> None:
-    """Undo `detach` of job `j` of cluster `b` of `state`, which returned `num_held`.
-
-    The job holds nothing now. Its shape may have changed meanwhile.
-    """
+    """Undo `detach` of job `j` of cluster `b` of `state`, which returned `num_held`. The shape may differ."""
     state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
     if num_held > 0:
         allocate(state, b, j, state.place_scratch[b], num_held)

@@ -81,12 +81,9 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 
 @kernel
 def update_context(state: State, b: int, j: int) -> bool:
-    """Update the fields of job `j` of cluster `b` of `state` that depend on its neighbours.
+    """Update what depends on neighbours in job `j` of cluster `b` of `state`. Return whether it changed.
 
     Links that are counted all together are left to `update_max_min_shares`.
-
-    Returns:
-        Whether anything changed.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -210,10 +207,7 @@ def clear_context(job: Job) -> None:
 
 @kernel
 def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
-    """Return the seconds per base iteration of `job`, row `j`, in placement context `place`.
-
-    The job holds nothing. `physics` is the performance model.
-    """
+    """Return seconds per base iteration of `job` (row `j`, not running) in context `place` by `physics`."""
     job.num_servers = place.num_servers
     job.contenders = place.contenders
     job.gpu_speed = place.gpu_speed

@@ -1,7 +1,7 @@
 """Advance time to the next decision point, event by event.
 
 A job ends at `begin + iterations left x seconds per iteration`, counted from the last change of its speed. A
-job whose end has come ends, even if its speed changes at that instant. Two events are simultaneous if their
+job that is due ends, even if its speed changes at that instant. Two events are simultaneous if their
 times are equal as floating-point numbers.
 
 Simultaneous events are handled in this order: jobs that end or become predictable (by row), cancellations (by
@@ -147,7 +147,7 @@ def _fail_server(state: State, b: int, s: int, physics: Physics) -> None:
 
 @kernel
 def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
-    """Fail or repair each server whose time has come, and draw its next change."""
+    """Fail or repair each server that is due, and draw its next change."""
     cluster = state.clusters[b]
     earliest = np.inf
     for s in range(state.servers.shape[1]):
@@ -193,7 +193,7 @@ def _block_late(state: State, b: int, physics: Physics) -> bool:
 
 @kernel
 def _end_due(state: State, b: int, physics: Physics) -> None:
-    """End each job whose work is done now. Other jobs that are due become predictable."""
+    """End each job that is done now. Other jobs that are due become predictable."""
     now = state.clusters[b].now
     while state.clusters[b].num_running > 0:
         j = state.running[b, 0]
@@ -207,7 +207,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
 
 @kernel
 def _cancel_due(state: State, b: int, physics: Physics) -> None:
-    """Cancel each job whose user gives up now, and block each whose acceptable completion time has passed."""
+    """Cancel each job that its user withdraws now, and block each that has reached its deadline."""
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
@@ -272,10 +272,9 @@ def _between_rounds(cluster: ClusterRecord) -> bool:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Advance cluster `b` of `state` to the next decision point, with performance model `physics`.
+    """Advance cluster `b` of `state` to the next decision point by `physics`. Return False if there is none.
 
-    Returns:
-        False if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
+    There is none if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
     """
     cluster = state.clusters[b]
     while True:

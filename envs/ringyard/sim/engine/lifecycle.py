@@ -43,7 +43,7 @@ def _append_segment(state: State, b: int, j: int, server: int, start: float, sto
 
 @kernel
 def log_downtime(state: State, b: int, s: int) -> None:
-    """Record that server `s` is down from now until it returns, as a segment without a job."""
+    """Record that server `s` of cluster `b` of `state` is down until its repair, as a segment without job."""
     if state.segments.shape[1] > 0:
         _append_segment(state, b, -1, s, state.clusters[b].now, state.servers[b, s].next_change_seconds)
 
@@ -101,10 +101,9 @@ def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, phy
 
 @kernel
 def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -> None:
-    """Start waiting job `j` of cluster `b` of `state` on `places`, with performance model `physics`.
+    """Start waiting job `j` of cluster `b` of `state` on `places`, sorted in place. `physics` sets new rates.
 
-    It gets the first `num_gpus` of `places`, which are sorted in place, or the server `places[0]` if it is
-    CPU-only. The caller has checked that it is waiting and that there is room.
+    The caller has checked that there is room. A CPU-only job gets the server `places[0]`.
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -155,10 +154,7 @@ def _requeue(state: State, b: int, j: int) -> None:
 
 @kernel
 def preempt(state: State, b: int, j: int, physics: Physics) -> None:
-    """Preempt running job `j` of cluster `b` of `state`, with performance model `physics`.
-
-    It waits again in the shape it asked for, with its progress.
-    """
+    """Preempt running job `j` of cluster `b` of `state`, keeping its progress. `physics` sets new rates."""
     _stop_running(state, b, j, physics)
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
@@ -167,10 +163,7 @@ def preempt(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
-    """Let running job `j` of cluster `b` of `state` wait again after a server failed (`physics`: the model).
-
-    It has the progress of its last checkpoint, at most that of its last stop.
-    """
+    """Return job `j` of cluster `b` of `state` to its checkpoint and the queue. `physics` sets new rates."""
     _stop_running(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
@@ -291,10 +284,7 @@ def _add_to_fairness(state: State, b: int, j: int) -> None:
 
 @kernel
 def end_job(state: State, b: int, j: int, outcome: int, physics: Physics) -> None:
-    """Let job `j` of cluster `b` of `state` leave the system, running or waiting (`physics`: the model).
-
-    `outcome` is COMPLETED if its work is done. CANCELLED or BLOCKED end it before.
-    """
+    """Let job `j` of cluster `b` of `state` leave with a `JobOutcome` `outcome`. `physics` sets new rates."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     if job.status == JobStatus.RUNNING:

@@ -88,10 +88,7 @@ def _recount_loads(state: State, b: int, extra: int) -> None:
 
 @kernel
 def isolated_contenders(state: State, b: int, j: int) -> float:
-    """Return the contenders of job `j` of cluster `b` of `state` at its places without other rings.
-
-    It is 0 if the job does not span servers.
-    """
+    """Return the contenders of job `j` of cluster `b` of `state` without other rings, 0 on one server."""
     job = state.jobs[b, j]
     if job.num_servers <= 1:
         return 0.0
@@ -104,10 +101,7 @@ def isolated_contenders(state: State, b: int, j: int) -> float:
 
 @kernel
 def link_contenders(state: State, b: int, j: int, weight: float) -> float:
-    """Return the load of the worst link of job `j` / its capacity, with the job itself counted as 1.
-
-    `weight` is what the job itself has added to the links of cluster `b` of `state`.
-    """
+    """Return load / capacity on the worst link of job `j` (`b`, `state`), its own `weight` counted as 1."""
     worst = 1.0
     for k in range(_links_of(state, b, j)):
         link = state.links[b, state.link_scratch[b, k]]
@@ -117,11 +111,7 @@ def link_contenders(state: State, b: int, j: int, weight: float) -> float:
 
 @kernel
 def find_rings_on_links(state: State, b: int, j: int) -> int:
-    """Write the other rings that may use a link of job `j`, by first GPU, to `ring_scratch`.
-
-    Returns:
-        Their number in cluster `b` of `state`.
-    """
+    """Write rings that may share links with job `j` (`b`, `state`) to `ring_scratch`. Return how many."""
     out = state.ring_scratch[b]
     job = state.jobs[b, j]
     count = 0
@@ -213,12 +203,9 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
 
 @kernel
 def update_max_min_shares(state: State, b: int, extra: int) -> bool:
-    """Write 1 / max-min fair share to `new_contenders` of each ring of cluster `b` of `state`.
+    """Write 1 / max-min fair share to `new_contenders` of each ring. Return if it differs from `contenders`.
 
-    `extra` is a job that holds GPUs and is not among the running ones yet, -1 for none.
-
-    Returns:
-        Whether `new_contenders` differs from `contenders` for any ring.
+    `b` is the cluster of `state`, `extra` a job that holds GPUs and does not count as running yet, -1: none.
     """
     _recount_loads(state, b, extra)
     _fill_progressively(state, b, extra)

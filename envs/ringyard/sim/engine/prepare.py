@@ -41,14 +41,10 @@ class IsolatedRun:
 def _write_isolated_times(
     jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, isolated: IsolatedRun
 ) -> None:
-    """Give jobs their asked shape, and write how long they run alone, per iteration and in all.
+    """Give `jobs` their asked shape, and write how long they run `isolated`, per iteration and in all.
 
-    Args:
-        jobs: [jobs] records with the columns of their tables.
-        first: number of the first among all prepared jobs, for errors.
-        durations: [jobs] seconds, NaN where the iterations are given.
-        iterations: [jobs] NaN where the durations are given.
-        isolated: how fast they run alone.
+    [jobs] `durations` and `iterations` are NaN where the other is given. `first` is the number of the first
+    job among all prepared jobs, for errors.
     """
     for i in range(len(jobs)):
         job = jobs[i]
@@ -162,13 +158,7 @@ def _record_template(restart: RestartCost) -> Records1[Job]:
 
 
 class JobPreparer:
-    """Prepares job tables for simulations with the same cluster, performance model and restart cost.
-
-    Args:
-        cluster: servers and GPUs.
-        performance: performance model.
-        restart: restart cost.
-    """
+    """Prepares job tables for simulations with the same cluster, performance model and restart cost."""
 
     def __init__(self, cluster: Cluster, performance: PerformanceModel, restart: RestartCost) -> None:
         self.cluster, self.performance, self.restart = cluster, performance, restart
@@ -259,14 +249,10 @@ _MOST_CODES = 1 << 62
 
 
 def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return [jobs] demand classes: equal for jobs of one owner that all placement rules treat alike.
+    """Return [jobs] demand classes, from 0 per owner: equal for jobs that placement rules treat alike.
 
-    Classes count from 0 for each owner. Only columns that matter in this cluster are compared.
-
-    Args:
-        table: concatenated job tables.
-        cluster: servers and GPUs.
-        owner: [jobs] number of the table of each job, ascending.
+    [jobs] `owner` is the number of the table of each job of `table`, ascending. Only columns that matter in
+    this `cluster` are compared.
     """
     resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
     columns: list[NDArray[Any]] = [table.num_gpus, table.kind]

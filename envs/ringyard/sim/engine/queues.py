@@ -56,7 +56,7 @@ def heap_update(state: State, b: int, j: int) -> None:
 
 @kernel
 def heap_push(state: State, b: int, j: int) -> None:
-    """Add job `j`, whose next event is set, to the running jobs of cluster `b` of `state`."""
+    """Add job `j`, which has its next event set, to the running jobs of cluster `b` of `state`."""
     cluster = state.clusters[b]
     position = cluster.num_running
     state.running[b, position] = j

@@ -34,10 +34,7 @@ def update_progress(job: Job, now: float) -> None:
 
 @kernel
 def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
-    """Set when `job` will end at its present speed, and when the engine must look at it next.
-
-    `cluster` notes whether the job may be late for its deadline.
-    """
+    """Set the expected end and next event of `job`. `cluster` notes whether a job may miss its deadline."""
     begin = max(job.updated_seconds, job.pause_ends_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.next_event_seconds = job.end_seconds
@@ -83,7 +80,7 @@ def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physi
 
 @kernel
 def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics: Physics) -> None:
-    """Update the rates of the jobs on server `s` whose context changed."""
+    """Update the rates of the jobs on server `s` that have a new context."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     for i in range(server.first_gpu * per_gpu, (server.first_gpu + server.num_gpus) * per_gpu):
@@ -98,10 +95,10 @@ def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics:
 
 @linked_kernel
 def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
-    """Count the ring of job `j`, and update the rates of the rings whose share of links changes.
+    """Count the ring of job `j`, and update the rates of rings that get another share of links.
 
-    `j` spans servers of cluster `b` of `state` and is not among the running jobs. Sign 1: it starts, gets its
-    contenders, and is rated by the caller, with `physics`. Sign -1: it stops.
+    `j` spans servers of cluster `b` of `state` and is not among the running jobs. `sign` 1: it starts and
+    gets its contenders, but no rate. `sign` -1: it stops. `physics` is the performance model.
     """
     if state.clusters[b].network == Network.MAX_MIN:
         _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
@@ -123,7 +120,7 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
 
 @kernel
 def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics) -> None:
-    """Fill all links anew and update all rings whose share changed, except `newcomer` (-1: none)."""
+    """Fill all links anew and update all rings with a new share, except `newcomer` (-1: none)."""
     if not update_max_min_shares(state, b, newcomer):
         return
     if newcomer >= 0:
@@ -140,10 +137,7 @@ def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics
 
 @linked_kernel
 def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> None:
-    """Update the rates of jobs that share links, GPUs or servers with job `j` of cluster `b` of `state`.
-
-    `physics` is the performance model.
-    """
+    """Update by `physics` jobs that share links, GPUs or servers with job `j` of cluster `b` of `state`."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     linked = job.num_servers > 1 and cluster.network != Network.NONE and cluster.global_links == 0
@@ -166,10 +160,7 @@ def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> No
 
 @kernel
 def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
-    """Draw the slowness of the slowest worker of `job`, row `j`: 1 for one worker, else at least 1.
-
-    Workers are log-normal with mean 1 and the coefficient of variation of `cluster`.
-    """
+    """Draw the slowest worker of `job` (row `j`, in `cluster`): log-normal of mean 1 each, at least 1."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
     slowest = -np.inf
     for worker in range(job.num_gpus):

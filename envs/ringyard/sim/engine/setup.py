@@ -45,19 +45,11 @@ def new_state(
 ) -> State:
     """Return state arrays of a batch of simulations, with all that does not change between episodes.
 
-    Args:
-        cluster: servers and GPUs, the same in all simulations.
-        performance: performance model of all simulations.
-        failures: server failures of all simulations.
-        num_clusters: number of simulations.
-        num_jobs: largest number of jobs in a simulation.
-        num_classes: largest number of demand classes in a simulation.
-        round_seconds: seconds between rounds. None: no rounds.
-        rounds_only: whether only rounds are decision points.
-        timeline_bins: number of bins of `State.timeline`.
-        segment_rows: number of rows of `State.segments`.
-        losses: whether losses are counted.
-        jobs: [clusters, num_jobs + 1] array to use as `State.jobs`. None: a new one.
+    All simulations have the same `cluster`, `performance` model and `failures`. `num_clusters` is their
+    number, `num_jobs` and `num_classes` are the largest numbers of jobs and demand classes. None as
+    `round_seconds` means no rounds, `rounds_only` makes them the only decision points. `timeline_bins` and
+    `segment_rows` are sizes in `State`, and `losses` says whether losses are counted. `jobs`, [clusters,
+    num_jobs + 1], is used as `State.jobs` if given.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
@@ -166,10 +158,7 @@ def _reset_servers(state: State, b: int) -> None:
 
 @linked_kernel
 def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, seed: int) -> None:
-    """Put cluster `b` of `state` at time 0 with the job records `jobs`, of which none has arrived.
-
-    `limit_seconds` is the end of the episode, `seed` the seed of the simulation.
-    """
+    """Put cluster `b` of `state` at time 0 with records `jobs` (`limit_seconds`, `seed`: `reset_cluster`)."""
     for j in range(len(jobs)):
         state.jobs[b, j] = jobs[j]
     reset_cluster(state, b, len(jobs), limit_seconds, seed)

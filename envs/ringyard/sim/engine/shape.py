@@ -58,12 +58,9 @@ def _value_or(overrides: float, present: float) -> float:
 
 @kernel
 def override_shape(own: Shape, overrides: FloatVector, host_resources: bool) -> Shape:
-    """Return shape `own` with some fields replaced.
+    """Return shape `own` with `overrides`, [7] fields that are NaN where `own` stays.
 
-    Args:
-        own: shape of a job that holds nothing.
-        overrides: [7] fields of a `Shape`, NaN for those to keep.
-        host_resources: whether to replace cores, RAM and parameter servers too.
+    If `host_resources` is False, cores, RAM and parameter servers stay too.
     """
     return Shape(
         to_int(_value_or(overrides[0], own.num_gpus)),

@@ -111,10 +111,7 @@ def _remove_cause(state: State, b: int, j: int, job: Job, cause: int) -> bool:
 
 @linked_kernel
 def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
-    """Write how fast job `j` of cluster `b` of `state` loses time to what, at its present speed.
-
-    `physics` is the performance model.
-    """
+    """Write by `physics` how fast job `j` of cluster `b` of `state` loses time to what, from now on."""
     losses = state.losses[b, j]
     losses[Loss.COUNTED_SECONDS] = state.clusters[b].now
     seconds = state.jobs[b, j].iteration_seconds
@@ -132,10 +129,7 @@ def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
 
 @linked_kernel
 def add_losses(state: State, b: int, j: int) -> None:
-    """Add what running job `j` of cluster `b` of `state` lost until now.
-
-    Call it before its speed changes or it stops.
-    """
+    """Add what job `j` of cluster `b` of `state` lost until now, before its speed changes or it stops."""
     now = state.clusters[b].now
     job = state.jobs[b, j]
     losses = state.losses[b, j]
@@ -173,10 +167,9 @@ def _kernel_share(state: State, b: int, i: int) -> float:
 
 @linked_kernel
 def add_kernel_seconds(state: State, b: int, g: int) -> None:
-    """Add the seconds in which kernels ran on GPU `g` of cluster `b` of `state` until now.
+    """Add kernel time on GPU `g` (`b`, `state`) until now. Call it before its jobs or their speeds change.
 
-    Call it before the GPU's jobs or their speeds change. Kernels of jobs on one GPU are assumed to run at
-    times independent of one another. None runs while its job restarts.
+    Kernels of jobs on one GPU are assumed to run at independent times. None runs while its job restarts.
     """
     cluster = state.clusters[b]
     begin = state.kernels_counted[b, g]
