@@ -61,7 +61,7 @@ class Physics:
 PHYSICS = {
     "contention": Physics(
         "Contention",
-        "links between servers are as fast as inside, jobs do not share them and a further server costs nothing",
+        "links between servers are as fast as inside, unshared, and a further server costs nothing",
         (
             "performance.inter_server_bytes_per_second=${performance.intra_server_bytes_per_second}",
             "performance.alpha=0.0",
