@@ -1,4 +1,4 @@
-"""The agents that ship as text and curves: docs/agents.md."""
+"""The page of the pretrained agents, docs/agents.md, with learning curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,7 +59,7 @@ def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The page of all agents.
 
     Args:
-        records: {name: training, figures and title} as `judging` keeps them.
+        records: {name: training, figures and title} as `write_record` stores them.
     """
     summary = [_summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
     parts = [_INTRODUCTION, markdown(summary), *(_section(name, one) for name, one in records.items())]
