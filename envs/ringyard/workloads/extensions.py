@@ -164,7 +164,7 @@ class GradientCpuWork(Extension):
     bytes_per_core_second: Positive
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Lower `samples_per_core_second` of `jobs` with several workers. `cluster` and `rng` are not used."""
+        """Lower `samples_per_core_second` of `jobs` with several workers, without `cluster` and `rng`."""
         workers = np.maximum(jobs.num_gpus, 1)
         handled = np.where(
             jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
