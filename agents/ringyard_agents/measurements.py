@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, Column] = {
     "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
     "batch": Column("samples per GPU and iteration", _SAMPLES, required=True),
     "seconds": Column("per iteration", _SECONDS, required=True),
-    "neighbour": Column("model of a second job beside the first, whose seconds are given"),
+    "neighbour": Column("model of a second job beside the first (seconds are those of the first)"),
     "neighbour_batch": Column("its samples per GPU", _SAMPLES),
     "neighbour_placement": Column(
         "its own GPUs on the same servers, in the same order (0+2: none on the first);"

@@ -1,1 +1,1 @@
-"""The performance models held against measurements: `ringyard validate`."""
+"""`ringyard validate`: errors of the shipped performance models on measurements."""
