@@ -156,7 +156,7 @@ class Observation:
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
-        """Return `env.metadata["blocks"]`, {block: shape and feature names}, given `cluster` and `actions`."""
+        """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""
         return {
             block.name: {
                 "shape": block.shape(cluster, actions),
