@@ -19,17 +19,11 @@ _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        meaning: meaning and unit.
-        numbers: range of its numbers. None: text.
-        required: whether a file must have the column.
-    """
-
-    meaning: str
-    numbers: NumberRange | None = None
-    required: bool = False
+    meaning: str  #: meaning and unit
+    numbers: NumberRange | None = None  #: range of its numbers. None: text.
+    required: bool = False  #: whether a file must have the column
 
 
 _SECONDS, _SAMPLES, _BYTES = NumberRange("(0, 1e9]"), NumberRange("(0, 1e9]"), NumberRange("[1, 1e15]")
@@ -258,36 +252,22 @@ def filled_columns(table: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
-    """Description of a measured set.
+    """Description of a measured set."""
 
-    Attributes:
-        title: title of the set.
-        source: authors, machines and assumptions.
-        fitted: shipped constants that were fitted to these rows. "": none.
-        weak: limits of the set.
-        overrides: further Hydra overrides of the performance model.
-    """
-
-    title: Annotated[str, "not empty"]
-    source: str
-    fitted: str = ""
-    weak: str = ""
-    overrides: Sequence[str] = ()
+    title: Annotated[str, "not empty"]  #: title of the set
+    source: str  #: authors, machines and assumptions
+    fitted: str = ""  #: shipped constants that were fitted to these rows. "": none.
+    weak: str = ""  #: limits of the set
+    overrides: Sequence[str] = ()  #: further Hydra overrides of the performance model
 
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """A measured set with its rows.
+    """A measured set with its rows."""
 
-    Attributes:
-        name: name of the CSV, or of the published set.
-        about: description of the set.
-        rows: [rows] its tidy table.
-    """
-
-    name: str
-    about: MeasuredSet
-    rows: pd.DataFrame
+    name: str  #: name of the CSV, or of the published set
+    about: MeasuredSet  #: description of the set
+    rows: pd.DataFrame  #: [rows] its tidy table
 
 
 def read_measured_sets(place: Path) -> list[MeasuredRows]:

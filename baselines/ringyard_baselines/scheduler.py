@@ -127,7 +127,7 @@ class Scheduler(Protocol):
                 `view.now` is the time in seconds. Columns are live: copy what later decisions need.
 
         Returns:
-            Allocations; an empty sequence leaves everything as it is.
+            Allocations. An empty sequence leaves everything as it is.
 
         Raises:
             ObservabilityError: raised by the view, if a column outside `observability` is read.
@@ -168,7 +168,7 @@ def check_capabilities(scheduler: Scheduler) -> None:
 
 
 def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
-    """Return what an allocation needs beyond starting the job as it asks; the engine counts preemptions.
+    """Return what an allocation needs beyond starting the job as it asks. The engine counts preemptions.
 
     Args:
         sim: the simulation that the allocation is for.

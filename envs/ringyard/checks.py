@@ -53,15 +53,10 @@ _MAX_LENGTH = 100
 
 @dataclass(frozen=True)
 class NumberRange:
-    """A range of numbers.
+    """A range of numbers."""
 
-    Attributes:
-        text: mathematical notation, such as "(0, inf]".
-        whole: whether only whole numbers are in it.
-    """
-
-    text: str
-    whole: bool = False
+    text: str  #: mathematical notation, such as "(0, inf]"
+    whole: bool = False  #: whether only whole numbers are in it
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:
@@ -120,7 +115,7 @@ def _python_tuple(value: Any) -> Any:
     return tuple(value) if vector or listed else value
 
 
-def _validated_by(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
+def _checked_by(base: Any, holds: Callable[[Any], bool], expected: str) -> Any:
     def check(value: Any) -> Any:
         if not holds(value):
             raise PydanticCustomError("rule", "{expected}", {"expected": expected})
@@ -138,13 +133,13 @@ def _number(kind: type, text: str) -> Any:
         right = isinstance(number, Integral if interval.whole else Real) and not isinstance(number, bool)
         return right and low <= number <= high
 
-    return _validated_by(Any, holds, str(interval))
+    return _checked_by(Any, holds, str(interval))
 
 
 def _protocol(kind: Any) -> Any:
     members = sorted(get_protocol_members(kind))
     names = [name for name in members if isinstance(getattr(kind, name, property()), FunctionType | property)]
-    return _validated_by(
+    return _checked_by(
         Any,
         lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names),
         f"a {kind.__name__}: something with {', '.join(names)}",
@@ -159,20 +154,18 @@ def _pydantic_type(hint: Any) -> Any:
         return _number(*arguments[:2])
     if kind is Annotated:
         base, rule = arguments[:2]
-        return _validated_by(_pydantic_type(base), _RULES[rule], f"one that is {rule}")
+        return _checked_by(_pydantic_type(base), _RULES[rule], f"one that is {rule}")
     if kind in (int, float):
         return _number(kind, "(-inf, inf)")
     if kind is NoneType:
-        return _validated_by(Any, lambda value: value is None, "none")
+        return _checked_by(Any, lambda value: value is None, "none")
     if kind in (bool, str):
         return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
     if kind in (typing.Union, UnionType):
         return typing.Union[tuple(map(_pydantic_type, arguments))]  # noqa: UP007
     if kind is np.ndarray:
         dtype = np.dtype(typing.get_args(arguments[1])[0])
-        return _validated_by(
-            Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}"
-        )
+        return _checked_by(Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}")
     if getattr(kind, "_is_protocol", False):
         return _protocol(kind)
     if kind in (Any, Callable) or not isinstance(kind, type) or issubclass(kind, StrEnum):
@@ -183,7 +176,7 @@ def _pydantic_type(hint: Any) -> Any:
     if read and issubclass(kind, Sequence):
         many: Any = GenericAlias(tuple, read if kind is tuple else (*read, ...))
         return Annotated[many, Strict(), BeforeValidator(_python_tuple)]
-    return _validated_by(Any, lambda value: isinstance(value, kind), f"a {kind.__name__}")
+    return _checked_by(Any, lambda value: isinstance(value, kind), f"a {kind.__name__}")
 
 
 @functools.cache

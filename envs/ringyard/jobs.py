@@ -62,17 +62,14 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
     if given.ndim != 1:
         raise WorkloadError(f"column {name} has shape {given.shape}; expected one number for each job")
     wanted = np.dtype(np.int64 if whole else np.float64)
-    for row, value in enumerate(given.tolist() if not _converts_exactly(given, wanted) else ()):
+    # any array of such a type converts to the wanted type, up to rounding
+    converts = given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or not whole)
+    for row, value in enumerate(() if converts else given.tolist()):
         right = isinstance(value, int | float) and not isinstance(value, bool)
         if not right or (whole and not (-(2**63) <= value < 2**63 and value == int(value))):
             expected = "a whole number of at most 64 bits" if whole else "a number"
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected {expected}")
     return given.astype(wanted)
-
-
-def _converts_exactly(given: NDArray[Any], wanted: np.dtype[Any]) -> bool:
-    """Return whether any array of this type converts to the wanted type, up to rounding."""
-    return given.dtype.kind in "iuf" and (np.can_cast(given.dtype, wanted) or wanted.kind == "f")
 
 
 def _ids(values: ArrayLike) -> _Whole | _Text:
@@ -112,20 +109,14 @@ def _texts(name: str, values: ArrayLike) -> _Text:
 class HistoricalJobs:
     """Jobs that ended before the first job of a table arrives, in the order of their ends.
 
-    Attributes:
-        num_gpus: [ended] GPUs asked for.
-        run_seconds: [ended] run times, seconds, above 0.
-        vc: [ended] virtual clusters, text. "": unknown.
-        user: [ended] users that submitted them, text. "": unknown.
-
     Raises:
         WorkloadError: columns of different lengths, or a run time that is not above 0.
     """
 
-    num_gpus: _Whole
-    run_seconds: _Float
-    vc: _Text
-    user: _Text
+    num_gpus: _Whole  #: [ended] GPUs asked for
+    run_seconds: _Float  #: [ended] run times, seconds, above 0
+    vc: _Text  #: [ended] virtual clusters, text. "": unknown.
+    user: _Text  #: [ended] users that submitted them, text. "": unknown.
 
     def __post_init__(self) -> None:
         lengths = [len(getattr(self, field.name)) for field in fields(self)]
@@ -144,7 +135,7 @@ _NO_HISTORY = HistoricalJobs(np.zeros(0, np.int64), np.zeros(0), np.zeros(0, "U1
 
 
 @functools.lru_cache(maxsize=16)
-def _default_columns(count: int) -> Mapping[str, NDArray[Any]]:
+def _defaults(count: int) -> Mapping[str, NDArray[Any]]:
     """Return {column: [count] default value} as read-only broadcasts."""
     neutral = {**_column_rules()[1], "vc": "", "user": ""}
     return {name: np.broadcast_to(np.asarray(value), count) for name, value in neutral.items()}
@@ -156,9 +147,7 @@ def _unspecified_columns(num_gpus: NDArray[np.int64], only_read: bool = False) -
     batch = np.maximum(num_gpus, 1).astype(np.float64)
     own: dict[str, NDArray[Any]] = {"min_gpus": num_gpus.copy(), "max_gpus": num_gpus.copy()}
     own |= {"batch_size": batch, "min_batch": batch, "max_batch": batch}
-    return {
-        name: column if only_read else column.copy() for name, column in _default_columns(count).items()
-    } | own
+    return {name: column if only_read else column.copy() for name, column in _defaults(count).items()} | own
 
 
 def _values(column: NDArray[Any]) -> NDArray[Any]:
@@ -427,20 +416,14 @@ class JobTable:
         for name in ("num_gpus", "min_gpus", "max_gpus"):
             self._refuse((of[name] != 0) & cpu_only, name, "0 for a CPU-only job")
         self._refuse((of["min_gpus"] < 1) & ~cpu_only, "min_gpus", "1 or more")
-        self._refuse(
-            cpu_only & (of["cores_per_worker"] < 1), "cores_per_worker", "1 or more for a CPU-only job"
-        )
-        self._refuse(
-            ~(of["cancel_seconds"] > of["submit_seconds"]), "cancel_seconds", "more than its submit_seconds"
-        )
+        self._refuse(cpu_only & (of["cores_per_worker"] < 1), "cores_per_worker", "1 or more if CPU-only")
+        self._refuse(~(of["cancel_seconds"] > of["submit_seconds"]), "cancel_seconds", "after submit_seconds")
         servers = of["parameter_servers"]
         self._refuse(served & (servers < 1), "parameter_servers", "1 or more for a parameter-server job")
         self._refuse(~served & (servers > 0), "parameter_servers", "0 for a job of another kind")
         memory = of["sample_memory_bytes"] * of["max_batch"]
         self._refuse(memory > 1e18, "sample_memory_bytes", "at most 1e18 bytes for max_batch samples")
-        self._refuse(
-            of["model_ids"] >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1 for none"
-        )
+        self._refuse(of["model_ids"] >= len(catalogue()), "model_ids", f"below {len(catalogue())}, or -1")
         sorted_columns = ("min_gpus", "num_gpus", "max_gpus"), ("min_batch", "batch_size", "max_batch")
         for name, above in (pair for names in sorted_columns for pair in itertools.pairwise(names)):
             self._refuse(of[name] > of[above], name, f"at most its {above}")
@@ -584,11 +567,9 @@ def _column_rules() -> tuple[dict[str, NumberRange], dict[str, float]]:
     """Return {column of numbers: its range}, and {column: its default}."""
     hints = get_type_hints(JobTable, include_extras=True)
     found = {name: hint for name, hint in hints.items() if hasattr(hint, "__metadata__")}
-    intervals = {
-        name: NumberRange(hint.__metadata__[0], hint.__origin__ == _Whole) for name, hint in found.items()
-    }
-    neutral = {name: hint.__metadata__[1] for name, hint in found.items() if len(hint.__metadata__) > 1}
-    return intervals, neutral
+    ranges = {name: NumberRange(one.__metadata__[0], one.__origin__ == _Whole) for name, one in found.items()}
+    defaults = {name: one.__metadata__[1] for name, one in found.items() if len(one.__metadata__) > 1}
+    return ranges, defaults
 
 
 def _new_ids(taken: _Whole | _Text, count: int) -> _Whole | _Text:

@@ -47,9 +47,7 @@ def hyperbola(
 
 
 @kernel
-def _draw_noise(
-    seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector
-) -> None:
+def _scatter(seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector) -> None:
     """Multiply `halves` by the steepness of each job and write the scatter of its epoch into `noise`.
 
     `seed` is that of the simulation, `rows` and `epochs` are the row and the epoch of each job.
@@ -66,7 +64,7 @@ def _curves(
     epochs = np.floor(done * EPOCHS)
     halves = np.nan_to_num(profile_values("metric_half")[models], nan=DEFAULT_HALF)
     noise = np.zeros(len(done))
-    _draw_noise(np.uint64(seed), rows.astype(np.int64), epochs, halves, noise)
+    _scatter(np.uint64(seed), rows.astype(np.int64), epochs, halves, noise)
     way = hyperbola(epochs / EPOCHS, np.zeros(len(done)), np.ones(len(done)), halves)
     return way + np.where(epochs > 0, noise, 0.0), epochs
 
@@ -109,6 +107,6 @@ def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> 
     rows, count = np.full(len(epochs), job), epochs.astype(np.float64)
     halves = np.full(len(epochs), np.nan_to_num(profile_values("metric_half")[model], nan=DEFAULT_HALF))
     noise = np.zeros(len(epochs))
-    _draw_noise(np.uint64(seed), rows, count, halves, noise)
+    _scatter(np.uint64(seed), rows, count, halves, noise)
     ones = np.ones(len(epochs))
     return 1.0 - hyperbola(count / EPOCHS, 0.0 * ones, ones, halves) - noise

@@ -24,18 +24,13 @@ class GpuProfile:
     """Speed of one model on one GPU type.
 
     Forward and backward pass of an iteration take `fixed_seconds + sample_seconds x samples per GPU`.
-
-    Attributes:
-        fixed_seconds: part that does not depend on the batch.
-        sample_seconds: seconds per sample of the GPU's share of the batch.
-        source: reference. It begins with "derived:" if the values were not measured on this GPU type.
-        sharing: {samples per GPU: (sensitivity, pressure)} on a shared GPU. Sensitivity is the extra
-            iteration time per unit of the neighbours' pressure (`ringyard.performance.interference`).
     """
 
-    fixed_seconds: NonNegative
-    sample_seconds: NonNegative
-    source: str
+    fixed_seconds: NonNegative  #: part that does not depend on the batch
+    sample_seconds: NonNegative  #: seconds per sample of the GPU's share of the batch
+    source: str  #: reference. It begins with "derived:" if the values were not measured on this GPU type.
+    #: {samples per GPU: (sensitivity, pressure)} on a shared GPU. Sensitivity is the extra iteration time
+    #: per unit of the neighbours' pressure (`ringyard.performance.interference`).
     sharing: Mapping[Positive, tuple[NonNegative, NonNegative]] = field(default_factory=dict)
 
     @property
@@ -53,67 +48,48 @@ class GpuProfile:
 class ModelProfile:
     """Measured properties of one model. None: no value. What needs it raises an error that says so.
 
-    Attributes:
-        name: of the model.
-        gradient_bytes: bytes that each worker contributes to an all-reduce.
-        batch_size: samples per GPU and iteration of the base batch.
-        gpus: {GPU type: speed}, with the reference GPU (V100).
-        sources: {field: reference}, "assumed: ..." where the value was not measured.
-        task: what it is trained for.
-        parameters: number of weights.
-        overlap_exponent: how far training overlaps transfers with computing (`ring.overlapped`). None: as the
-            performance model says.
-        min_batch: smallest global batch of an elastic job, samples.
-        max_batch: largest global batch.
-        noise_scale: gradient noise scale phi, samples (mean over a training).
-        samples_per_core_second: samples that a CPU core prepares per second. None: no measured limit.
-        loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
-        sample_bytes: bytes of a sample on storage. None: it reads nothing worth counting.
-        dataset_bytes: bytes of all samples.
-        bandwidth_per_core: bytes per second of main memory that each core of the input pipeline moves.
-        fixed_memory_bytes: GPU memory of a worker that does not depend on the batch.
-        sample_memory_bytes: GPU memory of a worker per sample.
-        restart_seconds: pause of a restart on one GPU.
-        restart_seconds_per_doubling: additional pause at each doubling of the GPUs (`ringyard.restart`).
-        final_metric: validation metric at the end of training.
-        metric_half: share of training at which the hyperbolic metric curve is half way to its limit
-            (`ringyard.learning_curves`).
-        metric_start: validation metric before training.
-        step_coefficients: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
-        server_efficiency: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d.
-        file: yaml that it was read from.
-
     Raises:
         ConfigurationError: an unknown GPU type, no values for the reference GPU, or values without a finite
             ratio to those.
     """
 
-    name: str
-    gradient_bytes: NonNegative
-    batch_size: Positive
-    gpus: Mapping[str, GpuProfile]
-    sources: Mapping[str, Any]
-    task: str = ""
-    parameters: NonNegative | None = None
+    name: str  #: of the model
+    gradient_bytes: NonNegative  #: bytes that each worker contributes to an all-reduce
+    batch_size: Positive  #: samples per GPU and iteration of the base batch
+    gpus: Mapping[str, GpuProfile]  #: {GPU type: speed}, with the reference GPU (V100)
+    sources: Mapping[str, Any]  #: {field: reference}, "assumed: ..." where the value was not measured
+    task: str = ""  #: what it is trained for
+    parameters: NonNegative | None = None  #: number of weights
+    #: how far training overlaps transfers with computing (`ring.overlapped`). None: as the performance
+    #: model says.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
-    min_batch: Positive | None = None
-    max_batch: Positive | None = None
-    noise_scale: Positive | None = None
+    min_batch: Positive | None = None  #: smallest global batch of an elastic job, samples
+    max_batch: Positive | None = None  #: largest global batch
+    noise_scale: Positive | None = None  #: gradient noise scale phi, samples (mean over a training)
+    #: samples that a CPU core prepares per second. None: no measured limit.
     samples_per_core_second: Positive | None = None
+    #: s of `ringyard.performance.host_resources.useful_cores`
     loading_serial_share: NonNegative | None = None
+    #: bytes of a sample on storage. None: it reads nothing worth counting.
     sample_bytes: NonNegative | None = None
-    dataset_bytes: Positive | None = None
+    dataset_bytes: Positive | None = None  #: bytes of all samples
+    #: bytes per second of main memory that each core of the input pipeline moves
     bandwidth_per_core: NonNegative | None = None
-    fixed_memory_bytes: NonNegative | None = None
-    sample_memory_bytes: NonNegative | None = None
-    restart_seconds: NonNegative | None = None
+    fixed_memory_bytes: NonNegative | None = None  #: GPU memory of a worker that does not depend on the batch
+    sample_memory_bytes: NonNegative | None = None  #: GPU memory of a worker per sample
+    restart_seconds: NonNegative | None = None  #: pause of a restart on one GPU
+    #: additional pause at each doubling of the GPUs (`ringyard.restart`)
     restart_seconds_per_doubling: NonNegative | None = None
-    final_metric: float | None = None
+    final_metric: float | None = None  #: validation metric at the end of training
+    #: share of training at which the hyperbolic metric curve is half way to its limit
+    #: (`ringyard.learning_curves`)
     metric_half: Positive | None = None
-    metric_start: float | None = None
+    metric_start: float | None = None  #: validation metric before training
+    #: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
     step_coefficients: _StepCoefficients | None = None
+    #: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d
     server_efficiency: tuple[float, float, float] | None = None
-    file: str = ""
+    file: str = ""  #: yaml that it was read from
 
     def __post_init__(self) -> None:
         if REFERENCE_GPU not in self.gpus:

@@ -10,32 +10,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Resource:
-    """One counted resource. Its amounts are whole numbers of at most 64 bits.
+    """One counted resource. Its amounts are whole numbers of at most 64 bits."""
 
-    Attributes:
-        name: in error messages.
-        unit: text before the name in error messages, such as "bytes of ".
-        capacity: field of `Cluster` with the amount of each server. An empty tuple there means no limit.
-        per_worker: column of `JobTable` with the amount that each worker asks for (a CPU-only job: in all),
-            and field of `Job` and `Allocation` with the amount that each worker holds.
-        asked: field of `Job` with the amount that each worker asks for.
-        total: field of `Server` with its amount.
-        free: field of `Server` with the amount that no job holds.
-        unlimited: amount of a server if the cluster does not count the resource.
-        per_server_task: column with the amount that each parameter server asks for. "": they hold none.
-        can_change: whether an allocation may name another amount than the job asks for. Such a resource also
-            needs a field of `Allocation` and of `Shape`.
-    """
-
-    name: str
-    unit: str
-    capacity: str
+    name: str  #: in error messages
+    unit: str  #: text before the name in error messages, such as "bytes of "
+    capacity: str  #: field of `Cluster` with the amount of each server. An empty tuple there means no limit.
+    #: column of `JobTable` with the amount that each worker asks for (a CPU-only job: in all), and field
+    #: of `Job` and `Allocation` with the amount that each worker holds
     per_worker: str
-    asked: str
-    total: str
-    free: str
-    unlimited: int
+    asked: str  #: field of `Job` with the amount that each worker asks for
+    total: str  #: field of `Server` with its amount
+    free: str  #: field of `Server` with the amount that no job holds
+    unlimited: int  #: amount of a server if the cluster does not count the resource
+    #: column with the amount that each parameter server asks for. "": they hold none.
     per_server_task: str = ""
+    #: whether an allocation may name another amount than the job asks for. Such a resource also needs a
+    #: field of `Allocation` and of `Shape`.
     can_change: bool = False
 
 

@@ -85,32 +85,22 @@ def cores_pause(job: Job, now: float) -> float:
 @checked("restart")
 @dataclass(frozen=True)
 class Pause:
-    """Seconds without progress as a function of the GPUs that a job goes on with.
+    """Seconds without progress as a function of the GPUs that a job goes on with."""
 
-    Attributes:
-        seconds: on one GPU, and of a CPU-only job.
-        growth: additional seconds at each doubling of the GPUs.
-        jump: additional seconds on `RestartCost.jump_gpus` GPUs or more.
-    """
-
-    seconds: NonNegative
-    growth: NonNegative = 0.0
-    jump: NonNegative = 0.0
+    seconds: NonNegative  #: on one GPU, and of a CPU-only job
+    growth: NonNegative = 0.0  #: additional seconds at each doubling of the GPUs
+    jump: NonNegative = 0.0  #: additional seconds on `RestartCost.jump_gpus` GPUs or more
 
 
 @checked("restart")
 @dataclass(frozen=True)
 class DefaultGrowth:
-    """Growth of the pause for models without a measured one.
+    """Growth of the pause for models without a measured one."""
 
-    Attributes:
-        growth: additional seconds at each doubling of the GPUs, without the reading of the checkpoint.
-        checkpoint_bytes_per_parameter: size of a checkpoint.
-        storage_bytes_per_second: rate at which a checkpoint is read. Infinity: reading takes no time.
-    """
-
+    #: additional seconds at each doubling of the GPUs, without the reading of the checkpoint
     growth: NonNegative = 0.0
-    checkpoint_bytes_per_parameter: NonNegative = 0.0
+    checkpoint_bytes_per_parameter: NonNegative = 0.0  #: size of a checkpoint
+    #: rate at which a checkpoint is read. Infinity: reading takes no time.
     storage_bytes_per_second: Positive = 1.0
 
     def growth_of(self, jobs: JobTable) -> NDArray[np.float64]:
@@ -126,7 +116,7 @@ def _replace_nan(values: NDArray[np.float64], otherwise: ArrayLike) -> NDArray[n
     return np.where(np.isnan(values), otherwise, values)
 
 
-def _same_for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
+def _for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
     """Return a number for each job [jobs]."""
     return np.broadcast_to(np.float64(figure), len(jobs))
 
@@ -143,9 +133,6 @@ class RestartCost(Pause):
         servers: pause of a change of its parameter servers. None: that of a resize.
         cores: seconds of a change of cores of its workers or parameter servers, at most those of a resize.
         jump_gpus: fewest GPUs with the jumps.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
 
     default_growth: DefaultGrowth | None = None
@@ -157,24 +144,21 @@ class RestartCost(Pause):
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a start after the first, on one GPU, seconds."""
         if self.default_growth is None:
-            return _same_for_all(jobs, self.seconds)
+            return _for_all(jobs, self.seconds)
         return _replace_nan(profile_values("restart_seconds")[jobs.model_ids], self.seconds)
 
     def restart_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling of the GPUs of a restart."""
-        return (
-            _same_for_all(jobs, self.growth)
-            if self.default_growth is None
-            else self.default_growth.growth_of(jobs)
-        )
+        rule = self.default_growth
+        return _for_all(jobs, self.growth) if rule is None else rule.growth_of(jobs)
 
     def resize_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a change of GPUs or batch, on one GPU, seconds."""
-        return self.restart_seconds(jobs) if self.resize is None else _same_for_all(jobs, self.resize.seconds)
+        return self.restart_seconds(jobs) if self.resize is None else _for_all(jobs, self.resize.seconds)
 
     def resize_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling of the GPUs of a resize."""
-        return self.restart_growth(jobs) if self.resize is None else _same_for_all(jobs, self.resize.growth)
+        return self.restart_growth(jobs) if self.resize is None else _for_all(jobs, self.resize.growth)
 
     @property
     def resize_jump(self) -> float:
@@ -183,13 +167,11 @@ class RestartCost(Pause):
 
     def servers_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a change of parameter servers, on one GPU, seconds."""
-        return (
-            self.resize_seconds(jobs) if self.servers is None else _same_for_all(jobs, self.servers.seconds)
-        )
+        return self.resize_seconds(jobs) if self.servers is None else _for_all(jobs, self.servers.seconds)
 
     def servers_growth(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the additional seconds of `jobs` [jobs] at each doubling, at a change of servers."""
-        return self.resize_growth(jobs) if self.servers is None else _same_for_all(jobs, self.servers.growth)
+        return self.resize_growth(jobs) if self.servers is None else _for_all(jobs, self.servers.growth)
 
     @property
     def servers_jump(self) -> float:
@@ -202,7 +184,7 @@ class RestartCost(Pause):
         return np.where(jobs.kind == JobKind.CPU_ONLY, 0.0, seconds)
 
 
-def _optional_pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
+def _pause(seconds: float | None, growth: float = 0.0, jump: float = 0.0) -> Pause | None:
     return None if seconds is None else Pause(seconds, growth, jump)
 
 
@@ -220,11 +202,8 @@ def constant(
         resize_seconds: pause of a change of a running job's GPUs or batch. None: that of a restart.
         servers_seconds: pause of a change of its parameter servers. None: that of a resize.
         cores_seconds: pause of a change of its cores, at most that of a resize.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
-    resize, servers = _optional_pause(resize_seconds), _optional_pause(servers_seconds)
+    resize, servers = _pause(resize_seconds), _pause(servers_seconds)
     return RestartCost(seconds, resize=resize, servers=servers, cores=cores_seconds)
 
 
@@ -263,8 +242,8 @@ def growing(
             " restart.resize_seconds is None; expected the seconds of a resize as well"
         )
     resize, servers = (
-        _optional_pause(resize_seconds, resize_growth, resize_jump),
-        _optional_pause(servers_seconds),
+        _pause(resize_seconds, resize_growth, resize_jump),
+        _pause(servers_seconds),
     )
     return RestartCost(
         seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
@@ -297,14 +276,11 @@ def per_model(
         storage_bytes_per_second: rate at which a checkpoint is read.
         servers_seconds: pause of a change of parameter servers, on any GPUs. None: that of a resize.
         cores_seconds: pause of a change of cores, at most that of a resize to one GPU.
-
-    Raises:
-        ConfigurationError: a value that is negative or not finite.
     """
     return RestartCost(
         default_seconds,
         default_growth=DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
-        resize=_optional_pause(resize_seconds),
-        servers=_optional_pause(servers_seconds),
+        resize=_pause(resize_seconds),
+        servers=_pause(servers_seconds),
         cores=cores_seconds,
     )

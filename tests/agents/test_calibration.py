@@ -17,9 +17,9 @@ from ringyard_agents.calibration.cross_validation import cross_validate, fit_con
 from ringyard_agents.calibration.fits import ComputeLine, fit_line, fit_restart_growth
 from ringyard_agents.calibration.gpus import (
     ComputeTime,
-    GpuTypeFactor,
+    GpuFactor,
     derive_compute_times,
-    fit_gpu_type_factors,
+    fit_gpu_factors,
 )
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names
@@ -84,7 +84,7 @@ def test_lines_have_small_relative_errors_and_no_negative_figure():
 
 
 def test_gpu_types_are_derived_over_the_fewest_factors():
-    one = {"": GpuTypeFactor("", 2.0, ("a", "b"), 0.1)}
+    one = {"": GpuFactor("", 2.0, ("a", "b"), 0.1)}
     chains = {"t4": {"from": "rtx_6000"}, "rtx_6000": {"from": "v100"}, "k80": {"from": "v100"}}
     known = {
         "v100": ComputeTime(ComputeLine(0.1, 0.01), "measured"),
@@ -101,7 +101,7 @@ def test_gpu_types_are_derived_over_the_fewest_factors():
 
 
 def test_factors_say_how_wrong_they_are_on_models_left_out():
-    factors = fit_gpu_type_factors({"a": 2.0, "b": 8.0, "c": 4.0}, {"a": "vision", "b": "vision"})
+    factors = fit_gpu_factors({"a": 2.0, "b": 8.0, "c": 4.0}, {"a": "vision", "b": "vision"})
     assert factors[""].factor == pytest.approx(4.0)
     assert factors["vision"].factor == pytest.approx(4.0)
     assert factors["vision"].error == pytest.approx((3.0 + 0.75) / 2)

@@ -11,7 +11,7 @@ from ringyard.restart import constant
 from ringyard.workloads import ModelMix, Replay
 from ringyard_agents.cli import main
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.predictors.fit_hazard import SurvivalSamples, fit_network, marginal_rates
+from ringyard_agents.predictors.fit_hazard import JobSamples, fit_network, marginal_rates
 from ringyard_agents.predictors.hazard_file import read_survival_estimate, write_hazard_network
 from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
@@ -41,14 +41,14 @@ def lives(rng, count):
     ages = np.where(rng.random(count) < 0.3, rng.random(count) * ends * 0.9, 0.0)
     features = rng.normal(0.0, 1.0, (count, FEATURES))
     features[:, 2] = np.where(late, 8.0, 2.0)
-    return SurvivalSamples(features, ages, ends, np.ones(count))
+    return JobSamples(features, ages, ends, np.ones(count))
 
 
 def test_rates_of_all_jobs_together_forgive_what_nobody_saw():
     """Jobs of which only the late ones were seen say nothing of the early bins."""
     middle = (EDGES[10] + EDGES[11]) / 2
     found = marginal_rates(
-        SurvivalSamples(
+        JobSamples(
             np.zeros((400, FEATURES)), np.repeat([0.0, EDGES[10]], 200), np.full(400, middle), np.ones(400)
         )
     )

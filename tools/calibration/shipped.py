@@ -21,9 +21,9 @@ from ringyard_agents.calibration.fits import (
 )
 from ringyard_agents.calibration.gpus import (
     ComputeTime,
-    GpuTypeFactor,
+    GpuFactor,
     derive_compute_times,
-    fit_gpu_type_factors,
+    fit_gpu_factors,
 )
 from ringyard_agents.calibration.rings import FittedConstants, fit_rings
 from ringyard_agents.calibration.yamls import (
@@ -60,7 +60,7 @@ class Shipped:
     gpus: Mapping[str, Mapping[str, ComputeTime]]
     sharing: Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]
     rings: FittedConstants
-    factors: Mapping[str, Mapping[str, GpuTypeFactor]]
+    factors: Mapping[str, Mapping[str, GpuFactor]]
 
 
 def read_recipe() -> _Recipe:
@@ -337,16 +337,14 @@ def _with_fixed_part(figure: ComputeTime, fixed_seconds: float, most: float, sai
     return ComputeTime(line, f"{figure.source}; fixed part derived: {said}", figure.batch)
 
 
-def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, GpuTypeFactor]]:
+def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, GpuFactor]]:
     """{GPU type: {kind: factor to the type it comes from}}."""
     kinds = {name: model.get("kind", "") for name, model in recipe["models"].items()}
     result = {}
     for gpu_type, chain in recipe["types"].items():
         here, there = (supplies.lines(chain["by"], one) for one in (gpu_type, chain["from"]))
         both = [name for name in here if name in there and name not in recipe["ratios_without"]]
-        result[gpu_type] = fit_gpu_type_factors(
-            {name: _ratio(here[name], there[name]) for name in both}, kinds
-        )
+        result[gpu_type] = fit_gpu_factors({name: _ratio(here[name], there[name]) for name in both}, kinds)
     return result
 
 

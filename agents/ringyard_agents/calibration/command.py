@@ -60,9 +60,7 @@ def calibrate(
     given = _gradient_bytes(rows, gradient_bytes)
     usable = rows[rows.seconds.notna() & measurement_kinds(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
-        raise ConfigurationError(
-            f"{path}: no row has the seconds of a model on its own GPUs or beside another model"
-        )
+        raise ConfigurationError(f"{path}: no row has seconds of an isolated model or of a pair of models")
     held_out = cross_validate(usable, given)
     constants = fit_constants(usable, given)
     models = calibrated_models(rows, constants, given, path.name)
@@ -136,7 +134,7 @@ def _draw(axes: Any, held_out: pd.DataFrame) -> None:
 def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
     """Print the constants and the errors of held-out rows."""
     table = Table(
-        title="seconds of an iteration = fixed + per sample x samples per GPU, with errors of held-out rows"
+        title="iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
     )
     for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
         table.add_column(column, overflow="fold")
@@ -156,9 +154,7 @@ def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
     if len(seen):
         print(f"held out: mean error {seen.mean():.1%}, median {seen.median():.1%}, {len(seen)} rows")
     if len(seen) < len(held_out):
-        print(
-            f"{len(held_out) - len(seen)} rows could not be held out: no other row determines their constants"
-        )
+        print(f"{len(held_out) - len(seen)} rows not held out: no other row determines their constants")
 
 
 #: {kinds of measurement, one of which each model needs: advice if it has none}

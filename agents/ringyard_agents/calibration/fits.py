@@ -98,17 +98,12 @@ def fit_sharing(pairs: pd.DataFrame) -> Sharing:
 
 @dataclass(frozen=True)
 class CoreCurve:
-    """Training speed of one worker by CPU cores.
+    """Training speed of one worker by CPU cores."""
 
-    Attributes:
-        samples_per_core_second: samples that one core prepares without serial work. inf: cores are no limit.
-        loading_serial_share: s of `ringyard.performance.host_resources.useful_cores`.
-        sample_seconds: seconds of one sample with enough cores.
-    """
-
+    #: samples that one core prepares without serial work. inf: cores are no limit.
     samples_per_core_second: float
-    loading_serial_share: float
-    sample_seconds: float
+    loading_serial_share: float  #: s of `ringyard.performance.host_resources.useful_cores`
+    sample_seconds: float  #: seconds of one sample with enough cores
 
     def seconds(self, cores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Predict the seconds of one sample [rows] by cores per worker."""

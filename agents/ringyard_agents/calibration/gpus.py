@@ -12,39 +12,24 @@ from ringyard_agents.calibration.fits import ComputeLine
 
 @dataclass(frozen=True)
 class ComputeTime:
-    """Compute seconds of one model on one GPU type, with their source.
+    """Compute seconds of one model on one GPU type, with their source."""
 
-    Attributes:
-        line: seconds by number of samples.
-        source: the measurement, or how it was derived.
-        batch: samples per GPU if only one batch was measured.
-    """
-
-    line: ComputeLine
-    source: str
-    batch: float | None = None
+    line: ComputeLine  #: seconds by number of samples
+    source: str  #: the measurement, or how it was derived
+    batch: float | None = None  #: samples per GPU if only one batch was measured
 
 
 @dataclass(frozen=True)
-class GpuTypeFactor:
-    """Ratio of seconds per sample on two GPU types.
+class GpuFactor:
+    """Ratio of seconds per sample on two GPU types."""
 
-    Attributes:
-        kind: kind of the models. "": every kind.
-        factor: geometric mean over models.
-        models: models that were measured on both types.
-        error: mean relative leave-one-out error, NaN with one model.
-    """
-
-    kind: str
-    factor: float
-    models: tuple[str, ...]
-    error: float
+    kind: str  #: kind of the models. "": every kind.
+    factor: float  #: geometric mean over models
+    models: tuple[str, ...]  #: models that were measured on both types
+    error: float  #: mean relative leave-one-out error, NaN with one model
 
 
-def fit_gpu_type_factors(
-    ratios: Mapping[str, float], kinds: Mapping[str, str]
-) -> Mapping[str, GpuTypeFactor]:
+def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
     """Fit factors between two GPU types.
 
     Args:
@@ -62,20 +47,20 @@ def fit_gpu_type_factors(
     return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
 
 
-def _factor(kind: str, ratios: Mapping[str, float]) -> GpuTypeFactor:
+def _factor(kind: str, ratios: Mapping[str, float]) -> GpuFactor:
     logs = np.log(np.array(list(ratios.values())))
     error = float("nan")
     if len(logs) > 1:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
-    return GpuTypeFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+    return GpuFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
 
 
 def derive_compute_times(
     measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
+    factors: Mapping[str, Mapping[str, GpuFactor]],
     types: Sequence[str],
 ) -> Mapping[str, ComputeTime]:
     """Derive the compute times of GPU types that were not measured.
@@ -112,7 +97,7 @@ def _derived(
     measured: Mapping[str, ComputeTime],
     kind: str,
     chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, GpuTypeFactor]],
+    factors: Mapping[str, Mapping[str, GpuFactor]],
 ) -> ComputeTime:
     """Derive from the measured type with the fewest factors in between, the first among equals."""
     ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
@@ -138,7 +123,7 @@ def _derived(
     return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
 
 
-def _factor_text(gpu_type: str, root: str, factor: GpuTypeFactor) -> str:
+def _factor_text(gpu_type: str, root: str, factor: GpuFactor) -> str:
     of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
     wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
     return f"{gpu_type}/{root} {factor.factor:.3g} ({of}{wrong})"

@@ -23,21 +23,14 @@ _NO_LINE = ComputeLine(float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class FittedConstants:
-    """Fitted constants.
+    """Fitted constants."""
 
-    Attributes:
-        lines: {(model, GPU type): compute seconds}.
-        exponents: {model: overlap exponent}.
-        networks: {name: network between servers}.
-        interconnects: {name: interconnect inside a server}.
-        sharing: {GPU type: sensitivities and pressures}.
-    """
-
+    #: {(model, GPU type): compute seconds}
     lines: Mapping[tuple[str, str], ComputeLine] = field(default_factory=dict)
-    exponents: Mapping[str, float] = field(default_factory=dict)
-    networks: Mapping[str, Fabric] = field(default_factory=dict)
-    interconnects: Mapping[str, Fabric] = field(default_factory=dict)
-    sharing: Mapping[str, Sharing] = field(default_factory=dict)
+    exponents: Mapping[str, float] = field(default_factory=dict)  #: {model: overlap exponent}
+    networks: Mapping[str, Fabric] = field(default_factory=dict)  #: {name: network between servers}
+    interconnects: Mapping[str, Fabric] = field(default_factory=dict)  #: {name: interconnect inside a server}
+    sharing: Mapping[str, Sharing] = field(default_factory=dict)  #: {GPU type: sensitivities and pressures}
 
 
 class _Rows:

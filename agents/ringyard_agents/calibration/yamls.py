@@ -24,22 +24,14 @@ class ProfileFields:
 
 @dataclass(frozen=True)
 class CalibratedModel:
-    """A model of which a profile is written.
+    """A model of which a profile is written."""
 
-    Attributes:
-        name: name of the model.
-        head: title in the yaml's first line.
-        task: what the model is trained for. "": not stated.
-        fields: all fields but those of GPU types.
-        gpus: {GPU type: compute time}.
-        sharing: {GPU type: {samples per GPU: (sensitivity, pressure)}}.
-    """
-
-    name: str
-    head: str
-    task: str
-    fields: ProfileFields
-    gpus: Mapping[str, ComputeTime]
+    name: str  #: name of the model
+    head: str  #: title in the yaml's first line
+    task: str  #: what the model is trained for. "": not stated.
+    fields: ProfileFields  #: all fields but those of GPU types
+    gpus: Mapping[str, ComputeTime]  #: {GPU type: compute time}
+    #: {GPU type: {samples per GPU: (sensitivity, pressure)}}
     sharing: Mapping[str, Mapping[float, tuple[float, float]]]
 
 

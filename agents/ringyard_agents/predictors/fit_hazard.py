@@ -49,23 +49,16 @@ _EVALUATE_EVERY = 25  # steps
 _MIN_DEVIATION = 1e-3  # features that vary less are left out
 
 
-class SurvivalSamples(NamedTuple):
-    """Samples of jobs, as arrays or tensors.
+class JobSamples(NamedTuple):
+    """Samples of jobs, as arrays or tensors."""
 
-    Attributes:
-        features: [samples, FEATURES] of `FEATURE_NAMES`.
-        ages: [samples] seconds that the job had run.
-        ends: [samples] seconds that the job ran in the end, above its age.
-        weights: [samples] weights, which sum to 1 over the samples of a job.
-    """
-
-    features: Any
-    ages: Any
-    ends: Any
-    weights: Any
+    features: Any  #: [samples, FEATURES] of `FEATURE_NAMES`
+    ages: Any  #: [samples] seconds that the job had run
+    ends: Any  #: [samples] seconds that the job ran in the end, above its age
+    weights: Any  #: [samples] weights, which sum to 1 over the samples of a job
 
     @classmethod
-    def joined(cls, parts: Sequence["SurvivalSamples"]) -> "SurvivalSamples":
+    def joined(cls, parts: Sequence["JobSamples"]) -> "JobSamples":
         """Concatenate samples."""
         return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -76,7 +69,7 @@ def _exposure(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     return (ends[:, None] - bins).clamp(0.0, 1.0) - (ages[:, None] - bins).clamp(0.0, 1.0)
 
 
-def marginal_rates(samples: SurvivalSamples) -> NDArray[np.float64]:
+def marginal_rates(samples: JobSamples) -> NDArray[np.float64]:
     """Return log hazard rates of all jobs together [BINS]."""
     ages, ends = bins_of(samples.ages), bins_of(samples.ends)
     exposure = _exposure(torch.as_tensor(ages), torch.as_tensor(ends)).numpy()
@@ -86,7 +79,7 @@ def marginal_rates(samples: SurvivalSamples) -> NDArray[np.float64]:
 
 def collect_samples(
     environments: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int
-) -> SurvivalSamples:
+) -> JobSamples:
     """Simulate windows of a workload with least attained service first, and return samples of their jobs.
 
     Args:
@@ -94,12 +87,10 @@ def collect_samples(
         windows: numbers of job tables.
         seed: seed of the job tables, and of the choice of samples.
     """
-    return SurvivalSamples.joined(
-        [_simulate(one, window, seed) for one in environments for window in windows]
-    )
+    return JobSamples.joined([_simulate(one, window, seed) for one in environments for window in windows])
 
 
-def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> SurvivalSamples:
+def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamples:
     sim = make_simulator(environment, window, seed, None)
     scheduler = LeastEstimated(consolidate(), SurvivalEstimate(constant_rates(np.full(BINS, _EQUAL_RATES))))
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
@@ -118,13 +109,13 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> Surviva
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
     shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]
-    return SurvivalSamples(features[ran], ages[ran], ends[ran], shares)
+    return JobSamples(features[ran], ages[ran], ends[ran], shares)
 
 
 class _Network(nn.Module):
     """The network of `ringyard_baselines.tools.survival` in PyTorch."""
 
-    def __init__(self, samples: SurvivalSamples, generator: torch.Generator) -> None:
+    def __init__(self, samples: JobSamples, generator: torch.Generator) -> None:
         super().__init__()
         deviation = samples.features.std(axis=0)
         scale = np.where(deviation > _MIN_DEVIATION, 1.0 / np.maximum(deviation, _MIN_DEVIATION), 0.0)
@@ -160,40 +151,36 @@ class _Network(nn.Module):
         return {**self.constants, **learnt}
 
 
-def _tensors(samples: SurvivalSamples) -> SurvivalSamples:
+def _tensors(samples: JobSamples) -> JobSamples:
     """Return samples as tensors, with ages and ends in bins."""
     columns = (samples.features, bins_of(samples.ages), bins_of(samples.ends), samples.weights)
-    return SurvivalSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+    return JobSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
 
 
-def _draw_batch(sample: SurvivalSamples, generator: torch.Generator) -> SurvivalSamples:
+def _draw_batch(sample: JobSamples, generator: torch.Generator) -> JobSamples:
     """Draw a batch by weight, with a random factor on the run times of each job and its tenants."""
     rows = torch.multinomial(sample.weights, _BATCH, replacement=True, generator=generator)
     features, ages, ends, weights = (column[rows] for column in sample)
     shifted = (ends + _SHIFT * torch.randn(_BATCH, generator=generator)).clamp(_MIN_END, BINS - 1e-3)
     shift = shifted - ends
     ages = torch.where(ages > 0.0, torch.minimum((ages + shift).clamp_min(0.0), shifted), 0.0)
-    return SurvivalSamples(
-        features + shift[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, shifted, weights
-    )
+    return JobSamples(features + shift[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, shifted, weights)
 
 
-def _losses(network: _Network, sample: SurvivalSamples, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
+def _losses(network: _Network, sample: JobSamples, noise: torch.Tensor | float = 0.0) -> torch.Tensor:
     """Return negative log likelihoods of final run times, given the ages [samples]."""
     rates = network(network.inputs(sample.features) + noise)
     ended = rates.gather(1, sample.ends.long()[:, None])[:, 0]
     return (rates.exp() * _exposure(sample.ages, sample.ends)).sum(1) - ended
 
 
-def _mean_loss(network: _Network, sample: SurvivalSamples) -> float:
+def _mean_loss(network: _Network, sample: JobSamples) -> float:
     """Return the mean loss over jobs."""
     with torch.no_grad():
         return float((_losses(network, sample) * sample.weights).sum() / sample.weights.sum())
 
 
-def _train(
-    network: _Network, samples: SurvivalSamples, steps: int, generator: torch.Generator
-) -> Iterator[int]:
+def _train(network: _Network, samples: JobSamples, steps: int, generator: torch.Generator) -> Iterator[int]:
     """Take gradient steps, and yield the number of each after it."""
     sample = _tensors(samples)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_WEIGHT_DECAY)
@@ -209,7 +196,7 @@ def _train(
 
 
 def fit_network(
-    samples: SurvivalSamples, later: SurvivalSamples, seed: int = 0, steps: int = 600
+    samples: JobSamples, later: JobSamples, seed: int = 0, steps: int = 600
 ) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs in as many steps.
 
@@ -232,7 +219,7 @@ def fit_network(
     for step in _train(network, samples, steps, generator):
         if step % _EVALUATE_EVERY == 0 and (loss := _mean_loss(network, held_out)) < least:
             best, least = step, loss
-    every = SurvivalSamples.joined([samples, later])
+    every = JobSamples.joined([samples, later])
     network = _Network(every, generator)
     for step in _train(network, every, steps, generator):
         if step >= best:

@@ -29,25 +29,17 @@ _OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
 
 @dataclass(frozen=True)
 class JobPairs:
-    """Pairs of jobs that share a GPU, and the speed of the first beside the second.
+    """Pairs of jobs that share a GPU, and the speed of the first beside the second."""
 
-    Attributes:
-        profiles: [jobs, 2 x references] speeds beside the reference jobs, and of these beside the job.
-        own: [pairs] row of the job in `profiles`.
-        other: [pairs] row of its neighbour.
-        computing: [pairs] share of the job's iteration time in which it computes.
-        similarity: [pairs] compute speed beside the neighbour, relative to the isolated speed.
-        performance: [pairs] the same for whole iterations.
-        source: source of the pairs, for tables.
-    """
-
+    #: [jobs, 2 x references] speeds beside the reference jobs, and of these beside the job
     profiles: NDArray[np.float64]
-    own: NDArray[np.int64]
-    other: NDArray[np.int64]
-    computing: NDArray[np.float64]
+    own: NDArray[np.int64]  #: [pairs] row of the job in `profiles`
+    other: NDArray[np.int64]  #: [pairs] row of its neighbour
+    computing: NDArray[np.float64]  #: [pairs] share of the job's iteration time in which it computes
+    #: [pairs] compute speed beside the neighbour, relative to the isolated speed
     similarity: NDArray[np.float64]
-    performance: NDArray[np.float64]
-    source: str
+    performance: NDArray[np.float64]  #: [pairs] the same for whole iterations
+    source: str  #: source of the pairs, for tables
 
     def rows(self, chosen: NDArray[np.bool_]) -> "JobPairs":
         """Return the pairs for which `chosen` [pairs] is true."""

@@ -94,6 +94,7 @@ def report_comparison(
     with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     below = [
         texts.best_note(rows),
+        "gap to bound: mean JCT / its lower bound (1: optimal); rho: finish-time fairness (above 1: unfair)",
         *texts.blocking_notes(ranking),
         *([f"options: {'; '.join(with_options)}"] if with_options else []),
         *notes,

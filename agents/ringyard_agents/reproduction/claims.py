@@ -23,32 +23,26 @@ CaseMetrics = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
 class Claim:
     """One number of a paper.
 
-    Attributes:
-        text: the claim in words.
-        case: name of a case of the reproduction.
-        scheduler: label of the scheduler that the claim is about.
-        reference: label of the scheduler of the comparison. None: the claim is about the metric itself.
-        metric: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs),
-            "finished_early" (jobs that ended before the last one arrived), "job_gpu_activity" (mean over
-            jobs of the share of its GPU time in which GPUs compute),
-            "jct_over_bound" (mean JCT / lower bound), "kernels_on_used_gpus" (kernel_utilisation /
-            utilisation) or "utility" (GADGET's total utility of the GPU time that jobs held,
-            `ringyard_baselines.papers.gadget`). Ada-SRSF's transfer model has "mean_jct" and "makespan" only.
-        form: "change" (scheduler / reference - 1), "ratio" (reference / scheduler), "growth" (scheduler /
-            reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
-            value, which may be larger).
-        claimed: the claimed number in this form.
-
     Raises:
         ConfigurationError: a field of another kind, or a reference where the form has none.
     """
 
-    text: str
-    case: str
-    scheduler: str
+    text: str  #: the claim in words
+    case: str  #: name of a case of the reproduction
+    scheduler: str  #: label of the scheduler that the claim is about
+    #: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs), "finished_early"
+    #: (jobs that ended before the last one arrived), "job_gpu_activity" (mean over jobs of the share of
+    #: its GPU time in which GPUs compute), "jct_over_bound" (mean JCT / lower bound),
+    #: "kernels_on_used_gpus" (kernel_utilisation / utilisation) or "utility" (GADGET's total utility of
+    #: the GPU time that jobs held, `ringyard_baselines.papers.gadget`). Ada-SRSF's transfer model has
+    #: "mean_jct" and "makespan" only.
     metric: str
+    #: "change" (scheduler / reference - 1), "ratio" (reference / scheduler), "growth" (scheduler /
+    #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
+    #: value, which may be larger)
     form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
-    claimed: float
+    claimed: float  #: the claimed number in this form
+    #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
 
     def __post_init__(self) -> None:
@@ -159,14 +153,8 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
 
 
 #: metrics in [0, 1]
-_SHARES = {
-    "utilisation",
-    "gpu_activity",
-    "job_gpu_activity",
-    "blocking_rate",
-    "kernel_utilisation",
-    "kernels_on_used_gpus",
-}
+_SHARES = {"utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"}
+_SHARES |= {"kernel_utilisation", "kernels_on_used_gpus"}
 
 
 def format_metric(value: float, metric: str) -> str:

@@ -40,21 +40,13 @@ _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairnes
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduced paper.
+    """A reproduced paper."""
 
-    Attributes:
-        paper: name of its yaml.
-        content: content of the yaml.
-        seeds: number of workloads.
-        measured: claims with measured values.
-        metrics: measured values: `_SHOWN` and every metric that the yaml names for a case.
-    """
-
-    paper: str
-    content: Mapping[str, Any]
-    seeds: int
-    measured: Sequence[MeasuredClaim]
-    metrics: CaseMetrics
+    paper: str  #: name of its yaml
+    content: Mapping[str, Any]  #: content of the yaml
+    seeds: int  #: number of workloads
+    measured: Sequence[MeasuredClaim]  #: claims with measured values
+    metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
 
 
 def read_paper(paper: str) -> dict[str, Any]:
@@ -145,10 +137,11 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     tasks = []
     for seed in range(seeds):
         config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
-        world = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+        environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
         measured = tuple(config.measured_jobs)
         tasks += [
-            EvaluationTask(label, schedulers[label], world, seed, seed, measured) for label in schedulers
+            EvaluationTask(label, schedulers[label], environment, seed, seed, measured)
+            for label in schedulers
         ]
     return tasks
 

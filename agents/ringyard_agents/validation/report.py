@@ -106,7 +106,7 @@ def _set(one: PredictedSet, plot: str) -> list[str]:
     unnamed = int((rows.placement.str.contains("+", regex=False) & (rows.network == "")).sum())
     if unnamed:
         lines += [
-            f"{unnamed} rows span servers and name no network. They use the performance model's network.",
+            f"{unnamed} rows span servers and name no network: the performance model's is used.",
             "",
         ]
     if one.left_out:

@@ -48,18 +48,18 @@ def watch(config: DictConfig) -> None:
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
-        world = workload_environment(
+        environment = workload_environment(
             {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number
         )
         entries = read_entries(config.schedulers)
         configs = {label: to_plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
-        _, refused = supported_schedulers(configs, world, seed)
+        _, refused = supported_schedulers(configs, environment, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
         console = Console()
         schedules = []
         for label, one in configs.items():
-            sim = run_to_end(build_object(one), world, number, seed)
+            sim = run_to_end(build_object(one), environment, number, seed)
             schedules.append(schedule_data(label, build_object(one), sim))
             print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
         command = " ".join(["ringyard", "watch", *sys.argv[1:]])

@@ -4,20 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
+from ringyard.observability import Observability
 from ringyard_baselines.scheduler import Scheduler
 
 
 class EasyBackfilling(Scheduler):
-    """Start jobs in order of arrival; later jobs overtake the first blocked job if they do not delay it.
+    """Start jobs in order of arrival. Later jobs overtake the first blocked job if they do not delay it.
 
     The blocked job's start is reserved for the moment at which enough running jobs are expected to have
     ended. A later job starts now if it is expected to end by then, or if it needs only GPUs that the

@@ -15,25 +15,25 @@ from ringyard_baselines.policies.priority_rule import JobKey, KeyChanges
 
 @implements(JobKey)
 def remaining_seconds(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return the seconds that `job` has left at `now` if isolated; `parameters` is not used."""
+    """Return the seconds that `job` has left at `now` if isolated. `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds
 
 
 @implements(JobKey)
 def remaining_service(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return the GPU seconds that `job` has left at `now` if isolated; `parameters` is not used."""
+    """Return the GPU seconds that `job` has left at `now` if isolated. `parameters` is not used."""
     return remaining_iterations(job, now) * job.isolated_iteration_seconds * job.asked_gpus
 
 
 @implements(JobKey)
 def service(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return the GPU seconds that `job` has held until `now`; `parameters` is not used."""
+    """Return the GPU seconds that `job` has held until `now`. `parameters` is not used."""
     return attained_service(job, now)
 
 
 @implements(JobKey)
 def gpus_asked(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return the GPUs that `job` asks for; `now` and `parameters` are not used."""
+    """Return the GPUs that `job` asks for. `now` and `parameters` are not used."""
     return float(job.num_gpus)
 
 

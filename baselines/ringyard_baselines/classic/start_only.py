@@ -13,7 +13,7 @@ def _by_submit_time(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.floa
 
 
 def by_duration(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the isolated run time of `jobs` [jobs], seconds; `rng` is not used."""
+    """Return the isolated run time of `jobs` [jobs], seconds. `rng` is not used."""
     return jobs.duration_seconds
 
 

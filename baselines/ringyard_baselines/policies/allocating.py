@@ -37,7 +37,7 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 @kernel
 def _run(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> bool:
-    """Simulate until every job has finished; False if jobs wait and no event can follow."""
+    """Simulate until every job has finished. Return False if jobs wait and no event can follow."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
         run_allocator(state, b, plan, config, physics)

@@ -6,9 +6,9 @@ job does not fit. Only then the order of running jobs matters: running jobs behi
 displaced, the last first, until it fits. Displaced jobs are walked later, in their order. Waiting jobs that
 ask for equally many GPUs are in one queue sorted by key. If the first of a queue does not fit, none does.
 
-Ties are those of a stable sort of the last decision's order: among equal keys, a job whose key fell to that
-value is last, and a job whose key rose to it is first. One case is not reproduced: keys of running jobs that
-were equal to the last digit at a decision that did not need their order.
+Ties are those of a stable sort of the last decision's order: among equal keys, a job with a key that fell to
+that value is last, and a job with a key that rose to it is first. One case is not reproduced: keys of running
+jobs that were equal to the last digit at a decision that did not need their order.
 
 In this module `order` is a `KeyOrder`, `priority` a `PriorityRule`, `rule` a placement rule, `j` the row of a
 job and `b` a cluster of `state`.
@@ -69,50 +69,31 @@ class Counters(Record):
 
 @bundle
 class KeyOrder:
-    """Waiting and running jobs in the order of their keys, kept from decision to decision.
+    """Waiting and running jobs in the order of their keys, kept from decision to decision."""
 
-    Attributes:
-        keys: [jobs] key when it was last read.
-        ties: [jobs] order of jobs with equal keys.
-        new_keys: [jobs] scratch: keys that are being read.
-        num_gpus: [jobs] GPUs that each job asks for.
-        status: [jobs] whether the job waits in a queue, runs, or neither.
-        queue_of: [jobs] the queue for jobs of this number of GPUs.
-        queues: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
-        first: [queues] position in `queues` at which each queue begins.
-        length: [queues] jobs waiting in each queue.
-        cursor: [queues] position of each queue's next job in a walk.
-        running: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
-        in_running: [jobs] 1: `running` has the job.
-        reads: [jobs] jobs whose keys are being read, in order.
-        stale: [jobs] jobs whose keys the next decision reads.
-        is_stale: [jobs] 1: `stale` has the job.
-        starting: [jobs] jobs that the decision starts, in order.
-        stopping: [jobs] jobs that the decision preempts.
-        wake_tree: [2 x leaves] binary tree with the time at which each job's key changes by itself in its
-            leaves, and the earliest time below in each inner node.
-        counts: [1] `Counters`.
-    """
-
-    keys: FloatVector
-    ties: IntVector
-    new_keys: FloatVector
-    num_gpus: IntVector
-    status: Int32Vector
-    queue_of: Int32Vector
+    keys: FloatVector  #: [jobs] key when it was last read
+    ties: IntVector  #: [jobs] order of jobs with equal keys
+    new_keys: FloatVector  #: [jobs] scratch: keys that are being read
+    num_gpus: IntVector  #: [jobs] GPUs that each job asks for
+    status: Int32Vector  #: [jobs] whether the job waits in a queue, runs, or neither
+    queue_of: Int32Vector  #: [jobs] the queue for jobs of this number of GPUs
+    #: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
     queues: Int32Vector
-    first: Int32Vector
-    length: Int32Vector
-    cursor: Int32Vector
+    first: Int32Vector  #: [queues] position in `queues` at which each queue begins
+    length: Int32Vector  #: [queues] jobs waiting in each queue
+    cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
+    #: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
     running: Int32Vector
-    in_running: Int32Vector
-    reads: Int32Vector
-    stale: Int32Vector
-    is_stale: Int32Vector
-    starting: Int32Vector
-    stopping: Int32Vector
+    in_running: Int32Vector  #: [jobs] 1: `running` has the job
+    reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
+    stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys
+    is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
+    starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
+    stopping: Int32Vector  #: [jobs] jobs that the decision preempts
+    #: [2 x leaves] binary tree with the time at which each job's key changes by itself in its leaves, and
+    #: the earliest time below in each inner node
     wake_tree: FloatVector
-    counts: Records1[Counters]
+    counts: Records1[Counters]  #: [1] `Counters`
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
@@ -129,17 +110,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     sizes = np.bincount(queue_of, minlength=1)
     counts = Counters.zeros(1)
     counts["read_seconds"], counts["decided_seconds"] = -np.inf, -np.inf
-    lists = (
-        "status",
-        "queues",
-        "running",
-        "in_running",
-        "reads",
-        "stale",
-        "is_stale",
-        "starting",
-        "stopping",
-    )
+    lists = "status queues running in_running reads stale is_stale starting stopping"
     return KeyOrder(
         keys=np.zeros(jobs),
         ties=np.zeros(jobs, np.int64),
@@ -151,7 +122,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
         cursor=np.zeros(len(sizes), np.int32),
         wake_tree=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
         counts=counts,
-        **{name: np.zeros(jobs, np.int32) for name in lists},
+        **{name: np.zeros(jobs, np.int32) for name in lists.split()},
     )
 
 
@@ -304,7 +275,7 @@ def _sort_running(order: KeyOrder) -> None:
 
 @kernel
 def _insert_read(order: KeyOrder, j: int) -> None:
-    """Add job j to those whose keys are read, at its place in the order so far."""
+    """Add job j to `reads`, at its place in the order so far."""
     counts = order.counts[0]
     k = counts.num_reads
     while k > 0 and _before(order, j, order.reads[k - 1]):
@@ -387,7 +358,7 @@ def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: Priority
 
 @kernel
 def _next_queue(order: KeyOrder) -> int:
-    """Return the queue whose next job comes first in the order; -1 if no queue has a next job."""
+    """Return the queue of the job that comes next in the order, -1 if no queue has a next job."""
     best = -1
     for queue in range(len(order.first)):
         if order.cursor[queue] >= order.first[queue] and (
@@ -500,7 +471,7 @@ def _start_all(
 def _earliest_wake(
     state: State, b: int, order: KeyOrder, priority: PriorityRule, jobs: Int32Vector, count: int, store: bool
 ) -> float:
-    """Return the earliest wake time after now of the first `count` `jobs`; `store` puts all in the tree."""
+    """Return the earliest wake time after now of the first `count` `jobs`. `store` puts all in the tree."""
     now = state.clusters[b].now
     earliest = np.inf
     for i in range(count):

@@ -50,7 +50,7 @@ def start_in_order(state: State, b: int, rule: PlacementRule, strict: bool, phys
 
 @kernel
 def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics) -> None:
-    """Start the waiting jobs of cluster `b` of `state` in list order; GPUs of unplaced jobs stay idle.
+    """Start the waiting jobs of cluster `b` of `state` in list order. GPUs of unplaced jobs stay idle.
 
     Each job that fits takes its GPUs out of the budget, whether `rule` finds a place for it or not. `physics`
     says how fast jobs run.
@@ -74,7 +74,7 @@ def start_reserving(state: State, b: int, rule: PlacementRule, physics: Physics)
 def _run_in_order(
     state: State, b: int, rule: PlacementRule, strict: bool, reserve_unplaced: bool, physics: Physics
 ) -> bool:
-    """Simulate until every job has finished; False if jobs wait and no event can follow."""
+    """Simulate until every job has finished. Return False if jobs wait and no event can follow."""
     cluster = state.clusters[b]
     while cluster.num_done < cluster.num_jobs:
         if reserve_unplaced:
@@ -104,7 +104,7 @@ def raise_stalled(sim: Simulator) -> None:
 
 
 class OrderedScheduler(Scheduler):
-    """Start waiting jobs in an order fixed at submission; never preempt a job.
+    """Start waiting jobs in an order fixed at submission. Never preempt a job.
 
     Args:
         name: name in tables.

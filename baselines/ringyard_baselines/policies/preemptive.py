@@ -36,7 +36,7 @@ def _run_preemptive(
     physics: Physics,
     max_decisions: int,
 ) -> bool:
-    """Simulate until every job has finished or `max_decisions` were made; False if no event can follow."""
+    """Simulate until every job has finished or `max_decisions` were made. False: no event can follow."""
     cluster = state.clusters[b]
     decisions = 0
     while cluster.num_done < cluster.num_jobs and decisions < max_decisions:
@@ -48,7 +48,7 @@ def _run_preemptive(
 
 
 class PreemptiveScheduler(Scheduler):
-    """Give the GPUs to the jobs with the lowest keys; preempt running jobs that are not among them.
+    """Give the GPUs to the jobs with the lowest keys, and preempt running jobs that are not among them.
 
     A job that needs more GPUs than are left is skipped. If the placement rule finds no place for a selected
     job, the job waits and its share of the GPUs stays idle.
@@ -138,8 +138,6 @@ class PreemptiveScheduler(Scheduler):
         self._run(sim, 1 << 60)
 
     def _run(self, sim: Simulator, max_decisions: int) -> None:
-        order = self._order_of(sim.state, 0)
-        if not _run_preemptive(
-            sim.state, 0, order, self._priority, self.placement, sim.physics, max_decisions
-        ):
+        state, order = sim.state, self._order_of(sim.state, 0)
+        if not _run_preemptive(state, 0, order, self._priority, self.placement, sim.physics, max_decisions):
             raise_stalled(sim)

@@ -64,13 +64,13 @@ class KeyChanges(IntEnum):
 
 @implements(JobKey)
 def never(job: Job, now: float, parameters: FloatVector) -> float:
-    """Return inf, as the `wake` of rules whose order only events change."""
+    """Return inf: `wake` for keys that only events change. `job`, `now` and `parameters` are not used."""
     return np.inf
 
 
 @kernel
 def service_queue_key(job: Job, queue: int) -> float:
-    """Return the key of `job` in service queue number `queue`; queue 0 runs first.
+    """Return the key of `job` in service queue number `queue`. Queue 0 runs first.
 
     Within a queue running jobs come first, then waiting jobs by their arrival in the queue, then jobs that
     enter it now, by row.
@@ -86,7 +86,7 @@ def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix,
     """Write no estimate."""
 
 
-#: estimate of rules whose keys use none
+#: estimate of rules with keys that use none
 NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
 #: position in the parameters at which the estimates of jobs begin, for rules that use an estimate
 FIRST_ESTIMATE = 2
@@ -94,25 +94,16 @@ FIRST_ESTIMATE = 2
 
 @bundle
 class PriorityRule:
-    """What a preemptive scheduler orders jobs by.
+    """What a preemptive scheduler orders jobs by."""
 
-    Attributes:
-        key: jobs with lower keys run first.
-        wake: when a key must be read again.
-        parameters: [parameters] of both. From `FIRST_ESTIMATE` on, what `estimate` says of each job.
-        wakes: whether `wake` is used.
-        key_changes: a `KeyChanges`.
-        estimate: of the seconds left, or `NO_ESTIMATE`.
-        estimate_memory: [jobs, numbers] memory of `estimate`.
-    """
-
-    key: JobKey
-    wake: JobKey
+    key: JobKey  #: jobs with lower keys run first
+    wake: JobKey  #: when a key must be read again
+    #: [parameters] of both. From `FIRST_ESTIMATE` on, what `estimate` says of each job.
     parameters: FloatVector
-    wakes: bool
-    key_changes: int
-    estimate: Estimate
-    estimate_memory: FloatMatrix
+    wakes: bool  #: whether `wake` is used
+    key_changes: int  #: a `KeyChanges`
+    estimate: Estimate  #: of the seconds left, or `NO_ESTIMATE`
+    estimate_memory: FloatMatrix  #: [jobs, numbers] memory of `estimate`
 
 
 @kernel
@@ -132,6 +123,6 @@ def wake_time(priority: PriorityRule, job: Job, j: int, now: float) -> float:
 
 @kernel
 def gpu_budget(state: State, b: int, rule: PlacementRule) -> int:
-    """Return how many GPUs jobs of cluster `b` of `state` can hold; a GPU shared by `rule` counts per job."""
+    """Return how many GPUs jobs of cluster `b` of `state` can hold. GPUs that `rule` shares count per job."""
     cluster = state.clusters[b]
     return int(cluster.num_gpus * (cluster.jobs_per_gpu if rule.shares else 1))

@@ -1,4 +1,4 @@
-"""Schedulers that choose each job's number of GPUs by profiled speeds; a placement rule chooses the GPUs."""
+"""Schedulers that choose each job's number of GPUs by profiled speeds. A placement rule places the jobs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

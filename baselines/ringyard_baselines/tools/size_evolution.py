@@ -22,38 +22,24 @@ _BLOCK = 64
 
 
 class SizeOptions(NamedTuple):
-    """Sizes that n jobs may have, and the objective.
+    """Sizes that n jobs may have, and the objective."""
 
-    Attributes:
-        utility: [n, sizes + 1] utility of each number of GPUs, to the power of the mean. Only allowed sizes
-            are read.
-        allowed: [n, sizes + 1] largest number of GPUs, not above the index, that the job may have.
-        max_gpus: largest number of GPUs that is tried.
-        num_gpus: number of GPUs that the jobs may have together.
-        power: power of the mean over jobs, not 0.
-    """
-
+    #: [n, sizes + 1] utility of each number of GPUs, to the power of the mean. Only allowed sizes are
+    #: read.
     utility: FloatMatrix
-    allowed: Int32Matrix
-    max_gpus: int
-    num_gpus: int
-    power: float
+    allowed: Int32Matrix  #: [n, sizes + 1] largest number of GPUs, not above the index, that the job may have
+    max_gpus: int  #: largest number of GPUs that is tried
+    num_gpus: int  #: number of GPUs that the jobs may have together
+    power: float  #: power of the mean over jobs, not 0
 
 
 class _Population(NamedTuple):
-    """P parents and as many children.
+    """P parents and as many children."""
 
-    Attributes:
-        genes: [2 P, n + block] GPUs of each job. The block is scratch.
-        row: [2 P] row in `genes` of each individual, parents first.
-        total: [2 P] GPUs of all jobs.
-        score: [2 P] power mean of the utilities.
-    """
-
-    genes: Int32Matrix
-    row: IntVector
-    total: IntVector
-    score: FloatVector
+    genes: Int32Matrix  #: [2 P, n + block] GPUs of each job. The block is scratch.
+    row: IntVector  #: [2 P] row in `genes` of each individual, parents first
+    total: IntVector  #: [2 P] GPUs of all jobs
+    score: FloatVector  #: [2 P] power mean of the utilities
 
 
 @kernel

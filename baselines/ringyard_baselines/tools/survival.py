@@ -163,9 +163,7 @@ class SurvivalEstimate(Estimate):
         flat = [np.asarray(network[name], dtype=np.float64).ravel() for name in PARAMETERS]
         parameters = np.concatenate([*flat, EDGES])
         if not np.isfinite(parameters).all():
-            raise ConfigurationError(
-                "the hazard network has parameters that are no finite numbers; fit it anew"
-            )
+            raise ConfigurationError("the hazard network has parameters that are not finite; fit it again")
         takes = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY
         super().__init__(_estimate, "hazard", takes, parameters, _MEMORY)
 

@@ -21,16 +21,11 @@ _shape_values = attrgetter(*SHAPE_FIELDS)
 
 
 class Target(NamedTuple):
-    """Number of GPUs that one job shall hold. A placement rule chooses which.
+    """Number of GPUs that one job shall hold. A placement rule chooses which."""
 
-    Attributes:
-        job: row of the job.
-        num_gpus: number of GPUs.
-        shape: batch, cores and parameter servers, as in `Allocation`. None: as the job asks.
-    """
-
-    job: int
-    num_gpus: int
+    job: int  #: row of the job
+    num_gpus: int  #: number of GPUs
+    #: batch, cores and parameter servers, as in `Allocation`. None: as the job asks.
     shape: Allocation | None = None
 
 

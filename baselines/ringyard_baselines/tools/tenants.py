@@ -224,17 +224,11 @@ def write_features(state: State, b: int, memory: FloatMatrix, j: int) -> None:
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Jobs with features that were written at one decision.
+    """Jobs with features that were written at one decision."""
 
-    Attributes:
-        rows: [n] rows of the jobs.
-        ages: [n] seconds that they had run.
-        features: [n, FEATURES] values of `FEATURE_NAMES`.
-    """
-
-    rows: NDArray[np.int64]
-    ages: NDArray[np.float64]
-    features: NDArray[np.float64]
+    rows: NDArray[np.int64]  #: [n] rows of the jobs
+    ages: NDArray[np.float64]  #: [n] seconds that they had run
+    features: NDArray[np.float64]  #: [n, FEATURES] values of `FEATURE_NAMES`
 
     def some(self, chosen: NDArray[np.bool_]) -> "FeatureRows":
         """Return the jobs for which `chosen` [n] is true."""

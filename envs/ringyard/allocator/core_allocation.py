@@ -106,28 +106,28 @@ def _find_core_step(
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
-    have = to_int(plan.granted_cores[b, j])
-    most = have + left // to_int(job.num_gpus)
+    granted = to_int(plan.granted_cores[b, j])
+    max_cores = granted + left // to_int(job.num_gpus)
     held = to_int(job.cores_per_worker)
     cost = _core_change_cost(state, b, j, plan, config)
     value = plan.granted_utility[b, j]
     best = 0.0
     last = 0.0
-    k = have + 1
-    while k <= most:
+    k = granted + 1
+    while k <= max_cores:
         utility = _utility(state, b, j, k, cost, physics)
-        gain = (utility - value) / (k - have)
+        gain = (utility - value) / (k - granted)
         better = gain > best
         if better:
             best = gain
             plan.next_step[b, j] = k
             plan.step_utility[b, j] = utility
-        if cost == 0.0 or have > held or k == held:
+        if cost == 0.0 or granted > held or k == held:
             break
-        if have < held:
+        if granted < held:
             k = held
             continue
-        if (best > 0.0 and not better) or (k > have + 1 and utility <= last):
+        if (best > 0.0 and not better) or (k > granted + 1 and utility <= last):
             break
         last = utility
         k += 1

@@ -55,7 +55,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
             continue
         cleared = max(0, wanted - available_gpus(state, b, j, s))
         missing = max(0, wanted * max(plan.wanted_cores[b, j], 0) - server.free_cores)
-        cost = (cleared << 40) + (missing << 20) + tight
+        cost = (cleared << 40) + (missing << 20) + tight  # compares them in this order
         if cost < least:
             best = s
             least = cost

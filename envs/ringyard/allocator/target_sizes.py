@@ -39,9 +39,9 @@ def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
 def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
-    The pause of the next start of a preempted or failed job counts as seconds left. The jobs are of cluster
-    `b` of `state`, `plan` has their scores, and `config` the exponents and the estimate. An estimate that is
-    negative or not finite ends in a PluginError.
+    Seconds left of running jobs count `running_factor` times, and those of preempted or failed jobs include
+    the pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and
+    `config` the exponents and the estimate. An estimate that is negative or not finite ends in a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
@@ -58,11 +58,11 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
         if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
             left += restart_pause(job, to_int(job.asked_gpus))
         plan.seconds_left[b, j] = left
-        shown = left
+        effective_left = left
         if job.status == JobStatus.RUNNING:
-            shown *= config.running_factor
-            plan.preemption_margin[b, j] = shown - _preemption_seconds(job, config)
-        exponent = config.score_scale * plan.score[b, j] - config.gamma * np.log(shown)
+            effective_left *= config.running_factor
+            plan.preemption_margin[b, j] = effective_left - _preemption_seconds(job, config)
+        exponent = config.score_scale * plan.score[b, j] - config.gamma * np.log(effective_left)
         plan.weight[b, j] = np.exp(exponent)
 
 
@@ -145,28 +145,28 @@ def _find_gpu_step(
     """
     job = state.jobs[b, j]
     table = plan.utility[b, j]
-    have = plan.target_gpus[b, j]
+    granted = plan.target_gpus[b, j]
     held = job.num_gpus if job.status == JobStatus.RUNNING else 0
-    varies = job.resize_growth > 0.0 or job.resize_jump > 0.0
+    cost_varies = job.resize_growth > 0.0 or job.resize_jump > 0.0
     cost = _resize_cost(job, held, plan.seconds_left[b, j], config) if held > 0 else 0.0
     value = 0.0
-    if have > 0:
-        value = table[have]
-        if held > 0 and have != held:
-            value -= _resize_cost(job, have, plan.seconds_left[b, j], config) if varies else cost
+    if granted > 0:
+        value = table[granted]
+        if held > 0 and granted != held:
+            value -= _resize_cost(job, granted, plan.seconds_left[b, j], config) if cost_varies else cost
     best = 0.0
-    for k in range(max(have + 1, job.min_gpus), min(job.max_gpus, have + max_step, len(table) - 1) + 1):
-        if best * (k - have) >= plan.max_utility[b, j] - value:
+    for k in range(max(granted + 1, job.min_gpus), min(job.max_gpus, granted + max_step, len(table) - 1) + 1):
+        if best * (k - granted) >= plan.max_utility[b, j] - value:
             break  # no larger size can gain as much
         if table[k] > 0.0:
             gain = table[k] - value
             if held > 0 and k != held:
-                gain -= _resize_cost(job, k, plan.seconds_left[b, j], config) if varies else cost
-            if gain > best * (k - have):
-                best = gain / (k - have)
+                gain -= _resize_cost(job, k, plan.seconds_left[b, j], config) if cost_varies else cost
+            if gain > best * (k - granted):
+                best = gain / (k - granted)
                 plan.next_step[b, j] = k
     plan.priority[b, j] = plan.weight[b, j] * best
-    if config.preemption_price > 0.0 and held > 0 and have == 0:
+    if config.preemption_price > 0.0 and held > 0 and granted == 0:
         more = _preemption_seconds(job, config) / max(plan.preemption_margin[b, j], _LEAST_SECONDS)
         plan.priority[b, j] *= (1.0 + more) ** config.gamma
 

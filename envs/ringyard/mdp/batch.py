@@ -107,14 +107,11 @@ class ClusterBatch:
             observation.write,
             observation.parameters,
             config.performance.physics,
-            float(config.horizon),
+            np.inf if config.limit_seconds is None else float(config.limit_seconds),
         )
         #: record with the blocks of an observation row as fields
         self._blocks = np.dtype(
-            [
-                (block.name, np.float32, block.shape(config.cluster, config.actions))
-                for block in observation.blocks
-            ]
+            [(one.name, np.float32, one.shape(config.cluster, config.actions)) for one in observation.blocks]
         )
         self._closed = False
         self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
@@ -123,10 +120,8 @@ class ClusterBatch:
         space: Any = config.actions.space
         self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
         #: arguments of the compiled step for the other action space
-        self._no_numbers, self._no_scores = (
-            np.zeros(num_clusters, np.int64),
-            np.zeros((num_clusters, 0), "f4"),
-        )
+        self._no_numbers = np.zeros(num_clusters, np.int64)
+        self._no_scores = np.zeros((num_clusters, 0), np.float32)
 
     def _empty(
         self, num_clusters: int, segment_rows: int = 0, state: State | None = None
@@ -214,7 +209,12 @@ class ClusterBatch:
         """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
-        run = functools.partial(self._run_kernel, _compiled_functions()[0], phase, numbers, scores)
+        compiled_step, rows = _compiled_functions()[0], self.workload_cache.rows
+        arrays, own_rows = (self.state, self.episode, self._out), self._workload_rows
+
+        def run(part: NDArray[np.int64]) -> int:
+            return compiled_step(*arrays, part, phase, numbers, scores, rows, own_rows, self._step_config)
+
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
@@ -223,28 +223,6 @@ class ClusterBatch:
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
                 " template finds GPUs for them; add a template that splits jobs over servers (pack)"
             )
-
-    def _run_kernel(
-        self,
-        compiled_step: Callable[..., int],
-        phase: int,
-        numbers: NDArray[np.int64],
-        scores: NDArray[np.float32],
-        clusters: NDArray[np.int64],
-    ) -> int:
-        """Advance clusters in this thread, and return the number of stalled ones."""
-        return compiled_step(
-            self.state,
-            self.episode,
-            self._out,
-            clusters,
-            phase,
-            numbers,
-            scores,
-            self.workload_cache.rows,
-            self._workload_rows,
-            self._step_config,
-        )
 
     @property
     def num_clusters(self) -> int:

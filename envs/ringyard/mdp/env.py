@@ -286,13 +286,14 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             ClosedError: after `close`.
         """
         seed = validate_seed(seed)
-        chosen = workload_option(options, ("workload",), self.config.num_workloads)
+        cache, num_workloads = self.batch.workload_cache, self.config.num_workloads
+        chosen = workload_option(options, ("workload",), num_workloads)
         super().reset(seed=seed)
-        drawn = int(self.np_random.integers(self.config.num_workloads))
+        drawn = int(self.np_random.integers(num_workloads))
         entry = drawn if chosen is None else chosen
-        workload_cache = self.batch.workload_cache
-        if seed is None and entry not in workload_cache and workload_cache.prefetch_size:
-            workload_cache.prefetch(self._next_drawn(workload_cache.prefetch_size))
+        if seed is None and entry not in cache and cache.prefetch_size:
+            later = _copy_generator(self.np_random)  # draws the job tables of the next resets
+            cache.prefetch(np.array([later.integers(num_workloads) for _ in range(cache.prefetch_size)]))
         self.batch.reset(_FIRST, np.array([entry]))
         self._update_window()
         observation, info = self._observation_and_info()
@@ -356,11 +357,6 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self.batch.close()
         if self._renderer is not None:
             self._renderer.close()
-
-    def _next_drawn(self, count: int) -> NDArray[np.int64]:
-        """Return the job tables [count] of the next resets, if the generator is not used until then."""
-        generator = _copy_generator(self.np_random)
-        return np.array([generator.integers(self.config.num_workloads) for _ in range(count)])
 
     def _update_window(self) -> None:
         if self._renderer is not None and self.render_mode == "human":

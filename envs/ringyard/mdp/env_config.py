@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ringyard.checks import Positive, PositiveInt, Seed, checked
 from ringyard.cluster import Cluster
 from ringyard.fabric import interconnect, network
@@ -69,8 +67,3 @@ class EnvConfig:
     limit_seconds: Positive | None = None
     num_workloads: PositiveInt = 1024
     workload_seed: Seed = 0
-
-    @property
-    def horizon(self) -> float:
-        """`limit_seconds`, infinity if it is None."""
-        return np.inf if self.limit_seconds is None else self.limit_seconds

@@ -32,94 +32,57 @@ BUNDLE = TypeVar("BUNDLE")
 
 
 class StaticFeatures(Record):
-    """Constant features of a job, centred and scaled.
+    """Constant features of a job, centred and scaled."""
 
-    Attributes:
-        run_time: log of the predicted isolated run time.
-        gpus: log2 of the GPUs asked for.
-        work: log of the predicted GPU seconds.
-        communication: log of the communication intensity.
-    """
-
-    run_time: f4
-    gpus: f4
-    work: f4
-    communication: f4
+    run_time: f4  #: log of the predicted isolated run time
+    gpus: f4  #: log2 of the GPUs asked for
+    work: f4  #: log of the predicted GPU seconds
+    communication: f4  #: log of the communication intensity
 
 
 @bundle
 class Episode:
-    """Arrays beside `State`. V visible waiting jobs, T start templates, N jobs that get scores.
+    """Arrays beside `State`. V visible waiting jobs, T start templates, N jobs that get scores."""
 
-    Attributes:
-        static: [clusters, jobs] `StaticFeatures`.
-        placement_contexts: [clusters, V, T] `PlacementContext` of the visible job with the template's GPUs.
-        template_slowdown: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1).
-        class_slot: [clusters, classes] scratch: first visible slot of each demand class.
-        reward_weights: [clusters, Integral] reward per unit of each integral's growth.
-        last_integrals: [clusters, Integral] values at the last reward.
-        live: [clusters, jobs] rows of the jobs that wait or run, ascending. [clusters, 0] without scores.
-        num_live: [clusters] number of valid entries in `live`.
-        num_arrived: [clusters] number of rows that `live` has taken in.
-        left: [clusters, N] scratch of the observation: seconds left of each job that gets a score.
-        order: [clusters, N] scratch of the observation: positions of these jobs, ascending in `left`.
-        plan: arrays of the allocator, empty without scores.
-    """
-
-    static: Records2[StaticFeatures]
+    static: Records2[StaticFeatures]  #: [clusters, jobs] `StaticFeatures`
+    #: [clusters, V, T] `PlacementContext` of the visible job with the template's GPUs
     placement_contexts: Records3[PlacementContext]
-    template_slowdown: Float32Cube
-    class_slot: Int32Matrix
-    reward_weights: FloatMatrix
-    last_integrals: FloatMatrix
+    template_slowdown: Float32Cube  #: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1)
+    class_slot: Int32Matrix  #: [clusters, classes] scratch: first visible slot of each demand class
+    reward_weights: FloatMatrix  #: [clusters, Integral] reward per unit of each integral's growth
+    last_integrals: FloatMatrix  #: [clusters, Integral] values at the last reward
+    #: [clusters, jobs] rows of the jobs that wait or run, ascending. [clusters, 0] without scores.
     live: Int32Matrix
-    num_live: IntVector
-    num_arrived: IntVector
-    left: FloatMatrix
+    num_live: IntVector  #: [clusters] number of valid entries in `live`
+    num_arrived: IntVector  #: [clusters] number of rows that `live` has taken in
+    left: FloatMatrix  #: [clusters, N] scratch of the observation: seconds left of each job that gets a score
+    #: [clusters, N] scratch of the observation: positions of these jobs, ascending in `left`
     order: Int32Matrix
-    plan: AllocationPlan
+    plan: AllocationPlan  #: arrays of the allocator, empty without scores
 
 
 @bundle
 class StepOutputs:
-    """Results of a step, one row per cluster, overwritten by each step.
+    """Results of a step, one row per cluster, overwritten by each step."""
 
-    Attributes:
-        observations: [clusters, size].
-        masks: [clusters, mask] valid actions, or scores with a job.
-        rewards: [clusters] of the last step.
-        returns: [clusters] undiscounted sum of the episode's rewards.
-        lengths: [clusters] steps of the episode.
-        ends: [clusters] ONGOING, DONE, TRUNCATED or STALLED.
-        active_mask: [clusters] True if the next step continues an episode.
-    """
-
-    observations: Float32Matrix
-    masks: BoolMatrix
-    rewards: FloatVector
-    returns: FloatVector
-    lengths: IntVector
-    ends: IntVector
-    active_mask: BoolVector
+    observations: Float32Matrix  #: [clusters, size]
+    masks: BoolMatrix  #: [clusters, mask] valid actions, or scores with a job
+    rewards: FloatVector  #: [clusters] of the last step
+    returns: FloatVector  #: [clusters] undiscounted sum of the episode's rewards
+    lengths: IntVector  #: [clusters] steps of the episode
+    ends: IntVector  #: [clusters] ONGOING, DONE, TRUNCATED or STALLED
+    active_mask: BoolVector  #: [clusters] True if the next step continues an episode
 
 
 @bundle
 class WorkloadRows:
-    """Prepared job tables.
+    """Prepared job tables."""
 
-    Attributes:
-        records: [rows, jobs] `Job` at time zero.
-        static: [rows, jobs] `StaticFeatures`.
-        num_jobs: [rows] number of jobs.
-        weights: [rows, Integral] reward per unit of each integral.
-        seeds: [rows] seed of failures, stragglers and all else that is random in an episode.
-    """
-
-    records: Records2[Job]
-    static: Records2[StaticFeatures]
-    num_jobs: IntVector
-    weights: FloatMatrix
-    seeds: IntVector
+    records: Records2[Job]  #: [rows, jobs] `Job` at time zero
+    static: Records2[StaticFeatures]  #: [rows, jobs] `StaticFeatures`
+    num_jobs: IntVector  #: [rows] number of jobs
+    weights: FloatMatrix  #: [rows, Integral] reward per unit of each integral
+    seeds: IntVector  #: [rows] seed of failures, stragglers and all else that is random in an episode
 
 
 def empty_episode(

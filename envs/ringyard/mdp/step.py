@@ -41,19 +41,13 @@ STEP, BEGIN, RESUME = 0, 1, 2
 
 @bundle
 class ActionConfig:
-    """Parameters of a decoder, equal in all clusters of a batch.
+    """Parameters of a decoder, equal in all clusters of a batch."""
 
-    Attributes:
-        options: templates and adjustments of discrete actions, empty with scores.
-        num_running: R, visible running jobs.
-        allocators: configuration of the allocator of scores, empty with discrete actions.
-        round_seconds: seconds between score actions. inf: one at every event.
-    """
-
-    options: Options
-    num_running: int
+    options: Options  #: templates and adjustments of discrete actions, empty with scores
+    num_running: int  #: R, visible running jobs
+    #: configuration of the allocator of scores, empty with discrete actions
     allocators: tuple[AllocatorConfig, ...]
-    round_seconds: float
+    round_seconds: float  #: seconds between score actions. inf: one at every event.
 
 
 @interface
@@ -89,23 +83,14 @@ class Decode(Protocol):
 
 @bundle
 class StepConfig:
-    """Parameters of `step`, equal in all clusters of a batch.
+    """Parameters of `step`, equal in all clusters of a batch."""
 
-    Attributes:
-        decode: carries out actions.
-        actions: parameters of `decode`.
-        observe: writes observations.
-        parameters: [parameters] numbers that `observe` reads.
-        physics: performance model.
-        limit_seconds: time at which new episodes are truncated, or inf.
-    """
-
-    decode: Decode
-    actions: ActionConfig
-    observe: Observe
-    parameters: FloatVector
-    physics: Physics
-    limit_seconds: float
+    decode: Decode  #: carries out actions
+    actions: ActionConfig  #: parameters of `decode`
+    observe: Observe  #: writes observations
+    parameters: FloatVector  #: [parameters] numbers that `observe` reads
+    physics: Physics  #: performance model
+    limit_seconds: float  #: time at which new episodes are truncated, or inf
 
 
 @kernel
@@ -125,15 +110,13 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
 
 
 @kernel
-def _begin(
-    state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit_seconds: float
-) -> None:
+def _begin(state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit: float) -> None:
     """Load the job table in `row` of `rows` into cluster `b` of `state` and `episode`, at its beginning.
 
-    The episode is truncated at `limit_seconds`.
+    The episode is truncated at `limit`.
     """
     count = rows.num_jobs[row]
-    load_jobs(state, b, rows.records[row, :count], limit_seconds, rows.seeds[row])
+    load_jobs(state, b, rows.records[row, :count], limit, rows.seeds[row])
     for j in range(count):
         episode.static[b, j] = rows.static[row, j]
     for k in range(rows.weights.shape[1]):

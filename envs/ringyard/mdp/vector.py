@@ -92,13 +92,12 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.config = EnvConfig() if config is None else config
         self.num_envs = int(num_envs)
         self.render_mode = None
-        blocks = self.config.observation.names(self.config.cluster, self.config.actions)
+        observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
+        blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
         self.batch = ClusterBatch(self.config, self.num_envs, num_threads=num_threads)
-        self.single_observation_space = self.config.observation.space(
-            self.config.cluster, self.config.actions
-        )
-        self.single_action_space = self.config.actions.space
+        self.single_observation_space = observation.space(cluster, actions)
+        self.single_action_space = actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
@@ -279,17 +278,13 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Return `info`, given the clusters that began or ended an episode or had an invalid action."""
         info: dict[str, Any] = {"action_mask": self._masks().view(np.int8), "_action_mask": self._all.copy()}
         if len(invalid):
-            info |= {"invalid_action": self._marked(invalid), "_invalid_action": self._marked(invalid)}
+            masked = np.isin(np.arange(self.num_envs), invalid)
+            info |= {"invalid_action": masked, "_invalid_action": masked.copy()}
         for b in ended.tolist():
             info = self._add_info(info, self.batch.final_info(b), b)
         for b in begun.tolist():
             info = self._add_info(info, {"workload": int(self.batch.entries[b])}, b)
         return info
-
-    def _marked(self, clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        marked = np.zeros(self.num_envs, np.bool_)
-        marked[clusters] = True
-        return marked
 
     def _masks(self) -> NDArray[np.bool_]:
         return self.batch.masks.copy() if self._copy else self.batch.masks

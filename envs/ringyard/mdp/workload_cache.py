@@ -180,11 +180,9 @@ class WorkloadCache:
     def prefetch_size(self) -> int:
         """Number of entries to prefetch with a missing one, because each costs less. 0 for large tables."""
         workload = self.config.workload
-        return (
-            min(_PREFETCH_TABLES, _PREFETCH_JOBS // workload.num_jobs)
-            if hasattr(workload, "sample_batch")
-            else 0
-        )
+        if not hasattr(workload, "sample_batch"):
+            return 0
+        return min(_PREFETCH_TABLES, _PREFETCH_JOBS // workload.num_jobs)
 
     def prefetch(self, entries: NDArray[np.int64]) -> None:
         """Let the next preparation include these `entries`, because each costs less in a larger batch."""
@@ -203,16 +201,12 @@ class WorkloadCache:
                 if entry not in self._row_of:
                     self._make([entry])
 
-    def _free_rows(self, count: int) -> list[int]:
-        """Return `count` free rows, or else those of the least recently used entries."""
-        while len(self._free) < count:
+    def _make(self, entries: Sequence[int]) -> None:
+        while len(self._free) < len(entries):  # drop the least recently used entries
             entry, row = self._row_of.popitem(last=False)
             del self.utilities[entry]
             self._free.append(row)
-        return [self._free.pop() for _ in range(count)]
-
-    def _make(self, entries: Sequence[int]) -> None:
-        rows = self._free_rows(len(entries))
+        rows = [self._free.pop() for _ in entries]
         try:
             utilities = self._write(entries, rows)
         except BaseException:
@@ -224,9 +218,7 @@ class WorkloadCache:
     def _write(self, entries: Sequence[int], rows: Sequence[int]) -> list[JobUtilities | None]:
         """Write entries into rows, and return the utilities of their jobs [entries]."""
         config = self.config
-        generators, self.rows.seeds[rows] = zip(
-            *(_entry_generator(config, entry) for entry in entries), strict=True
-        )
+        generators, self.rows.seeds[rows] = zip(*(_entry_generator(config, k) for k in entries), strict=True)
         tables, lengths = draw_tables(config.workload, config.cluster, generators)
         records: Any = self.rows.records
         begins = [row * records.shape[1] for row in rows]

@@ -102,10 +102,8 @@ class Chart:
         axes.set_yticks(centres, names, size=8)
         axes.tick_params(length=0, labelbottom=False)
         self._free, self._down, self._bars, self._marks, self._rings = (
-            axes.add_collection(
-                PolyCollection([], facecolors=face, linewidths=0.0, zorder=order), autolim=False
-            )
-            for order, face in enumerate((_FREE, _DOWN, "none", _EDGE, "none"), 1)
+            axes.add_collection(PolyCollection([], facecolors=face, linewidths=0.0, zorder=z), autolim=False)
+            for z, face in enumerate((_FREE, _DOWN, "none", _EDGE, "none"), 1)
         )
         self._down.set_hatch("////")
         axes.spines[:].set_visible(False)

@@ -14,28 +14,18 @@ from ringyard.state.records import JobOutcome, JobStatus, Segment
 
 @dataclass(frozen=True)
 class ScheduleHistory:
-    """A schedule until time `now`.
+    """A schedule until time `now`."""
 
-    Attributes:
-        cluster: servers and GPUs.
-        now: simulated time, seconds.
-        segments: [rows] `Segment`. `stop_seconds` is inf for present allocations. `job` is -1 while a server
-            is down.
-        submit_seconds: [jobs] arrival times, ascending.
-        end_seconds: [jobs] end times, inf for jobs that have not ended.
-        num_gpus: [jobs] GPUs asked for.
-        blocked: [jobs] whether the job was rejected. Means leave it out.
-        is_complete: whether all segments since the first arrival are recorded.
-    """
-
-    cluster: Cluster
-    now: float
+    cluster: Cluster  #: servers and GPUs
+    now: float  #: simulated time, seconds
+    #: [rows] `Segment`. `stop_seconds` is inf for present allocations. `job` is -1 while a server is
+    #: down.
     segments: NDArray[np.void]
-    submit_seconds: NDArray[np.float64]
-    end_seconds: NDArray[np.float64]
-    num_gpus: NDArray[np.int64]
-    blocked: NDArray[np.bool_]
-    is_complete: bool
+    submit_seconds: NDArray[np.float64]  #: [jobs] arrival times, ascending
+    end_seconds: NDArray[np.float64]  #: [jobs] end times, inf for jobs that have not ended
+    num_gpus: NDArray[np.int64]  #: [jobs] GPUs asked for
+    blocked: NDArray[np.bool_]  #: [jobs] whether the job was rejected. Means leave it out.
+    is_complete: bool  #: whether all segments since the first arrival are recorded
 
     def until(self, seconds: float) -> Self:
         """Return the schedule at an earlier time `seconds`."""
@@ -124,42 +114,25 @@ def _running_segments(state: State, b: int) -> NDArray[np.void]:
 
 @dataclass(frozen=True)
 class Bars:
-    """Columns [bars]: a job on a GPU while the jobs on the GPU do not change.
+    """Columns [bars]: a job on a GPU while the jobs on the GPU do not change."""
 
-    Attributes:
-        job: row of the job.
-        gpu: id of the GPU.
-        start: seconds.
-        stop: seconds, not after `now`.
-        lane: position among the jobs on the GPU, from 0.
-        lanes: number of jobs on the GPU.
-        spans: whether the job also has GPUs of another server.
-    """
-
-    job: NDArray[np.int64]
-    gpu: NDArray[np.int64]
-    start: NDArray[np.float64]
-    stop: NDArray[np.float64]
-    lane: NDArray[np.int64]
-    lanes: NDArray[np.int64]
-    spans: NDArray[np.bool_]
+    job: NDArray[np.int64]  #: row of the job
+    gpu: NDArray[np.int64]  #: id of the GPU
+    start: NDArray[np.float64]  #: seconds
+    stop: NDArray[np.float64]  #: seconds, not after `now`
+    lane: NDArray[np.int64]  #: position among the jobs on the GPU, from 0
+    lanes: NDArray[np.int64]  #: number of jobs on the GPU
+    spans: NDArray[np.bool_]  #: whether the job also has GPUs of another server
 
 
 @dataclass(frozen=True)
 class Rings:
-    """Columns [intervals]: number of rings on a link, each of a job that spans servers (or racks).
+    """Columns [intervals]: number of rings on a link, each of a job that spans servers (or racks)."""
 
-    Attributes:
-        link: server of the link, or `num_servers` + rack of an uplink.
-        start: seconds.
-        stop: seconds, not after `now`.
-        rings: number of rings, 1 or more.
-    """
-
-    link: NDArray[np.int64]
-    start: NDArray[np.float64]
-    stop: NDArray[np.float64]
-    rings: NDArray[np.int64]
+    link: NDArray[np.int64]  #: server of the link, or `num_servers` + rack of an uplink
+    start: NDArray[np.float64]  #: seconds
+    stop: NDArray[np.float64]  #: seconds, not after `now`
+    rings: NDArray[np.int64]  #: number of rings, 1 or more
 
 
 def _allocations_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:

@@ -33,23 +33,14 @@ _INCONSISTENT_RULE = error_message(
 
 @bundle
 class Options:
-    """The T start templates and A adjustments of `Actions`, as kernels read them.
+    """The T start templates and A adjustments of `Actions`, as kernels read them."""
 
-    Attributes:
-        rules: [T + A] placement rules. Unused by options that place nothing.
-        factors: [T + A, 4] factors of GPUs, batch and cores, then the bandwidth cap (0 keeps it).
-        kinds: [T + A] PLACE, IN_PLACE, PREEMPT or REJECT.
-        scaled: whether any template has a factor other than 1.
-        num_templates: T.
-        num_adjustments: A.
-    """
-
-    rules: tuple[PlacementRule, ...]
-    factors: FloatMatrix
-    kinds: IntVector
-    scaled: bool
-    num_templates: int
-    num_adjustments: int
+    rules: tuple[PlacementRule, ...]  #: [T + A] placement rules. Unused by options that place nothing.
+    factors: FloatMatrix  #: [T + A, 4] factors of GPUs, batch and cores, then the bandwidth cap (0 keeps it)
+    kinds: IntVector  #: [T + A] PLACE, IN_PLACE, PREEMPT or REJECT
+    scaled: bool  #: whether any template has a factor other than 1
+    num_templates: int  #: T
+    num_adjustments: int  #: A
 
 
 #: options of score actions

@@ -29,15 +29,10 @@ PLACE, IN_PLACE, PREEMPT, REJECT = 0, 1, 2, 3
 
 
 class ActionKind(ABC):
-    """Interface of an action space, for environments and observations.
+    """Interface of an action space, for environments and observations."""
 
-    Attributes:
-        queue_order: order of the waiting jobs, see `Actions.queue_order`.
-        round_seconds: seconds between decisions. None: decisions come with events.
-    """
-
-    queue_order: QueueOrder = "submit"
-    round_seconds: float | None = None
+    queue_order: QueueOrder = "submit"  #: order of the waiting jobs, see `Actions.queue_order`
+    round_seconds: float | None = None  #: seconds between decisions. None: decisions come with events.
 
     @property
     @abstractmethod

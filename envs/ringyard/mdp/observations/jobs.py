@@ -47,12 +47,8 @@ class JobFeatures(Record):
     time_left_rank: Annotated[
         f4, Feature("rank in [0, 1) of the time left, or of the run time + 1 min if not predictable")
     ]
-    gpus: Annotated[
-        f4, Feature("log2(GPUs asked for) / 3 - 0.5. A CPU-only job counts as an eighth of a GPU", "GPUs")
-    ]
-    gpus_of_cluster: Annotated[
-        f4, Feature("1 + log2(GPUs asked for / GPUs of the cluster) / 8. CPU-only jobs as above")
-    ]
+    gpus: Annotated[f4, Feature("log2(GPUs asked for) / 3 - 0.5, CPU-only as an eighth of a GPU", "GPUs")]
+    gpus_of_cluster: Annotated[f4, Feature("1 + log2(GPUs asked for / GPUs) / 8, CPU-only as above")]
     running: Annotated[f4, Feature("1 if it runs")]
     run_time: Annotated[f4, Feature("ln(1 + time with resources held / 1 min) / 5", "s")]
     attained_service: Annotated[f4, Feature("ln(1 + GPU time held / 1 min) / 5", "GPU s")]
@@ -61,9 +57,7 @@ class JobFeatures(Record):
     communication: Annotated[f4, Feature("ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1")]
     predictable: Annotated[f4, Feature("1 if predictable")]
     gpus_held: Annotated[f4, Feature("GPUs held / asked for, at most 10")]
-    speed: Annotated[
-        f4, Feature("present speed / isolated speed with what it asks for, at most 10. 0 if it waits")
-    ]
+    speed: Annotated[f4, Feature("present / isolated speed with what it asks for, at most 10, 0 if it waits")]
     restart: Annotated[f4, Feature("s(pause of a restart, time left or run time + 1 min)", "s")]
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
 
@@ -186,13 +180,11 @@ def _write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Recor
 
 
 @kernel
-def _write(
-    state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], following: Float32Vector
-) -> None:
+def _write(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], rest: Float32Vector) -> None:
     """Write all features that need no prediction, and the ranks of `Episode.left`."""
     shown, left, order = _num_shown(episode, b), episode.left[b], episode.order[b]
-    mask, following = take_rows(following, len(left), Present)
-    cluster, _ = take_rows(following, 1, LiveJobTotals)
+    mask, rest = take_rows(rest, len(left), Present)
+    cluster, _ = take_rows(rest, 1, LiveJobTotals)
     mark_present(mask, shown)
     for i in range(shown):
         _write_job(state, episode, b, to_int(episode.live[b, i]), left[i], jobs[i])
@@ -207,10 +199,10 @@ def _live_jobs(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     out[:] = 0.0
-    jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
+    jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
     _write_assumed_seconds(state, episode, b)
     _write_predicted_seconds(state, episode, b, jobs)
-    _write(state, episode, b, jobs, following)
+    _write(state, episode, b, jobs, rest)
 
 
 @implements(Observe)
@@ -218,9 +210,9 @@ def _live_jobs_without_predictions(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
     out[:] = 0.0
-    jobs, following = take_rows(out, len(episode.left[b]), JobFeatures)
+    jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
     _write_assumed_seconds(state, episode, b)
-    _write(state, episode, b, jobs, following)
+    _write(state, episode, b, jobs, rest)
 
 
 def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:

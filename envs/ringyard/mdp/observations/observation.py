@@ -51,32 +51,20 @@ class ItemAxis(StrEnum):
 
 @dataclass(frozen=True)
 class Feature:
-    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`.
+    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`."""
 
-    Attributes:
-        meaning: formula. s(x, c) stands for x / (x + c).
-        unit: of the quantity before scaling. "" for shares, ranks and flags.
-        name: of the field.
-    """
-
-    meaning: str
-    unit: str = ""
-    name: str = ""
+    meaning: str  #: formula. s(x, c) stands for x / (x + c).
+    unit: str = ""  #: of the quantity before scaling. "" for shares, ranks and flags.
+    name: str = ""  #: of the field
 
 
 @dataclass(frozen=True)
 class Block:
-    """Features of all items of one kind, item by item.
+    """Features of all items of one kind, item by item."""
 
-    Attributes:
-        name: key in the observation's Dict. Names of blocks with values 0 and 1 end in `_mask`.
-        axis: kind of its items.
-        record: features of one item. Each field is an `f4` with a `Feature`.
-    """
-
-    name: str
-    axis: ItemAxis
-    record: type[Record]
+    name: str  #: key in the observation's Dict. Names of blocks with values 0 and 1 end in `_mask`.
+    axis: ItemAxis  #: kind of its items
+    record: type[Record]  #: features of one item. Each field is an `f4` with a `Feature`.
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -107,11 +95,6 @@ class Block:
         """Shape in letters, such as `V x 12`."""
         items = () if self.axis is ItemAxis.CLUSTER else (self.axis.value,)
         return " x ".join(map(str, (*items, *self._last_axis)))
-
-    @property
-    def low(self) -> float:
-        """Smallest value in the observation space."""
-        return 0.0 if self.is_mask else -10.0
 
 
 @interface
@@ -175,11 +158,10 @@ class Observation:
         """Return the observation space of one cluster, given the `cluster` and the `actions`."""
         if self.flat:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
+        shapes = {block: block.shape(cluster, actions) for block in self.blocks}
+        low = {block: 0.0 if block.is_mask else -10.0 for block in self.blocks}
         return spaces.Dict(
-            {
-                block.name: spaces.Box(block.low, 10.0, block.shape(cluster, actions), np.float32)
-                for block in self.blocks
-            }
+            {block.name: spaces.Box(low[block], 10.0, shape, np.float32) for block, shape in shapes.items()}
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:

@@ -33,7 +33,7 @@ class WaitingFeatures(Record):
     """Features of a visible waiting job."""
 
     run_time: Annotated[f4, Feature("(ln predicted isolated run time - 6) / 2.5, 0 if not predictable", "s")]
-    gpus: Annotated[f4, Feature("log2(GPUs) / 3 - 0.5. A CPU-only job counts as an eighth of a GPU", "GPUs")]
+    gpus: Annotated[f4, Feature("log2(GPUs) / 3 - 0.5, CPU-only as an eighth of a GPU", "GPUs")]
     work: Annotated[f4, Feature("(ln (run time x GPUs) - 7) / 3, 0 if not predictable", "GPU s")]
     waited: Annotated[f4, Feature("s(time since submission, 1 h)", "s")]
     run_time_rank: Annotated[f4, Feature("rank of run_time among the visible, in [0, 1)")]
@@ -60,9 +60,7 @@ class PlacementFeatures(Record):
 class RunningFeatures(Record):
     """Features of a running job."""
 
-    time_left: Annotated[
-        f4, Feature("s(predicted time left at the present speed, 1 h), 0 if not predictable", "s")
-    ]
+    time_left: Annotated[f4, Feature("s(predicted time left at its speed, 1 h), 0 if not predictable", "s")]
     predictable: Annotated[f4, Feature("1 if predictable")]
     gpus: Annotated[f4, Feature("s(GPUs, 4)", "GPUs")]
     time_since_start: Annotated[f4, Feature("s(time since its last start, 1 h)", "s")]
@@ -91,9 +89,7 @@ class ClusterFeatures(Record):
     running: Annotated[f4, Feature("s(running jobs, 16)", "jobs")]
     demand: Annotated[f4, Feature("s(GPUs asked for by waiting jobs / GPUs, 1)")]
     preemptions: Annotated[f4, Feature("preemptions / (preemptions + starts + 1)")]
-    load: Annotated[
-        f4, Feature("s(sum over predictable jobs in the system of 1 / predicted run time, 0.01)", "1/s")
-    ]
+    load: Annotated[f4, Feature("s(sum over live predictable jobs of 1 / predicted run time, 0.01)", "1/s")]
 
 
 class WaitingResources(Record):
@@ -370,18 +366,18 @@ def _write(
     num_waiting, num_servers = episode.placement_contexts.shape[1], state.servers.shape[1]
     num_starts = num_waiting * episode.placement_contexts.shape[2]
     visible = min(num_waiting, cluster.num_waiting)
-    waiting, following = take_rows(out, num_waiting, WaitingFeatures)
-    waiting_mask, following = take_rows(following, num_waiting, Present)
-    placements, following = take_rows(following, num_starts, PlacementFeatures)
-    running, following = take_rows(following, num_running, RunningFeatures)
-    running_mask, following = take_rows(following, num_running, Present)
-    servers, following = take_rows(following, num_servers, ServerFeatures)
-    totals, following = take_rows(following, 1, ClusterFeatures)
-    more_waiting, following = take_rows(following, shows_resources * num_waiting, WaitingResources)
-    more_placements, following = take_rows(following, shows_resources * num_starts, PlacementResources)
-    more_running, following = take_rows(following, shows_resources * num_running, RunningResources)
-    more_servers, following = take_rows(following, shows_resources * num_servers, ServerResources)
-    more_totals, _ = take_rows(following, shows_resources, ClusterResources)
+    waiting, rest = take_rows(out, num_waiting, WaitingFeatures)
+    waiting_mask, rest = take_rows(rest, num_waiting, Present)
+    placements, rest = take_rows(rest, num_starts, PlacementFeatures)
+    running, rest = take_rows(rest, num_running, RunningFeatures)
+    running_mask, rest = take_rows(rest, num_running, Present)
+    servers, rest = take_rows(rest, num_servers, ServerFeatures)
+    totals, rest = take_rows(rest, 1, ClusterFeatures)
+    more_waiting, rest = take_rows(rest, shows_resources * num_waiting, WaitingResources)
+    more_placements, rest = take_rows(rest, shows_resources * num_starts, PlacementResources)
+    more_running, rest = take_rows(rest, shows_resources * num_running, RunningResources)
+    more_servers, rest = take_rows(rest, shows_resources * num_servers, ServerResources)
+    more_totals, _ = take_rows(rest, shows_resources, ClusterResources)
     mark_present(waiting_mask, visible)
     mark_present(running_mask, min(num_running, cluster.num_running))
     _write_waiting(state, episode, b, waiting, more_waiting)
