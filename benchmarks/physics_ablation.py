@@ -61,7 +61,7 @@ class Physics:
 PHYSICS = {
     "contention": Physics(
         "Contention",
-        "links between servers are as fast as inside, nobody shares them and a further server costs nothing",
+        "links between servers are as fast as inside, unshared, and a further server costs nothing",
         (
             "performance.inter_server_bytes_per_second=${performance.intra_server_bytes_per_second}",
             "performance.alpha=0.0",
@@ -261,7 +261,7 @@ def page(environment: str, seeds: int, workers: int | None) -> str:
             f"`{' '.join(physics.overrides)}`",
             "",
             markdown(table_off),
-            f"Who moves by {MOVED} places or more, on -> off: {', '.join(moved) or 'nobody'}.",
+            f"Schedulers that move by {MOVED} places or more, on -> off: {', '.join(moved) or 'none'}.",
             "",
         ]
     )

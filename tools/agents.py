@@ -1,4 +1,4 @@
-"""`python -m tools.agents`: train the agents that ship, judge them, write the page."""
+"""`python -m tools.agents`: train the pretrained agents, evaluate them, and write their page."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.shipped_agents import ZOO_PREFIX
-from tools.zoo.judging import Record, judge, read_records, require_judges, write_record
+from tools.zoo.evaluation import Record, judge, read_records, require_judges, write_record
 from tools.zoo.page import agents_page, draw_training
 from tools.zoo.recipes import Recipe, read_recipes
 from tools.zoo.training import (
@@ -137,19 +137,19 @@ def main(words: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     parser = Arguments(
         prog="python -m tools.agents",
-        description="Train the agents of tools/conf/zoo, ship the best seeds, judge them, write the page.",
+        description="Train the agents of tools/conf/zoo, ship the best seeds, evaluate them, write the page.",
     )
     parser.add_argument("--only", metavar="NAME", help="one agent (default: all)")
-    parser.add_argument("--skip-training", action="store_true", help="judge the weights that ship")
+    parser.add_argument("--skip-training", action="store_true", help="evaluate the shipped weights")
     parser.add_argument(
         "--new-worlds",
         action="store_true",
-        help="the same, where their record has no figures; it keeps those it has",
+        help="as --skip-training, for environments without results in the agent's record; others are kept",
     )
     parser.add_argument(
         "--workloads",
         type=int,
-        help="in each world, to try it: for the page alone (default: as many as the recipe says)",
+        help="number in each environment, for a trial page (default: that of the recipe)",
     )
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     parser.add_argument("--out", default="docs/agents.md", help="the page (%(default)s)")

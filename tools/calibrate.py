@@ -1,4 +1,4 @@
-"""Write the constants that ship: `python -m tools.calibrate FOLDER --out conf`."""
+"""`python -m tools.calibrate FOLDER --out conf`: write the shipped constants."""
 
 import sys
 from collections.abc import Sequence
@@ -23,14 +23,19 @@ def main(words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    parser = Arguments(prog="python -m tools.calibrate", description="Profiles, networks, interconnects.")
-    parser.add_argument("folder", metavar="FOLDER", help="of published measurements")
+    parser = Arguments(
+        prog="python -m tools.calibrate",
+        description="Write the shipped profiles, networks and interconnects.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="folder of published measurements")
     parser.add_argument("--out", required=True, help="folder for the yamls")
-    parser.add_argument("--overwrite", action="store_true", help="replace yamls of another hand, too")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="also replace yamls that this command did not write"
+    )
     given = parser.parse_args(words)
     folder = Path(given.folder)
     if not folder.is_dir():
-        raise ConfigurationError(f"there is no folder {folder}; expected the one of published measurements")
+        raise ConfigurationError(f"there is no folder {folder}; expected a folder of published measurements")
     texts = texts_of(calibrate_shipped(folder))
     write_yamls(Path(given.out), texts, "python -m tools.calibrate", given.overwrite)
     return 0

@@ -1,4 +1,4 @@
-"""The yaml files of the tools, in `tools/conf`."""
+"""Yaml files of the tools, in `tools/conf`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Write the page of reproduced papers, docs/reproduction.md: `python -m tools.reproduction`."""
+"""`python -m tools.reproduction`: write the page of reproduced papers, docs/reproduction.md."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Compare what ships with published measurements: `python -m tools.validate FOLDER`."""
+"""`python -m tools.validate FOLDER`: compare the shipped models with published measurements."""
 
 import sys
 from collections.abc import Mapping, Sequence

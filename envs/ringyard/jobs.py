@@ -157,87 +157,69 @@ def _values(column: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class JobTable:
-    """Jobs sorted by submission time, one array per attribute. Row order breaks all ties.
+    """Jobs sorted by submission time, one array [jobs] per attribute. Row order breaks all ties.
 
     Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
     performance model: on consolidated GPUs without neighbours a job takes `iterations` times its isolated
     seconds per iteration. The annotation of a column holds its range and its default, which is that of a
     rigid ring job without a model.
-
-    Attributes:
-        job_id: [jobs] the user's own numbers or texts, for outputs only.
-        submit_seconds: [jobs] arrival times, ascending, >= 0.
-        num_gpus: [jobs] GPUs asked for, >= 1, or 0 for CPU-only jobs.
-        duration_seconds: [jobs] isolated run time on consolidated GPUs, > 0, or NaN.
-        iterations: [jobs] training iterations at `batch_size`, > 0, or NaN.
-        compute_seconds: [jobs] GPU seconds of one iteration at `batch_size` on each worker, > 0.
-        gradient_bytes: [jobs] bytes of one all-reduce, >= 0.
-        model_ids: [jobs] position in `ringyard.profiles.catalogue()`, -1 for none.
-        kind: [jobs] `JobKind`.
-        fixed_fraction: [jobs] share of `compute_seconds` that does not depend on the batch, in [0, 1].
-        min_gpus: [jobs] fewest GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
-        max_gpus: [jobs] most GPUs.
-        batch_size: [jobs] M0, global batch, samples.
-        min_batch: [jobs] smallest global batch.
-        max_batch: [jobs] largest global batch.
-        noise_scale: [jobs] gradient noise scale phi, samples. inf: larger batches lose no efficiency.
-        cores_per_worker: [jobs] CPU cores asked for each worker (CPU-only: in all).
-        samples_per_core_second: [jobs] samples that a core prepares per second. inf: no limit.
-        loading_serial_share: [jobs] share of that work which more cores do not speed up.
-        ram_per_worker: [jobs] bytes of main memory asked for each worker (CPU-only: in all).
-        sample_bytes: [jobs] bytes of a sample on storage. 0: the job reads nothing there.
-        dataset_bytes: [jobs] bytes of all samples, > 0. inf: too many to cache.
-        memory_bandwidth: [jobs] bytes per second of main memory that each core moves.
-        fixed_memory_bytes: [jobs] GPU memory of a worker that does not depend on the batch.
-        sample_memory_bytes: [jobs] GPU memory of a worker per sample.
-        parameter_servers: [jobs] parameter servers asked for, 0 for other kinds of jobs.
-        cores_per_server_task: [jobs] CPU cores of each parameter server.
-        predictable_from: [jobs] share of the iterations after which schedulers may see the remaining time.
-            0: from the start. inf: never.
-        prediction_factor: [jobs] predicted over true remaining time.
-        cancel_seconds: [jobs] time at which the user cancels the job. inf: never.
-        acceptable_jct: [jobs] largest acceptable completion time, seconds. A job that cannot meet it leaves,
-            blocked (`ringyard.sim.engine.events` has the rule). inf: no limit.
-        outcome: [jobs] `JobOutcome` at the end of its work, such as a failure in the trace.
-        vc: [jobs] virtual cluster, text. "": unknown.
-        user: [jobs] user that submitted it, text. "": unknown.
-        past: jobs of the same cluster that ended earlier. They are not simulated.
     """
 
-    job_id: _Whole | _Text
-    submit_seconds: Annotated[_Float, "[0, 1e12]"]
-    num_gpus: Annotated[_Whole, "[0, 2147483647]"]
-    duration_seconds: Annotated[_Float, "(0, 1e12]"]
-    iterations: Annotated[_Float, "(0, 1e15]", np.nan]
+    job_id: _Whole | _Text  #: the user's own numbers or texts, for outputs only
+    submit_seconds: Annotated[_Float, "[0, 1e12]"]  #: arrival times, ascending, >= 0
+    num_gpus: Annotated[_Whole, "[0, 2147483647]"]  #: GPUs asked for, >= 1, or 0 for CPU-only jobs
+    duration_seconds: Annotated[_Float, "(0, 1e12]"]  #: isolated run time on consolidated GPUs, > 0, or NaN
+    iterations: Annotated[_Float, "(0, 1e15]", np.nan]  #: training iterations at `batch_size`, > 0, or NaN
+    #: GPU seconds of one iteration at `batch_size` on each worker, > 0
     compute_seconds: Annotated[_Float, "[1e-12, 1e9]", 1.0]
-    gradient_bytes: Annotated[_Float, "[0, 1e18]", 0.0]
+    gradient_bytes: Annotated[_Float, "[0, 1e18]", 0.0]  #: bytes of one all-reduce, >= 0
+    #: position in `ringyard.profiles.catalogue()`, -1 for none
     model_ids: Annotated[_Whole, "[-1, 2147483647]", -1]
-    kind: Annotated[_Whole, "[0, 2]", int(JobKind.RING)]
+    kind: Annotated[_Whole, "[0, 2]", int(JobKind.RING)]  #: `JobKind`
+    #: share of `compute_seconds` that does not depend on the batch, in [0, 1]
     fixed_fraction: Annotated[_Float, "[0, 1]", 0.0]
+    #: fewest GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
     min_gpus: Annotated[_Whole, "[0, 2147483647]"]
-    max_gpus: Annotated[_Whole, "[0, 2147483647]"]
-    batch_size: Annotated[_Float, "(0, 1e12]"]
-    min_batch: Annotated[_Float, "(0, 1e12]"]
-    max_batch: Annotated[_Float, "(0, 1e12]"]
+    max_gpus: Annotated[_Whole, "[0, 2147483647]"]  #: most GPUs
+    batch_size: Annotated[_Float, "(0, 1e12]"]  #: M0, global batch, samples
+    min_batch: Annotated[_Float, "(0, 1e12]"]  #: smallest global batch
+    max_batch: Annotated[_Float, "(0, 1e12]"]  #: largest global batch
+    #: gradient noise scale phi, samples. inf: larger batches lose no efficiency.
     noise_scale: Annotated[_Float, "(0, inf]", np.inf]
+    #: CPU cores asked for each worker (CPU-only: in all)
     cores_per_worker: Annotated[_Whole, "[0, 1000000]", 0]
+    #: samples that a core prepares per second. inf: no limit.
     samples_per_core_second: Annotated[_Float, "(0, inf]", np.inf]
+    #: share of that work which more cores do not speed up
     loading_serial_share: Annotated[_Float, "[0, 1e6]", 0.0]
+    #: bytes of main memory asked for each worker (CPU-only: in all)
     ram_per_worker: Annotated[_Float, "[0, 1e15]", 0.0]
+    #: bytes of a sample on storage. 0: the job reads nothing there.
     sample_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    #: bytes of all samples, > 0. inf: too many to cache.
     dataset_bytes: Annotated[_Float, "[1, inf]", np.inf]
+    #: bytes per second of main memory that each core moves
     memory_bandwidth: Annotated[_Float, "[0, 1e12]", 0.0]
+    #: GPU memory of a worker that does not depend on the batch
     fixed_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
-    sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]  #: GPU memory of a worker per sample
+    #: parameter servers asked for, 0 for other kinds of jobs
     parameter_servers: Annotated[_Whole, "[0, 1000000]", 0]
-    cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]
+    cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]  #: CPU cores of each parameter server
+    #: share of the iterations after which schedulers may see the remaining time. 0: from the start. inf:
+    #: never.
     predictable_from: Annotated[_Float, "[0, inf]", 0.0]
-    prediction_factor: Annotated[_Float, "(0, inf)", 1.0]
+    prediction_factor: Annotated[_Float, "(0, inf)", 1.0]  #: predicted over true remaining time
+    #: time at which the user cancels the job. inf: never.
     cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
+    #: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
+    #: (`ringyard.sim.engine.events` has the rule). inf: no limit.
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
+    #: `JobOutcome` at the end of its work, such as a failure in the trace
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
-    vc: _Text
-    user: _Text
+    vc: _Text  #: virtual cluster, text. "": unknown.
+    user: _Text  #: user that submitted it, text. "": unknown.
+    #: jobs of the same cluster that ended earlier. They are not simulated.
     past: HistoricalJobs = _NO_HISTORY
 
     @classmethod

@@ -9,7 +9,7 @@ from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.tuned_configs import alternatives, read_tuned
 from tools.zoo.competitors import competitors
-from tools.zoo.judging import race_of
+from tools.zoo.evaluation import race_of
 from tools.zoo.recipes import World
 
 BLIND_STARTS = {"fifo_backfill", "fifo", "random", "burst_sharing", "interference_aware"}

@@ -22,7 +22,7 @@ from ringyard_agents.learning.agent_file import agent_parts, read_agent
 from ringyard_agents.shipped_agents import shipped_agents
 from tools import agents
 from tools.agents import _can_be_judged
-from tools.zoo.judging import race_of, read_records
+from tools.zoo.evaluation import race_of, read_records
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import read_recipes
 from tools.zoo.training import hardware, is_trained

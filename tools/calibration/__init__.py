@@ -1,1 +1,1 @@
-"""Constants that ship: profiles, networks and interconnects out of published measurements."""
+"""Shipped constants: profiles, networks and interconnects fitted to published measurements."""

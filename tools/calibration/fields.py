@@ -1,4 +1,4 @@
-"""Fields of profiles that ship: looked up, computed or cited, with sources."""
+"""Fields of shipped profiles: looked up, computed or cited, with their sources."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Everything that ships, out of the folder of published measurements."""
+"""All shipped constants, fitted to the folder of published measurements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

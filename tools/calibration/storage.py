@@ -1,4 +1,4 @@
-"""Bytes of a sample and of a data set, from iterations that storage limits."""
+"""Bytes of a sample and of a data set, from iterations that are limited by storage."""
 
 from collections.abc import Sequence
 

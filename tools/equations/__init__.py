@@ -1,1 +1,1 @@
-"""The equations of the performance models against published measurements, on held-out points."""
+"""Equations of the performance models compared with published measurements, on held-out points."""

@@ -1,4 +1,4 @@
-"""Equations of the performance models against published measurements, on held-out points."""
+"""One comparison for each equation of the performance models, on held-out published measurements."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

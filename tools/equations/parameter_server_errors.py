@@ -1,4 +1,4 @@
-"""Parameter-server steps and restarts of AITurbo's follow-on."""
+"""Errors on the parameter-server steps and restarts of AITurbo's follow-on paper."""
 
 from collections.abc import Sequence
 from pathlib import Path

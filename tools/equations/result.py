@@ -1,4 +1,4 @@
-"""What one comparison of predictions with measurements says."""
+"""Result of one comparison of predictions with measurements."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,1 +1,1 @@
-"""Published measurements as tidy tables: a yaml in `tools/conf/measured` and a reader each."""
+"""Published measurements as tidy tables: a yaml in `tools/conf/measured` and a reader for each."""

@@ -1,4 +1,4 @@
-"""Tables of AITurbo's follow-on, as printed there."""
+"""Tables printed in AITurbo's follow-on paper."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Public artifacts of papers as tidy rows: the folder holds clones of their repositories."""
+"""Readers of papers' public artifacts, in a folder with clones of their repositories."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Published files as tidy rows: one function for each set, called with the folder that holds them."""
+"""Readers of published files, one function for each set, which return tidy rows."""
 
 import gzip
 import json

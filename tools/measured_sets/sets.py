@@ -1,4 +1,4 @@
-"""Published measured sets, by a yaml each."""
+"""Published measured sets, each described by a yaml."""
 
 import functools
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The agents that ship as text and curves: docs/agents.md."""
+"""The page of the pretrained agents, docs/agents.md, with learning curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `
 take, which learnt on all five and the quickstart. Partitioning has none. `zoo:unknown` is not told how
 long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all` shows agents
 beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with what the
-agent is made of as JSON; loading one [runs no code](runs.md#whom-to-trust). `zoo:starts` and
+agent is made of as JSON; loading one [runs no code](runs.md#trusted-classes). `zoo:starts` and
 `zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
 judged where its files lie in the folder of the command; without them they are left out.
 """
@@ -59,7 +59,7 @@ def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The page of all agents.
 
     Args:
-        records: {name: training, figures and title} as `judging` keeps them.
+        records: {name: training, figures and title} as `write_record` stores them.
     """
     summary = [_summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
     parts = [_INTRODUCTION, markdown(summary), *(_section(name, one) for name, one in records.items())]

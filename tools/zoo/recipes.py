@@ -1,4 +1,4 @@
-"""How agents that ship are trained and where they are judged: tools/conf/zoo."""
+"""Recipes of the pretrained agents in tools/conf/zoo: how they are trained and evaluated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

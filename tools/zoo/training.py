@@ -1,4 +1,4 @@
-"""Training the agents that ship: several runs at a time, each going on where it was stopped."""
+"""Training of the pretrained agents: several runs in parallel, which resume after an interruption."""
 
 import csv
 import json

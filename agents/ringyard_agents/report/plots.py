@@ -211,8 +211,8 @@ def _draw_profile(axes: Any, scores: _Scores) -> None:
         band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)).draw(axes, taus, label)
     axes.set(
         xscale="log",
-        xlabel="tau",
-        ylabel="fraction of workloads with mean JCT / lower bound <= tau",
+        xlabel="mean JCT / lower bound, at most",
+        ylabel="fraction of workloads",
         ylim=(0, 1.02),
     )
     _plain_ticks(axes)

@@ -1,4 +1,4 @@
-"""Agents that ship, held against the best published scheduler, the rule alone and the lower bound."""
+"""Evaluation of pretrained agents against published schedulers, their allocator alone and the lower bound."""
 
 import json
 from collections.abc import Mapping, Sequence
