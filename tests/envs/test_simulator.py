@@ -94,7 +94,7 @@ BAD_ALLOCATIONS = {
     "too few GPUs": (Allocation(1, (4,)), "expected 2 GPUs"),
     "twice the same GPU": (Allocation(1, (4, 4)), "twice"),
     "no such GPU": (Allocation(1, (4, 99)), "there is no GPU"),
-    "held by another": (Allocation(1, (0, 4)), "which job 0 holds"),
+    "held by another": (Allocation(1, (0, 4)), "held by job 0"),
     "stop a waiting job": (Allocation(1, ()), "expected a running job"),
 }
 

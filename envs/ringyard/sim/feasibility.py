@@ -304,7 +304,7 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
             free = int(state.servers["free_gpus"][b, server])
             held = ", ".join(map(str, holders))
             raise PlacementError(
-                f"job {j} is given GPU {gpu}, which job {held} holds (server {server} has {free} free GPUs);"
+                f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs);"
                 " preempt that job first, or choose another GPU"
             )
 

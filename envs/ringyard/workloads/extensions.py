@@ -164,7 +164,7 @@ class GradientCpuWork(Extension):
     bytes_per_core_second: Positive
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Lower `samples_per_core_second` of `jobs` with several workers. Nothing is drawn from `rng`."""
+        """Lower `samples_per_core_second` of `jobs` with several workers, without `cluster` and `rng`."""
         workers = np.maximum(jobs.num_gpus, 1)
         handled = np.where(
             jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
@@ -183,7 +183,7 @@ class Groups(Extension):
     weights: Weights  #: {virtual cluster: weight}
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw a virtual cluster for each of the `jobs` from `rng`."""
+        """Draw a virtual cluster for each of the `jobs` on `cluster` from `rng`."""
         return replace(jobs, vc=_draw_keys(self.weights, len(jobs), rng))
 
 
@@ -278,7 +278,7 @@ class Predictability(Extension):
     error: NonNegative = 0.0  #: standard deviation of the natural log of predicted / true remaining time
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Draw from `rng` when each of the `jobs` becomes predictable, and its error."""
+        """Draw from `rng` when each of the `jobs` on `cluster` becomes predictable, and its error."""
         count = len(jobs)
         begin = rng.uniform(self.from_share[0], self.from_share[1], count)
         known = rng.random(count) < self.share

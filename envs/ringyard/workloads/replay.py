@@ -140,12 +140,12 @@ def replay_file(
     Args:
         path: the file.
         reader: function of `ringyard.workloads` that reads it, such as `read_csv`.
-        models: which model each job trains.
-        window_jobs: most jobs of a window; None: no limit.
-        window_seconds: length of a window's arrivals; None: no limit.
-        start_seconds: start of the window; None: drawn anew for each sample.
-        load: offered load to which arrivals are stretched; None: the recorded times.
-        max_gpus: larger jobs are left out; None: no limit.
+        models: costs per iteration.
+        window_jobs: largest number of jobs in a window. None: no limit.
+        window_seconds: length of a window, seconds. None: no limit.
+        start_seconds: start of the window. None: drawn for each sample.
+        load: offered load to which arrivals are stretched. None: the recorded times.
+        max_gpus: larger jobs are left out. None: no limit.
         extra_seconds: added to every job's run time.
         part: shares of the trace's jobs between which windows lie.
 
