@@ -5,7 +5,7 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # in place of typing's, whose import delays the handling of Ctrl-C
+TYPE_CHECKING = False  # in place of typing's, since importing that delays the handling of Ctrl-C
 if TYPE_CHECKING:
     from typing import Any
 

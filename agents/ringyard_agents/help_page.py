@@ -23,7 +23,7 @@ def help_page(command: str, description: str, topic: str = "") -> str:
     """Return the help of a command or of a topic.
 
     Args:
-        command: command, whose settings are in conf/<command>.yaml.
+        command: command with its settings in conf/<command>.yaml.
         description: one line about the command.
         topic: group, GROUP=CHOICE or setting. "": the command itself.
 

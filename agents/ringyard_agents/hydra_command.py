@@ -20,7 +20,7 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
     """Run a command that takes Hydra overrides.
 
     Args:
-        command: command, whose settings are in conf/<command>.yaml.
+        command: command with its settings in conf/<command>.yaml.
         description: one line about the command, for --help.
         function_path: `module:function` that takes the composed config. It is imported once the config is
             checked.

@@ -26,7 +26,7 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 
 
 #: (class or function, "call", "prepare" (`_partial_`) or "look up" (`get_class`), key). The key is "" for a
-#: call, whose arguments are checked. Those of a later call are unknown.
+#: call. Its arguments are checked. Those of a later call are unknown.
 _TargetUse = tuple[str, str, str]
 
 

@@ -36,7 +36,7 @@ def run_in_processes(
     closed or this process ends.
 
     Args:
-        function: module-level function whose argument and result can be pickled.
+        function: module-level function. Its argument and result can be pickled.
         tasks: arguments of the function, started in this order.
         workers: number of processes. None: one per core. With one, tasks run in this process.
     """

@@ -162,7 +162,7 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
     Python and the libraries.
 
     Args:
-        tasks: tasks whose schedulers and environments this process has built (`evaluate.check_tasks`).
+        tasks: tasks that `evaluate.check_tasks` has built in this process.
 
     Returns:
         [tasks], 64 hexadecimal digits each.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit  # Student's t without scipy.stats, whose import takes half a second
+from scipy.special import stdtr, stdtrit  # Student's t; importing scipy.stats takes half a second
 
 #: fewer workloads than these print a warning
 MIN_WORKLOADS = 20

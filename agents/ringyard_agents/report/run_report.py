@@ -28,7 +28,7 @@ def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
     """Write the times of each job in seconds. A job that never started has no start_time.
 
     Args:
-        file: CSV file, whose folder is made if missing.
+        file: CSV file. Its folder is made if missing.
         jobs: `Results.jobs`.
     """
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ def print_table(
         rows: rows {header: text}.
         names: headers of the columns to print. The first column is part of every table.
         left: headers of columns that are aligned left.
-        wrapped: headers of columns whose texts may be broken into lines.
+        wrapped: headers of columns with texts that may be broken into lines.
         groups: group of each row. A gap separates groups. Empty: no gaps.
     """
     if title:

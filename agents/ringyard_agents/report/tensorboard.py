@@ -71,7 +71,7 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
 
     Args:
         writer: SummaryWriter.
-        images: files, whose names are the tags.
+        images: files. Their names are the tags.
         step: step of the events.
     """
     from matplotlib.image import imread

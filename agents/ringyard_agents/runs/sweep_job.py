@@ -91,7 +91,7 @@ class HydraJob:
     A job that has finished is not repeated when the sweep is continued. Its stored objective is returned.
 
     Args:
-        command: command, whose settings are in conf/<command>.yaml.
+        command: command with its settings in conf/<command>.yaml.
         function_path: `module:function` that takes the config. It is imported once the config is checked.
         in_worker: whether this process was started to run jobs.
 
