@@ -128,7 +128,7 @@ class ModelProfile:
         """Forward and backward seconds of an iteration at the base batch on the reference GPU."""
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
-    def require_value(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
+    def require_value(self, name: str, otherwise: str = "choose a workload of models that have it") -> Any:
         """Return the value of a field.
 
         Args:
