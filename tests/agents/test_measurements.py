@@ -150,7 +150,7 @@ def test_what_cannot_be_judged_is_bad_input(tmp_path, capsys):
     written(tmp_path, HEADER, "unheard_of,v100,1,32,1")
     words = ["validate", str(tmp_path), "--out", str(tmp_path / "out")]
     for more, said in (
-        ([], "no row could be judged"),
+        ([], "no row has a prediction"),
         (["--performance", "x"], "--performance is 'x'"),
         (["--network", "x"], "--network is 'x'"),
     ):

@@ -185,7 +185,7 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.bound=themiss"], "constraint.bound has 'themiss'"),
         ([*KEEPING, "constraint.bound=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
         ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
-        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "whose blocking_rate is 0"),
+        ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "its blocking_rate is 0"),
         ([*TOY, "constraint.metric=p99_jct", "constraint.bound=9"], "expected one that scores jobs"),
         ([*KEEPING, "constraint.bound=9", "limit_seconds=60"], "limit_seconds is 60 (environment own)"),
     ],

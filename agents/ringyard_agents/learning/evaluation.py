@@ -246,7 +246,7 @@ def build_constraint(
     for label, value in bounds.items():
         if not value > 0:
             raise ConfigurationError(
-                f"constraint.bound is {entry.label}, whose {metric} is {value:g} (environment {label});"
+                f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label});"
                 " expected a scheduler with more than 0, or a number"
             )
     return Constraint(metric, bounds, multiplier_learning_rate)
