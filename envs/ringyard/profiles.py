@@ -228,7 +228,7 @@ def read_profile(file: Path) -> ModelProfile:
     try:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file} cannot be read as yaml: {shown(error)}") from error
+        raise ConfigurationError(f"{file} cannot be read as yaml: {' '.join(str(error).split())}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         raw["gpus"] = {
             gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")
