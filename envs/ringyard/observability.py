@@ -117,7 +117,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
 }
 
 
-#: records whose fields need no flag, although some of these have the name of a column of jobs
+#: records with fields that need no flag, although some of these have the name of a column of jobs
 _CLUSTER_RECORDS = (ClusterRecord, Server, Gpu, Link)
 
 

@@ -128,7 +128,7 @@ class ModelProfile:
         """Forward and backward seconds of an iteration at the base batch on the reference GPU."""
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
-    def require_value(self, name: str, otherwise: str = "choose a workload whose models have it") -> Any:
+    def require_value(self, name: str, otherwise: str = "choose a workload of models that have it") -> Any:
         """Return the value of a field.
 
         Args:
@@ -228,7 +228,7 @@ def read_profile(file: Path) -> ModelProfile:
     try:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{file} cannot be read as yaml: {shown(error)}") from error
+        raise ConfigurationError(f"{file} cannot be read as yaml: {' '.join(str(error).split())}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         raw["gpus"] = {
             gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")

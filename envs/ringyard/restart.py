@@ -124,22 +124,17 @@ def _for_all(jobs: JobTable, figure: float) -> NDArray[np.float64]:
 @checked("restart")
 @dataclass(frozen=True)
 class RestartCost(Pause):
-    """Pauses of jobs at each start after the first and at changes while they run.
+    """Pauses of jobs at each start after the first and at changes while they run."""
 
-    Attributes:
-        default_growth: take the pause of a restart from the profile of each job's model, and its growth, if
-            the profile has none, from here. None: the same pause for all jobs.
-        resize: pause of a change of a running job's GPUs or batch. None: that of a restart.
-        servers: pause of a change of its parameter servers. None: that of a resize.
-        cores: seconds of a change of cores of its workers or parameter servers, at most those of a resize.
-        jump_gpus: fewest GPUs with the jumps.
-    """
-
+    #: take the pause of a restart from the profile of each job's model, and its growth, if the profile
+    #: has none, from here. None: the same pause for all jobs.
     default_growth: DefaultGrowth | None = None
+    #: pause of a change of a running job's GPUs or batch. None: that of a restart.
     resize: Pause | None = None
-    servers: Pause | None = None
+    servers: Pause | None = None  #: pause of a change of its parameter servers. None: that of a resize.
+    #: seconds of a change of cores of its workers or parameter servers, at most those of a resize
     cores: NonNegative = CORES_SECONDS
-    jump_gpus: PositiveInt = 1
+    jump_gpus: PositiveInt = 1  #: fewest GPUs with the jumps
 
     def restart_seconds(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return the pause of `jobs` [jobs] at a start after the first, on one GPU, seconds."""

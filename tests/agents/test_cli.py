@@ -230,7 +230,7 @@ def test_the_same_warning_is_one_line(capsys):
 def test_what_only_training_hears_is_said_to_change_nothing(here):
     small = ["workload.num_jobs=3", "cluster.num_servers=2", "name=one"]
     unused = ["action=scores", "action.allocator.gamma=3"]
-    with pytest.warns(ConfigurationWarning, match="^action=scores action.allocator.gamma=3 changes"):
+    with pytest.warns(ConfigurationWarning, match="^action=scores action.allocator.gamma=3 has no effect"):
         here("simulate", *small, *unused)
     here("simulate", *small, "overwrite=true")  # warnings are errors
     here("train", "debug=tiny_training", "cluster.num_servers=4", "reward=makespan", "name=two")
@@ -313,9 +313,8 @@ def test_train_resume_compare(tmp_path, here):
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 comparisons" in out
     assert "warning: 3 workloads" in out
-    assert re.search(
-        r"vs (fifo_backfill|sjf@pack): mean JCT", out
-    )  # no agent is the reference unless one says so
+    assert re.search(r"vs (fifo_backfill|sjf@pack): relative difference of the mean JCT", out)
+    # no agent is the reference unless one says so
     for name in ("table.csv", "runs.csv", "jobs.csv", "jct_distribution.png", "losses.png"):
         assert (tmp_path / "runs" / "c1" / name).stat().st_size > 0
     assert len(list((tmp_path / "runs" / "c1" / "tensorboard").iterdir())) == 6  # and the whole

@@ -187,7 +187,7 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         (("tune", "fast_schedulers=[nosuch]"), "fast_schedulers has 'nosuch'; expected some of"),
         (
             ("tune", "options={fifo_backfill:{reserve_unplaced:[true]}}"),
-            "options has fifo_backfill, which conf/tune.yaml has not",
+            "options has fifo_backfill, which conf/tune.yaml lacks",
         ),
         (("tune", "output=/dev/null/tuned.yaml"), "cannot be written (Not a directory); expected a file"),
         (("tune", "output=."), "cannot be written (Is a directory)"),

@@ -162,7 +162,8 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     out, error = capfd.readouterr()
     assert "runs/a[1]/b=c/sweep.csv" in out
     assert "2 of 4 jobs failed: 1, 3; job 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
-    assert error.count("\n") == 1, error
+    own = [line for line in error.splitlines() if not line.startswith("ringyard: compil")]
+    assert len(own) == 1, error
     folder = tmp_path / "runs" / "a[1]" / "b=c"
     table = pd.read_csv(folder / "sweep.csv")
     assert list(table["status"]) == ["done", "failed", "done", "failed"]
@@ -184,7 +185,7 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     capfd.readouterr()
 
     assert simulate("name='a[1]/b=c'", "seed=3") == 2
-    assert "has a sweep of 4 jobs already" in capfd.readouterr().err
+    assert "already has a sweep of 4 jobs" in capfd.readouterr().err
     assert len(read_job_records(folder)) == 4
     assert simulate("name='a[1]/b=c'", "seed=3", "overwrite=true") == 0
     assert [one.number for one in read_job_records(folder)] == [0]

@@ -187,8 +187,8 @@ GPUS = "gpus: {v100: {fixed_seconds: 0, sample_seconds: 1e-3, source: mine}%s}\n
         ("task: {a: 1}", "task is"),
         ("parameters: true", "parameters is True"),
         ("7: 8", "unknown field"),
-        ("a: [", "no readable yaml"),
-        ("a: \x00", "no readable yaml"),
+        ("a: [", "cannot be read as yaml"),
+        ("a: \x00", "cannot be read as yaml"),
     ],
 )
 def test_profiles_of_wrong_types_name_file_and_field(tmp_path, line, said):
@@ -198,7 +198,7 @@ def test_profiles_of_wrong_types_name_file_and_field(tmp_path, line, said):
     file.write_text(PROFILE + GPUS % "" + line)
     with pytest.raises(ConfigurationError, match=rf"m\.yaml.*{said}"):
         read_profile(file)
-    with pytest.raises(ConfigurationError, match="no readable yaml"):
+    with pytest.raises(ConfigurationError, match="cannot be read as yaml"):
         read_profile(tmp_path)
 
 

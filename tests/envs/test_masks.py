@@ -66,5 +66,5 @@ def test_the_mask_can_be_a_part_of_the_observation(parts):
 def test_the_masks_place_has_the_names_that_a_library_wants():
     env = ActionMaskObservation(ClusterEnv(), "obs", "mask")
     assert set(env.reset(seed=0)[0]) == {"obs", "mask"} == set(env.observation_space)
-    with pytest.raises(ConfigurationError, match="both 'mask'; expected two names"):
+    with pytest.raises(ConfigurationError, match="both 'mask'; expected different keys"):
         ActionMaskObservation(ClusterEnv(), "mask", "mask")

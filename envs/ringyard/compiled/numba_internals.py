@@ -48,7 +48,7 @@ __all__ = [  # what is imported here for others, and PRIVATE
 #: {what numba has as an attribute: what for}
 PRIVATE = {
     "numba.core.options.DefaultOptions._nrt": "an option of `njit`: kernels count no references",
-    "numba.core.dispatcher.Dispatcher.enable_caching": "sets `_cache`, in whose place ours is put",
+    "numba.core.dispatcher.Dispatcher.enable_caching": "sets `_cache`, which ours replaces",
     "numba.core.dispatcher.Dispatcher.compile": "compiles for a declared signature",
     "numba.core.dispatcher.Dispatcher.disable_compile": "calls convert arguments to the declared signature",
     "numba.core.compiler.CompileResult._reduce": "a compiled function as it is kept on disk",

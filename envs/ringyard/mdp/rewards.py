@@ -19,17 +19,12 @@ Normaliser = Callable[[Records1[Job], Cluster], float]
 @checked("reward")
 @dataclass(frozen=True)
 class Reward:
-    """The growth of one time integral since the last step, times a weight that is constant in an episode.
+    """The growth of one time integral since the last step, times a weight that is constant in an episode."""
 
-    Attributes:
-        integral: one of `ringyard.state.records.Integral`.
-        weight: function of the episode's job records [jobs] and the cluster. Returns the reward per unit.
-        metric: field of `Metrics` that evaluations in a training minimise.
-    """
-
-    integral: Integral
+    integral: Integral  #: one of `ringyard.state.records.Integral`
+    #: function of the episode's job records [jobs] and the cluster. Returns the reward per unit.
     weight: Normaliser
-    metric: str = "mean_jct"
+    metric: str = "mean_jct"  #: field of `Metrics` that evaluations in a training minimise
 
     def weights(self, episodes: Sequence[Records1[Job]], cluster: Cluster) -> NDArray[np.float64]:
         """Return the reward per unit of each integral in each episode [episodes, Integral].

@@ -206,16 +206,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return self._observations(), rewards, done, truncated, info
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Return `get_attr(name)`.
-
-        Args:
-            name: attribute or method of a single cluster.
-            args: must be empty.
-            kwargs: must be empty.
-
-        Raises:
-            ConfigurationError: single clusters have no such attribute, or there are arguments.
-        """
+        """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
         known = (*_OWN_ATTRIBUTES, *_SHARED_ATTRIBUTES)
         if not isinstance(name, str) or name not in known or args or kwargs:
             raise ConfigurationError(

@@ -30,11 +30,7 @@ class ItemAxis(StrEnum):
     CLUSTER = "1"
 
     def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
-        """Return the axes of the items: (V,), (V, T), (R,), (N,), (S,), or () for the cluster.
-
-        Args:
-            cluster: servers and GPUs.
-            actions: action space.
+        """Return the axes of the items of `cluster` and `actions`: (V,), (V, T), (R,), (N,), (S,) or ().
 
         Raises:
             ConfigurationError: the action space has no such items.
@@ -82,12 +78,7 @@ class Block:
         return (len(self.features),) if len(self.features) > 1 else ()
 
     def shape(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
-        """Return the axes of the items and of the features, such as (V, T, 3), or (V,) for a single feature.
-
-        Args:
-            cluster: servers and GPUs.
-            actions: action space.
-        """
+        """Return the shape, given `cluster` and `actions`: (V, T, 3), or (V,) for a single feature."""
         return *self.axis.axes(cluster, actions), *self._last_axis
 
     @property
@@ -165,12 +156,7 @@ class Observation:
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
-        """Return {block: shape and feature names} in the order of the row: `env.metadata["blocks"]`.
-
-        Args:
-            cluster: servers and GPUs.
-            actions: action space.
-        """
+        """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""
         return {
             block.name: {
                 "shape": block.shape(cluster, actions),

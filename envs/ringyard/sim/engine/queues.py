@@ -81,7 +81,7 @@ def heap_remove(state: State, b: int, j: int) -> None:
 
 @kernel
 def _waiting_position(state: State, b: int, j: int) -> int:
-    """Return the first position whose (priority, row) is not before that of job `j`."""
+    """Return the first position with a (priority, row) not before that of job `j`."""
     priority = state.jobs[b, j].priority
     low = 0
     high = int(state.clusters[b].num_waiting)

@@ -71,7 +71,7 @@ def _use_fastest_type(state: State, job: Job) -> bool:
 
 @kernel
 def _restore_asked_shape(state: State, job: Job) -> bool:
-    """Give the job the shape it asked for, all else at its best. Return whether this changes it."""
+    """Give the job its asked shape, without the other causes. Return whether this changes it."""
     asked = asked_shape(job)
     same = job.num_gpus == asked.num_gpus and job.batch_size == asked.batch_size
     if same and job.parameter_servers == asked.parameter_servers:
