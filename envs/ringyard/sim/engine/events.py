@@ -159,7 +159,7 @@ def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
             else:
                 repair_server(state, b, s)
                 mean = cluster.mean_up_seconds
-            position = 2 * server.num_failures + server.up - 1
+            position = 2 * server.num_failures + server.up - 1  # number of draws before this one
             server.next_change_seconds = cluster.now + exponential_at(
                 cluster.seed, SERVER_STREAM + s, position, mean
             )

@@ -163,7 +163,7 @@ def preempt(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
-    """Return job `j` of cluster `b` of `state` to its checkpoint and the queue. `physics` sets new rates."""
+    """Requeue job `j` (`b`, `state`) as of its last checkpoint or stop. `physics` sets new rates."""
     _stop_running(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
@@ -253,7 +253,7 @@ def arrive(state: State, b: int) -> None:
     job.status = JobStatus.WAITING
     job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE]
     cluster.demanded_gpus += job.asked_gpus
-    cluster.inverse_durations += 1.0 / job.isolated_seconds
+    cluster.inverse_durations += 1.0 / job.isolated_seconds  # growth of the total slowdown each second
     if job.predictable_from <= 0.0:
         cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
