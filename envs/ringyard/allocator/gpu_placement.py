@@ -73,7 +73,7 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
             continue
         missing = wanted - (server.free_gpus + plan.preemptible_gpus[b, s])
         if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
-            continue
+            continue  # jobs that leave the server need free GPUs elsewhere
         if gpus_when_idle(state, b, j, s) >= wanted and migratable_gpus(state, b, s, wanted, plan) >= missing:
             best = s
             least = missing
