@@ -77,7 +77,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     Args:
         state: state of the simulation.
-        b: cluster of the batch.
+        b: position of the cluster in the batch.
         cluster: servers and GPUs.
         jobs: job table.
         performance: performance model.
