@@ -70,7 +70,9 @@ def require_drawings(files: Mapping[str, Path]) -> None:
         if name == "video":
             require_video(setting, file)
         elif file.suffix.lower() not in PICTURES:
-            raise ConfigurationError(f"{setting} is {shown(str(file))}; expected {', '.join(PICTURES)}")
+            raise ConfigurationError(
+                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(PICTURES)}"
+            )
         require_writable(setting, file)
 
 
