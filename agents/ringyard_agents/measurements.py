@@ -180,7 +180,7 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
         raise ConfigurationError(f"{file} is no readable CSV: {shown(str(error))}") from error
 
 
-def read_rows(file: Path) -> pd.DataFrame:
+def read_measured_rows(file: Path) -> pd.DataFrame:
     """Read a tidy CSV (also .csv.gz).
 
     Raises:
@@ -293,5 +293,5 @@ def read_measured_sets(place: Path) -> list[MeasuredRows]:
     for path, file in files.items():
         name = path.partition(".csv")[0]
         about = MeasuredSet(title=name, source=f"{file.name}, a tidy table", fitted="unknown")
-        sets.append(MeasuredRows(name, about, read_rows(file)))
+        sets.append(MeasuredRows(name, about, read_measured_rows(file)))
     return sets

@@ -10,8 +10,8 @@ from ringyard_agents.measurements import (
     COLUMNS,
     filled_columns,
     measurement_kinds,
+    read_measured_rows,
     read_measured_sets,
-    read_rows,
     situations,
 )
 from ringyard_agents.validation.shipped import predict_rows
@@ -32,7 +32,7 @@ def test_a_table_as_people_write_it(tmp_path):
         "resnet50,V100,1,64,0.3,4,x",
         "vgg16,RTX-2080 Ti,4+4,32,1e-1,,",
     )
-    rows = read_rows(file)
+    rows = read_measured_rows(file)
     assert list(rows.columns) == list(COLUMNS)
     assert rows.gpu_type.tolist() == ["v100", "rtx_2080ti"]
     assert rows.seconds.tolist() == [0.3, 0.1]
@@ -79,7 +79,7 @@ def test_nothing_to_judge_is_bad_input(tmp_path, capsys):
 
 
 def tidy_rows(tmp_path, header, *lines):
-    return read_rows(written(tmp_path, header, *lines))
+    return read_measured_rows(written(tmp_path, header, *lines))
 
 
 def test_predictions_are_the_profiles_figures(tmp_path):

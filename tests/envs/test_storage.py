@@ -115,7 +115,7 @@ def test_rules_place_where_there_is_ram():
 def test_jobs_that_ask_for_more_ram_than_there_is():
     with pytest.raises(WorkloadError, match="at most a server's 50000000000 bytes"):
         Simulator(server(ram=50 * GB), readers(1, ram=60e9), composite(1e12, 1e12))
-    with pytest.raises(WorkloadError, match="less RAM per worker"):
+    with pytest.raises(WorkloadError, match="ask for less per worker"):
         Simulator(server(ram=50 * GB), readers(3, ram=20e9), composite(1e12, 1e12))
     with pytest.raises(ConfigurationError, match=r"cluster\.ram_bytes_per_server"):
         Cluster((1,), ram_bytes_per_server=(0.5,))

@@ -16,7 +16,7 @@ from ringyard.profiles import catalogue
 from ringyard_agents.calibration.cross_validation import cross_validate, fit_constants
 from ringyard_agents.calibration.model_profiles import calibrated_models
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from ringyard_agents.measurements import measurement_kinds, read_rows
+from ringyard_agents.measurements import measurement_kinds, read_measured_rows
 from ringyard_agents.runs.figures import save_figure
 
 _COMMAND = "ringyard calibrate"
@@ -53,7 +53,7 @@ def calibrate(
             f"{path} is a folder; expected a CSV (the shipped configs are fitted to published measurements by"
             " `python -m tools.calibrate FOLDER --out conf`, in a checkout of the repository)"
         )
-    rows = read_rows(path)
+    rows = read_measured_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
     _check_names(rows, path)

@@ -90,8 +90,8 @@ def fit_sharing(pairs: pd.DataFrame) -> Sharing:
         excess = np.exp(logs[:count][own_id] + logs[count:][other_id])
         return np.concatenate([-np.log1p(excess) - log_speed, _PRIOR * (logs - _BEGIN)])
 
-    begin = np.full(2 * count, _BEGIN)
-    found = least_squares(residuals, begin, loss="soft_l1", f_scale=0.1, xtol=1e-10, ftol=1e-10)
+    initial_values = np.full(2 * count, _BEGIN)
+    found = least_squares(residuals, initial_values, loss="soft_l1", f_scale=0.1, xtol=1e-10, ftol=1e-10)
     sensitivity, pressure = np.exp(found.x).reshape(2, -1).tolist()
     return dict(zip(kinds, zip(sensitivity, pressure, strict=True), strict=True))
 

@@ -103,7 +103,7 @@ class _Problem:
             mixing.append(np.stack(weights, axis=1) * on[fabric][:, None])
         self.mixing = np.concatenate(mixing, axis=1) if mixing else np.zeros((len(rows.seconds), 0))
 
-    def begin(self) -> NDArray[np.float64]:
+    def initial_values(self) -> NDArray[np.float64]:
         """Return initial values: lines of one-GPU rows, else of all rows, and usual networks."""
         rows, found = self.rows, []
         for key in self.free_lines:
@@ -190,15 +190,15 @@ def fit_rings(
     problem = _Problem(
         _Rows(table, gradient_bytes), FittedConstants({**held.lines, **transfers}, exponents=held.exponents)
     )
-    begin = problem.begin()
+    initial_values = problem.initial_values()
     root = np.sqrt(problem.rows.weights())
     log_measured = np.log(problem.rows.seconds)
 
     def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         wrong = root * (np.log(problem.predict(logs)) - log_measured)
-        return np.concatenate([wrong, _PRIOR * (logs - begin)])
+        return np.concatenate([wrong, _PRIOR * (logs - initial_values)])
 
-    found = least_squares(residuals, begin, loss="soft_l1", f_scale=0.1, xtol=1e-10, ftol=1e-10)
+    found = least_squares(residuals, initial_values, loss="soft_l1", f_scale=0.1, xtol=1e-10, ftol=1e-10)
     return problem.found(found.x)
 
 

@@ -1,6 +1,8 @@
 """Evaluation: run schedulers on workloads, from the config of a command to a table of results.
 
-`ringyard compare` goes through the modules in this order:
+A scheduler is an *entry* (`SchedulerEntry`): its label in tables, name, placement rule and options. Workloads
+are numbers from 0. With a seed, a number selects the jobs that are drawn, the same for every scheduler.
+Environments are {config group: config}. `ringyard compare` goes through the modules in this order:
 
 1. `compare` is the command. It reads the config, runs what follows for each environment, and hands the
    results to `ringyard_agents.report`.

@@ -32,7 +32,7 @@ class RunResult:
 
     label: str  #: name of the scheduler in tables
     workload: int  #: number of the workload
-    seed: int  #: seed of the comparison
+    seed: int  #: `EvaluationTask.seed`
     observability: str  #: what the scheduler may see
     capabilities: Capabilities  #: what the scheduler may do
     published: bool  #: False for agents and for Ringyard's own schedulers
@@ -52,8 +52,8 @@ class EvaluationTask:
     label: str  #: name of the scheduler in tables
     scheduler: Mapping[str, Any]  #: config of the scheduler
     environment: Mapping[str, Any]  #: {config group: config}, see `make_simulator`
-    workload: int  #: number of the workload
-    seed: int  #: seed of the comparison
+    workload: int  #: number of the workload, from 0
+    seed: int  #: the user's seed + the offset of comparisons or of tuning (`COMPARISON_SEED_OFFSET`)
     #: (first, last) fraction of the jobs, in order of arrival, that are measured
     #: (`ringyard.sim.metrics.measured_rows`)
     measured_jobs: Window = (0.0, 1.0)
@@ -172,7 +172,7 @@ def _bounds(environment: str, workload: int, seed: int, measured_jobs: Window) -
 
 
 def run_task(task: EvaluationTask) -> RunResult:
-    """Run a task."""
+    """Run a task with the scheduler that its config describes."""
     return run_scheduler(build_object(task.scheduler), task)
 
 

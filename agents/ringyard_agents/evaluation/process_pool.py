@@ -103,7 +103,7 @@ def _prepare_worker() -> None:
 
 
 def _attempt(function: Callable[[Any], Any], task: Any) -> Any:
-    """Return the result, or the exception in a form that can be pickled."""
+    """Return the function's result, or its exception in a form that can be pickled."""
     try:
         return function(task)
     except Exception as error:

@@ -20,13 +20,13 @@ class Ranking:
     """
 
     order: Sequence[str]  #: labels, the best first
-    groups: Mapping[str, int]  #: {label: `Capabilities.group`}
+    groups: Mapping[str, int]  #: {label: `Capabilities.group`}, 0 for schedulers that only start jobs
     #: metric of the comparison: "mean_jct" over the rows that block no jobs, or "blocking_rate" if every
     #: row blocks some
     metric: str
     blocked: Mapping[str, float]  #: {label: mean share of blocked jobs}
-    #: best published row of each group. Agents have no star, nor do rows that block jobs where others
-    #: block none.
+    #: labels of the best published row of each group, which tables mark. Agents have no star, nor do rows
+    #: that block jobs where others block none.
     stars: Sequence[str]
     reference: str  #: label of the row that the others are compared with
     varied: bool  #: whether the metric of some row differs between workloads. If not, there are no intervals.
@@ -63,8 +63,8 @@ def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
 
     Args:
         runs: `Results.runs`, with every scheduler on every workload.
-        reference: label of the reference. None, or a label without results: the star of the first group, or
-            the first row if there is no star.
+        reference: label of the reference. None, or a label without results: the best published row of the
+            first group that has one (`Ranking.stars`), else the first row.
     """
     first_runs = runs.drop_duplicates("scheduler").set_index("scheduler")
     labels = first_runs.index.tolist()

@@ -158,8 +158,8 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
     """Compute a fingerprint of each task. Tasks with equal fingerprints have equal results.
 
     A fingerprint covers the configs, workload, seed and measured jobs of the task, the content of the files
-    that its configs name, our code, the code that its configs name with its imports, and the versions of
-    Python and the libraries.
+    that its configs name, Ringyard's code, the code that its configs name with its imports, and the versions
+    of Python and the libraries.
 
     Args:
         tasks: tasks that `evaluate.check_tasks` has built in this process.
@@ -199,7 +199,7 @@ def _versions() -> dict[str, str]:
 
 
 def _package_files() -> list[Path]:
-    """List the sources, weights and yaml files of our packages, without pretrained agents."""
+    """List the sources, weights and yaml files of Ringyard's packages, without pretrained agents."""
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _PACKAGES]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
     ours = (file for file in files if file.is_file() and file.parent.name != "__pycache__")

@@ -42,13 +42,12 @@ def write_frame(file: Path, frame: pd.DataFrame) -> None:
 class Results:
     """Results of schedulers on workloads, as `evaluation` hands them to `report`."""
 
-    #: one row per scheduler and workload (`runs.csv`). * `scheduler`: label; `workload`: number of the
-    #: workload; `seed`: seed of the comparison * `observability`: what the scheduler may see;
-    #: `capabilities`: what it may do; `capability_group`: equal for schedulers that are compared first *
-    #: `published`: False for agents and for Ringyard's own schedulers * each field of
-    #: `ringyard.sim.metrics.Metrics`, times in seconds * `bound_mean_jct`: lower bound on the mean JCT,
-    #: seconds * `wall_seconds`: wall time of the run without set-up; `decisions`: number of decision
-    #: points
+    #: one row per scheduler and workload (`runs.csv`): its `scheduler` (label), `workload` (number), `seed`,
+    #: `observability` (what the scheduler may see), `capabilities` (what it may do), `capability_group`
+    #: (`Capabilities.group`, in which tables rank it), `published` (False for agents and for Ringyard's own
+    #: schedulers), each field of `ringyard.sim.metrics.Metrics` (times in seconds), `bound_mean_jct` (lower
+    #: bound on the mean JCT, seconds), `wall_seconds` (of the run without set-up) and `decisions` (number of
+    #: decision points)
     runs: pd.DataFrame
     #: one row per measured job of each run (`jobs.csv`): `scheduler`, `workload`, the job's names
     #: (`job_id`, `vc`, `user`), its times and losses in seconds, and its `outcome` (completed, failed,

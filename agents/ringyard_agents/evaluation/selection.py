@@ -23,7 +23,7 @@ from ringyard_agents.shipped_agents import agents_evaluated_in
 
 _MAX_LABEL_LENGTH = 60  # characters
 
-#: added to `seed`, so that no training draws the workloads of a comparison
+#: added to the user's `seed`, so that no training draws the workloads of a comparison
 COMPARISON_SEED_OFFSET = 2_000_000
 
 
@@ -90,15 +90,15 @@ def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, Sch
 class ComparisonRequest:
     """Settings of `ringyard compare` (conf/compare.yaml), with {config group: config} of its environment."""
 
-    schedulers: Sequence[Any]
-    environment: Mapping[str, Any]
-    experiments: Sequence[str] | None
-    tuning: str | None
-    reference: str | None
-    seed: int
-    seeds: int
-    measured_jobs: Window
-    trust: Trust
+    schedulers: Sequence[Any]  #: schedulers as users write them (`SchedulerEntry.read`)
+    environment: Mapping[str, Any]  #: {config group: config}
+    experiments: Sequence[str] | None  #: experiments to compare in. None: see `environments`
+    tuning: str | None  #: file of tuned options, or name of one in conf/tuned. None: see `tuned_name`
+    reference: str | None  #: label of the scheduler that the others are compared with. None: the default
+    seed: int  #: seed that the user gave, without `COMPARISON_SEED_OFFSET`
+    seeds: int  #: number of workloads
+    measured_jobs: Window  #: (first, last) fraction of the jobs, in order of arrival, that are measured
+    trust: Trust  #: classes outside of Ringyard that agents may load
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
@@ -161,7 +161,7 @@ def _environment_of(config: DictConfig) -> dict[str, Any]:
 
 
 def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
-    """Return the configs for one workload; a cluster that is drawn at random gets a seed of its own.
+    """Return the configs for one workload. A cluster drawn at random is drawn anew for each workload.
 
     Args:
         environment: {config group: config}.

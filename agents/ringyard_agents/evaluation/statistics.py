@@ -34,7 +34,7 @@ class Interval:
 def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
     """Return (ratio of means, its standard error, whether that is the error of the ratio's logarithm).
 
-    It is that of the ratio itself if values may be negative or are all 0. The error of one workload is
+    If a value is negative or a mean is 0, the error is that of the ratio itself. With one workload it is
     infinite.
     """
     own, other, count = float(values.mean()), float(reference.mean()), len(values)

@@ -47,22 +47,22 @@ TUNING_SEED_OFFSET = 3_000_000
 class TuningRequest:
     """Settings of `ringyard tune` (conf/tune.yaml), with {config group: config} of its environment."""
 
-    environment: Mapping[str, Any]
-    seed: int
-    schedulers: Any
-    rules: Sequence[str]
-    rules_for_sharing: Sequence[str]
-    rules_for_types: Sequence[str]
-    options: Mapping[str, Mapping[str, Sequence[Any]]]
-    screening_seeds: int
-    finalists: int
-    tolerance: float
-    seeds: int
-    fast_schedulers: Sequence[str]
-    fast_seeds: int
-    measured_jobs: Sequence[float]
-    metric: str
-    output: str | None
+    environment: Mapping[str, Any]  #: {config group: config}
+    seed: int  #: seed that the user gave, without `TUNING_SEED_OFFSET`
+    schedulers: Any  #: names of conf/scheduler, or "all"
+    rules: Sequence[str]  #: placement rules to try
+    rules_for_sharing: Sequence[str]  #: further rules where several jobs may share a GPU
+    rules_for_types: Sequence[str]  #: further rules where the cluster has several GPU types
+    options: Mapping[str, Mapping[str, Sequence[Any]]]  #: {scheduler: {option: values to try}}
+    screening_seeds: int  #: number of workloads that all configurations run on
+    finalists: int  #: number of configurations of each scheduler that run on `seeds` workloads
+    tolerance: float  #: further finalists have a mean within this fraction of the best
+    seeds: int  #: number of workloads that choose among the finalists
+    fast_schedulers: Sequence[str]  #: schedulers that run every configuration on `fast_seeds` workloads
+    fast_seeds: int  #: number of workloads for `fast_schedulers`
+    measured_jobs: Sequence[float]  #: (first, last) fraction of the jobs that are measured
+    metric: str  #: field of `Metrics` to minimise
+    output: str | None  #: further file to write, beside tuned.yaml
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
@@ -99,9 +99,9 @@ class TuningRequest:
 def tune(config: DictConfig) -> None:
     """Search placement rules, then options. Write tuned.yaml and tables of all configurations.
 
-    All configurations run on the first workloads, and the best few of each scheduler on more. Fast schedulers
-    run all configurations on many workloads. Each result is stored when its run ends. The same command in the
-    same folder does not repeat it.
+    All configurations run on the first workloads (screening), and the best few of each scheduler on more
+    (finalists). Fast schedulers run all configurations on many workloads. Each result is stored when its run
+    ends. The same command in the same folder does not repeat it.
 
     Raises:
         RingyardError: bad input, before anything runs.
@@ -284,7 +284,7 @@ class _Search:
         progress_text: str,
         workloads: int | None = None,
     ) -> None:
-        """Run {scheduler: entries} on more workloads. None: on as many as all configurations run on."""
+        """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
         metric = self._request.metric
         counts = {name: workloads or self._request.num_screening(name) for name in tried}
         new = [

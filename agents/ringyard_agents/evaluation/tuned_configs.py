@@ -76,7 +76,7 @@ _FILE_SCHEMA = TypeAdapter(dict[str, TunedScheduler])
 class _TuningRecord(BaseModel):
     """Where a file was tuned: digest of the environment's configs, and the command line."""
 
-    environment: str = Field(alias="world")
+    environment: str = Field(alias="world")  # files keep the former name of the key
     command: str
 
 
@@ -202,8 +202,8 @@ def write_tuned(
 def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
     """Return the configurations that a file keeps beside the best. Hydra must be initialised.
 
-    Agents are compared with schedulers of their own class. So the file keeps the best configuration that
-    does not see durations, and the best that only starts jobs, where better ones do more.
+    Agents are compared with schedulers of their own `capability_class`. So where the best configuration sees
+    durations or preempts jobs, the file also keeps the best that does not.
 
     Raises:
         RingyardError: a configuration cannot be built.
@@ -219,7 +219,7 @@ def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
 
 
 def has_explicit_config(entry: SchedulerEntry) -> bool:
-    """Return whether an entry names a placement rule or options of its own."""
+    """Return whether an entry names a placement rule or options. If not, it runs with the defaults."""
     return bool(entry.options) or "@" in entry.scheduler
 
 

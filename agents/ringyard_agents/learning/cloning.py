@@ -13,7 +13,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import ActionKind, Actions
-from ringyard_agents.learning.episodes import concatenate_rows, select_rows
+from ringyard_agents.learning.episodes import concatenate_rows, take_rows
 from ringyard_agents.learning.learner import Policy
 
 
@@ -67,7 +67,7 @@ class DemonstrationRecorder:
         """Return [clusters] actions, see `EpisodeRunner.continue_episodes`."""
         actions = self._policy.act(observations, masks)
         rows = np.flatnonzero(masks.sum(axis=1) > 1)
-        self._records.append((select_rows(observations, rows), masks[rows], actions[rows]))
+        self._records.append((take_rows(observations, rows), masks[rows], actions[rows]))
         return actions
 
     def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
@@ -128,7 +128,7 @@ def _log_prob(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ([rows] log probability of the teacher's action, [rows] True if it is the most likely one)."""
     observations, masks, actions = decisions
-    tensors = obs_as_tensor(select_rows(observations, rows), network.device)
+    tensors = obs_as_tensor(take_rows(observations, rows), network.device)
     teacher_actions = torch.as_tensor(actions[rows], device=network.device)
     distribution = network.get_distribution(tensors, action_masks=masks[rows])
     return distribution.log_prob(teacher_actions), distribution.mode() == teacher_actions

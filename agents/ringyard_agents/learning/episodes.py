@@ -23,7 +23,7 @@ from ringyard_agents.learning.score_networks import (
 _RATIO_WITHOUT_JOBS = 2.0
 
 
-def select_rows(observations: Any, rows: Ids) -> Any:
+def take_rows(observations: Any, rows: Ids) -> Any:
     """Return the `rows`, by index, of `observations` [clusters, ...] or {block: [clusters, ...]}."""
     if isinstance(observations, dict):
         return {name: block.take(rows, axis=0) for name, block in observations.items()}
@@ -126,7 +126,7 @@ class EpisodeRunner:
             times.append(batch.state.clusters["now"].copy())
             valid.append(active)
             actions = np.zeros((len(active), *self._space.shape), self._space.dtype)
-            observations = select_rows(batch.split(batch.observations), clusters)
+            observations = take_rows(batch.split(batch.observations), clusters)
             actions[clusters] = self._choose_actions(act, observations, batch.masks[clusters], clusters)
             batch.replace_invalid(actions, clusters)
             batch.step(actions, clusters)

@@ -16,7 +16,7 @@ from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, select_rows
+from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, take_rows
 from ringyard_agents.learning.learner import (
     Callback,
     EnvConfigs,
@@ -62,7 +62,7 @@ class DecisionBatch(NamedTuple):
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
-        return DecisionBatch(*(select_rows(column, rows) for column in self))
+        return DecisionBatch(*(take_rows(column, rows) for column in self))
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:

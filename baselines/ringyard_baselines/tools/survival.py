@@ -32,7 +32,7 @@ from ringyard_baselines.tools.tenants import (
     FIRST_FEATURE,
     bin_of,
     initial_memory,
-    live_job,
+    live_row,
     needs_new_features,
     num_live_jobs,
     update_statistics,
@@ -130,7 +130,7 @@ def _update(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) 
     if not update_statistics(state, b, memory):
         return
     for i in range(num_live_jobs(memory)):
-        j = live_job(memory, i)
+        j = live_row(memory, i)
         if needs_new_features(memory, j):
             write_features(state, b, memory, j)
             _write_seconds_left(memory, j, parameters)
@@ -141,7 +141,7 @@ def _estimate(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
     _update(state, b, parameters, memory)
     now = state.clusters[b].now
     for i in range(num_live_jobs(memory)):
-        j = live_job(memory, i)
+        j = live_row(memory, i)
         job = state.jobs[b, j]
         out[j] = _seconds_left(memory, j, run_seconds(job, now))
 

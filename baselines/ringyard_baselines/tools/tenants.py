@@ -132,7 +132,7 @@ def num_live_jobs(memory: FloatMatrix) -> int:
 
 
 @kernel
-def live_job(memory: FloatMatrix, i: int) -> int:
+def live_row(memory: FloatMatrix, i: int) -> int:
     """Return the row of the i-th live job."""
     return int(memory[i, _LIST])
 
@@ -142,14 +142,14 @@ def _update_live(state: State, b: int, memory: FloatMatrix) -> None:
     """Count live jobs and add up their ages, by group."""
     now = state.clusters[b].now
     for i in range(num_live_jobs(memory)):
-        j = live_job(memory, i)
+        j = live_row(memory, i)
         size = _size(state.jobs[b, j].asked_gpus)
         for kind in range(_GROUPS):
             row, column = _tenant(memory, j, kind), _group(kind, size)
             memory[row, column + _LIVE] = 0.0
             memory[row, column + _AGES] = 0.0
     for i in range(num_live_jobs(memory)):
-        j = live_job(memory, i)
+        j = live_row(memory, i)
         job = state.jobs[b, j]
         size, x = _size(job.asked_gpus), bin_of(run_seconds(job, now))
         for kind in range(_GROUPS):
@@ -167,7 +167,7 @@ def update_statistics(state: State, b: int, memory: FloatMatrix) -> bool:
     memory[0, _NUM_DECISIONS] += 1.0
     count, changed = 0, False
     for i in range(num_live_jobs(memory)):
-        j = live_job(memory, i)
+        j = live_row(memory, i)
         job = state.jobs[b, j]
         if job.status != JobStatus.DONE:
             memory[count, _LIST] = j

@@ -1,8 +1,10 @@
 """The allocator: a compiled rule that turns a score per job into GPU assignments.
 
-Baselines score every job 0, agents score each job anew at every decision. One decision (`run_allocator`):
+Baselines score every job 0, agents give each job a score in [-1, 1] at every decision. A job is *live* while
+it waits or runs. One decision (`run_allocator`):
 
-1. `estimates`: seconds that each live job still has to run. With its score they give its *weight*.
+1. `estimates`: seconds that each live job still has to run. They give its *weight*, which grows with its
+   score: seconds left ** -gamma * exp(score_scale * score).
 2. `utilities`: (speed on k GPUs / speed as asked) ** size_power, computed once for each job table.
 3. `target_sizes`: grant GPUs greedily, each step where weight x utility grows most per GPU.
 4. `allocator`: choose a GPU type for each target, if the cluster has several.

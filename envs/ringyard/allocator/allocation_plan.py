@@ -53,8 +53,8 @@ class AllocatorConfig:
 class AllocationPlan:
     """What the allocator reads, plans and records: one row per cluster."""
 
-    score: FloatMatrix  #: [clusters, jobs] score of each job. At 0 it weighs by its seconds left alone.
-    #: [clusters, jobs, scored GPU types] factor exp(type_score) of the job's speed on the type
+    score: FloatMatrix  #: [clusters, jobs] scores, in [-1, 1] from agents. At 0 only seconds left count.
+    #: [clusters, jobs, scored GPU types] scores of GPU types. The job's speed there counts exp(it) times.
     type_score: FloatCube
     #: [GPU types of the cluster] column of `type_score`, -1: none. [0] without scores.
     type_score_columns: Int32Vector
@@ -67,8 +67,8 @@ class AllocationPlan:
     estimate_memory: FloatCube  #: [clusters, jobs, numbers] memory of the estimate
     #: [clusters, jobs] estimated seconds left of a live job, isolated, as it asks to run
     seconds_left: FloatMatrix
-    #: [clusters, jobs] seconds left that weigh for a running job, less `Allocator.preemption_price`
-    #: restarts. It does not migrate to make room unless this is above 0.
+    #: [clusters, jobs] seconds left x `Allocator.running_factor` of a running job, less those of
+    #: `Allocator.preemption_price` restarts. The job may migrate to make room if this is above 0.
     preemption_margin: FloatMatrix
     weight: FloatMatrix  #: [clusters, jobs] factor of a live job's utility on GPUs of its own
     sharing_weight: FloatMatrix  #: [clusters, jobs] factor of a live job's speed on shared GPUs
@@ -89,7 +89,7 @@ class AllocationPlan:
     last_change: IntMatrix  #: [clusters, jobs] number of the last decision that changed the job
     #: [clusters, servers] GPUs that only preemptible jobs hold (`is_preemptible`)
     preemptible_gpus: Int32Matrix
-    chosen_gpus: Int32Matrix  #: [clusters, servers] scratch: GPUs to take there
+    chosen_gpus: Int32Matrix  #: [clusters, servers] scratch: GPUs to take on each server
     visited: IntMatrix  #: [clusters, jobs + 1] scratch: a job is visited if its mark equals the last entry
     out: Int32Matrix  #: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job)
     #: [clusters, 4] jobs in the queue, decisions, and recorded changes and places of this decision
@@ -145,7 +145,7 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
     """Return the changes of the last decision as allocations that can be carried out in this order.
 
     Args:
-        plan: of `empty_allocation_plan` with `logged`.
+        plan: plan made by `empty_allocation_plan` with `logged=True`.
         state: arrays of the simulations.
         b: cluster.
     """

@@ -92,16 +92,16 @@ class Allocator:
     score_scale: Annotated[float, "(0, 100]"] = 5.0  #: factor of scores in the logarithm of weights
     #: weights on shared GPUs are seconds left ** -sharing_power * exp(score_scale * score)
     sharing_power: Gamma = 0.5
-    #: a running job migrates to a faster GPU type if that saves the seconds of this many restarts. On
-    #: shared GPUs, a change has to win more weighted speed than that of their duration.
+    #: price of a migration, in restarts. To a faster GPU type, it has to save their seconds. On shared
+    #: GPUs, it has to gain more weighted speed than weight x their seconds / seconds left.
     migration_price: NonNegative = 10.0
     #: a running job's speed on its present GPU type counts 1 + same_type_bonus times
     same_type_bonus: NonNegative = 0.5
     #: factor of a running job's seconds left in its weight. Below 1, similar jobs preempt one another
     #: less often.
     running_factor: RunningFactor = 1.0
-    #: a running job's first GPUs are granted as if it had this many restarts less to run. It does not
-    #: migrate to make room if it has less left than that.
+    #: price of a preemption, in restarts. A running job is granted its first GPUs as if it had so many less
+    #: to run. It does not migrate to make room if it has less left than they take.
     preemption_price: NonNegative = 0.0
     estimate: Estimate = field(default_factory=predicted)  #: estimate of the seconds left
     #: only start jobs, with these options. None: also preempt, migrate and resize.
@@ -190,7 +190,7 @@ def _start_job(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan,
 def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
     """Start waiting jobs on GPUs left free, as they ask or on fewer, in descending order of weight per GPU.
 
-    Of jobs of one demand class that find no place, one is tried.
+    Once a job finds no place, the others of its demand class are not tried.
     """
     cluster = state.clusters[b]
     if cluster.free_gpus == 0:
@@ -277,7 +277,7 @@ def _start_waiting_jobs(
 ) -> None:
     """Start waiting GPU jobs as they ask, in descending order of weight per GPU (`StartOnly`).
 
-    Of jobs of one demand class that find no place, one is tried.
+    Once a job finds no place, the others of its demand class are not tried.
     """
     cluster = state.clusters[b]
     cluster.visit_mark += 1
@@ -309,7 +309,7 @@ def run_allocator(
     Args:
         state: arrays of the simulations.
         b: cluster.
-        plan: scores and utilities of its jobs. Everything else in it is overwritten.
+        plan: plan with the scores and utilities of the jobs. Everything else in it is overwritten.
         config: `Allocator.config`.
         physics: performance model.
     """
@@ -336,7 +336,7 @@ def run_allocator(
     missing = 0
     for i in range(count):
         missing += not place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
-    if missing > 0:
+    if missing > 0:  # once more: later jobs of the first pass have freed GPUs
         for i in range(count):
             place_target(state, b, to_int(plan.queue[b, i]), plan, physics)
     _backfill(state, b, plan, physics)

@@ -1,7 +1,7 @@
 """Estimates of the seconds that jobs still have to run, from which the allocator computes weights.
 
-Write an own estimate as a compiled function that implements `EstimateSecondsLeft`, decorated with
-`ringyard.compiled.implements(EstimateSecondsLeft)`, and wrap it in an `Estimate`, as `attained` does.
+To write your own, decorate a function with `ringyard.compiled.implements(EstimateSecondsLeft)` and wrap it in
+an `Estimate`, as `attained` does.
 """
 
 from dataclasses import field
@@ -37,7 +37,7 @@ def live_job(state: State, b: int, i: int) -> int:
 
 @interface
 class EstimateSecondsLeft(Protocol):
-    """Compiled function that estimates how long live jobs would still run, isolated and as they ask."""
+    """Compiled function: how long live jobs (waiting or running) still run, isolated and as they ask."""
 
     def __call__(
         self, state: State, b: int, parameters: FloatVector, memory: FloatMatrix, out: FloatVector
@@ -89,7 +89,7 @@ def _predicted(state: State, b: int, parameters: FloatVector, memory: FloatMatri
 
 @checked("action.allocator.estimate")
 def predicted(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
-    """Return the estimate of predictions. Jobs without a prediction are estimated as by `attained`.
+    """Return the estimate by predicted run times, or as `attained` for jobs without a prediction.
 
     Args:
         unknown_seconds: seconds added for jobs without a prediction, in [0, 1e10].
@@ -112,7 +112,7 @@ def _attained(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
 
 @checked("action.allocator.estimate")
 def attained(unknown_seconds: UnknownSeconds = UNKNOWN_SECONDS) -> Estimate:
-    """Return the estimate "as long again as the job has run": what is left where run times vary widely.
+    """Return the estimate that a job runs as long again as it has run, as with heavy-tailed run times.
 
     Args:
         unknown_seconds: seconds added to the time that the job has run, in [0, 1e10].

@@ -47,7 +47,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         tight = server.free_gpus + plan.preemptible_gpus[b, s]
-        if tight < wanted or plan.chosen_gpus[b, s] > 0:
+        if tight < wanted or plan.chosen_gpus[b, s] > 0:  # too small, or chosen already
             continue
         if (max(0, wanted - server.free_gpus) << 40) + tight >= least:
             continue  # already this lower limit of its cost is no better
@@ -64,7 +64,7 @@ def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan
 
 @kernel
 def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
-    """Server where the fewest GPUs must be freed by migrating small jobs. -1: none."""
+    """Server where the fewest GPUs must be freed by migrating small jobs to other servers. -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
@@ -73,7 +73,7 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
             continue
         missing = wanted - (server.free_gpus + plan.preemptible_gpus[b, s])
         if not 0 < missing <= min(least - 1, state.clusters[b].free_gpus - server.free_gpus):
-            continue
+            continue  # jobs that leave the server need free GPUs elsewhere
         if gpus_when_idle(state, b, j, s) >= wanted and migratable_gpus(state, b, s, wanted, plan) >= missing:
             best = s
             least = missing
@@ -105,7 +105,7 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
                 chosen[s] = all_of_it
                 left -= all_of_it
     if left >= largest:
-        return False
+        return False  # only one server may be filled in part
     if left > 0:
         s = _best_server(state, b, j, left, plan)
         if s < 0:

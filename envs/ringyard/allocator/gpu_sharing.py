@@ -39,7 +39,7 @@ def _sharing_gain(
 ) -> float:
     """Weighted speed of job `j` on the first `count` GPUs of `plan.out`, less what the jobs there lose.
 
-    The job holds no GPUs. `own` is its effect on neighbours there (`factors_at`).
+    The job holds no GPUs. `own` is its sensitivity to neighbours and pressure on them (`factors_at`).
     """
     out, visited = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -210,7 +210,7 @@ def _queue_sharing(
 def _best_replacement(
     state: State, b: int, s: int, most: float, num_candidates: int, plan: AllocationPlan
 ) -> tuple[int, float]:
-    """Candidate that gains most on server `s`, and its gain. (-1, `most`) if none gains more than that."""
+    """Waiting candidate that gains most on server `s`, and its gain. (-1, `most`) if none gains more."""
     best = _NONE
     for i in range(num_candidates):
         j = to_int(plan.queue[b, plan.queue.shape[1] - 1 - i])

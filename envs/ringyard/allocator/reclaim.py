@@ -102,8 +102,8 @@ def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan
 def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Whether running job `j` may migrate to make room for `wanted` GPUs.
 
-    It has fewer GPUs, on one server and shared with no job, keeps its target, has enough time left, and this
-    decision has not changed it.
+    It has fewer GPUs, all on one server and none shared, has a target and enough time left
+    (`AllocationPlan.preemption_margin`), and this decision has not changed it.
     """
     job = state.jobs[b, j]
     if (

@@ -31,7 +31,7 @@ _NO_TIME = error_message(
 
 @kernel
 def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
-    """`AllocatorConfig.preemption_price` restarts of a running job, seconds."""
+    """Seconds of `Allocator.preemption_price` restarts of a running job."""
     return config.preemption_price * restart_pause(job, to_int(job.num_gpus))
 
 
@@ -39,9 +39,9 @@ def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
 def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
-    Seconds left of running jobs count `running_factor` times, and those of preempted or failed jobs include
-    the pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and
-    `config` the exponents and the estimate. An estimate that is negative or not finite ends in a PluginError.
+    Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
+    pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and `config`
+    the exponents and the estimate. An estimate that is negative or not finite raises a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
@@ -166,7 +166,7 @@ def _find_gpu_step(
                 best = gain / (k - granted)
                 plan.next_step[b, j] = k
     plan.priority[b, j] = plan.weight[b, j] * best
-    if config.preemption_price > 0.0 and held > 0 and granted == 0:
+    if config.preemption_price > 0.0 and held > 0 and granted == 0:  # weight with the margin as time left
         more = _preemption_seconds(job, config) / max(plan.preemption_margin[b, j], _LEAST_SECONDS)
         plan.priority[b, j] *= (1.0 + more) ** config.gamma
 

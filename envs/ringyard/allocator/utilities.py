@@ -24,7 +24,7 @@ class JobUtilities(NamedTuple):
 
 
 def job_utilities(isolated: IsolatedJobs, size_power: float) -> JobUtilities:
-    """Return the utilities of jobs at the batch of most progress. They never change during an episode.
+    """Return the utilities of jobs at the batch of `BatchRule.GOODPUT`. They do not change in an episode.
 
     Args:
         isolated: the jobs.
@@ -42,9 +42,9 @@ def write_utilities(plan: AllocationPlan, b: int, utilities: JobUtilities) -> No
     """Write utilities into a plan.
 
     Args:
-        plan: has at least as many sizes as the utilities. Utilities of further sizes become 0.
+        plan: plan with at least as many sizes as the utilities. Utilities of further sizes become 0.
         b: cluster.
-        utilities: of its jobs.
+        utilities: utilities of the cluster's jobs.
     """
     count, width = utilities.utility.shape
     for name in TABLES:

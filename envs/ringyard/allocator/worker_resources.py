@@ -140,7 +140,8 @@ def with_saturating_resources(
 def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
     """Compute `plan.wanted_cores` of live jobs of cluster `b` of `state` by `physics`, if it counts cores.
 
-    They are the cores per worker at which a job that runs as it asks is nearly as fast as it can be.
+    With these cores per worker, a job that runs as it asks is nearly as fast as if each worker had all cores
+    of the first server.
     """
     if state.servers[b, 0].num_cores >= UNLIMITED_CORES:
         return

@@ -209,12 +209,8 @@ class ClusterBatch:
         """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
-        compiled_step, rows = _compiled_functions()[0], self.workload_cache.rows
-        arrays, own_rows = (self.state, self.episode, self._out), self._workload_rows
-
-        def run(part: NDArray[np.int64]) -> int:
-            return compiled_step(*arrays, part, phase, numbers, scores, rows, own_rows, self._step_config)
-
+        shared = (phase, numbers, scores, self.workload_cache.rows, self._workload_rows, self._step_config)
+        run = functools.partial(self._run_some, _compiled_functions()[0], shared)
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
@@ -223,6 +219,11 @@ class ClusterBatch:
                 f"cluster {b} is idle, {self.state.clusters['num_waiting'][b]} jobs wait and no action"
                 " template finds GPUs for them; add a template that splits jobs over servers (pack)"
             )
+
+    def _run_some(
+        self, compiled_step: Callable[..., int], shared: tuple[Any, ...], clusters: NDArray[np.int64]
+    ) -> int:
+        return compiled_step(self.state, self.episode, self._out, clusters, *shared)
 
     @property
     def num_clusters(self) -> int:

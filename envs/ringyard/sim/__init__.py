@@ -5,8 +5,9 @@ It does no I/O and needs neither Gymnasium nor Hydra. A run alternates three cal
 1. `view()` shows the scheduler what it may see: a `SchedulingView` of the cluster and its jobs.
 2. `apply(allocations)` checks each `Allocation` and carries it out at the present time: start, migrate,
    resize, preempt or reject.
-3. `advance()` lets time pass to the next decision point, an event after which the scheduler may decide again.
-   `engine/events.py` lists the events and their order.
+3. `advance()` lets time pass to the next decision point. Jobs progress at constant speed from event to event:
+   a job arrives, ends or is cancelled, a server fails or returns, a round begins. Each event changes the
+   speeds of the neighbours that it affects (`engine/events.py`).
 
 `metrics()` summarises the run. Read on in this order:
 

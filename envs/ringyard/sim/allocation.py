@@ -24,7 +24,7 @@ class Allocation:
 
     * A waiting job starts.
     * A running job with the same GPUs and shape is not touched.
-    * Other GPUs of the same number: a migration. The job restarts, which counts as a preemption.
+    * Other GPUs, as many as before: a migration. The job restarts, which counts as a preemption.
     * Another number of GPUs or another batch: a resize, with the pause of a resize.
     * Other parameter servers or cores: the pauses of `ringyard.restart`. Other RAM or another bandwidth cap
       cost nothing.

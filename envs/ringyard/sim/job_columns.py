@@ -27,7 +27,7 @@ class DerivedColumns:
         raise NotImplementedError
 
     def _column(self, name: str) -> NDArray[Any]:
-        """[n] a column for reading."""
+        """[n] a column for reading, without `check`."""
         raise NotImplementedError
 
     def column(self, name: str) -> NDArray[Any]:
@@ -77,7 +77,7 @@ class DerivedColumns:
 
     @property
     def _left(self) -> NDArray[np.float64]:
-        """[n] remaining iterations of jobs in any state."""
+        """[n] remaining iterations of the base batch, of jobs with any status."""
         left, runs = self._column("remaining_iterations").copy(), self._runs
         begin = np.maximum(self._column("updated_seconds")[runs], self._column("pause_ends_seconds")[runs])
         ran = np.maximum(self._now - begin, 0.0) / self._column("iteration_seconds")[runs]

@@ -113,7 +113,8 @@ def _start(
 ) -> int:
     """Start jobs in their order where the rule places them, if the filter admits them.
 
-    A job is tried in the shape given for it, then with the cores, RAM and parameter servers that it asks for.
+    A job is tried in the shape given for it (`wanted`), then with the cores, RAM and parameter servers that
+    it asks for (`modest`).
 
     Args:
         state: state of the plan.
@@ -122,7 +123,7 @@ def _start(
         overrides: [n, 7] shapes as in `override_shape`, or [1, 7] for all jobs.
         rule: placement rule.
         admission: may keep a job from starting.
-        groups: [n] equal numbers, from 0, for jobs of one demand class with the same shape given.
+        groups: [n] equal numbers, from 0, for jobs of one `Job.demand_class` with the same shape given.
         unplaced: [groups, 2] gets whether the group found no place in the given shape, and as it asks.
         counts: [n] gets the number of places of each job that starts.
         fell_back: [n] gets whether the job started as it asks.
@@ -195,7 +196,7 @@ class PlacementPlan(Occupancy):
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
         #: rows of the jobs with records that differ from those of the simulation
         self._changed: set[int] = set()
-        #: (rule, demand class, shape) without a place since the last release
+        #: (rule, demand class, shape) that found no place since the last release, and need no new try
         self._unplaced: set[tuple[object, ...]] = set()
         #: the job placed last, if no other was tried since
         self._last_placed: int | None = None
@@ -308,7 +309,7 @@ class PlacementPlan(Occupancy):
         groups: NDArray[np.int64],
         admission: AdmissionFilter,
     ) -> list[tuple[int, tuple[int, ...], bool]]:
-        """Return (position in `rows`, places, whether it fell back) of each job that `_start` starts."""
+        """Return (position in `rows`, places, whether it fell back) of each job that the kernel starts."""
         b, state = self._b, self._state
         unplaced = np.zeros((int(groups.max(initial=0)) + 1, 2), np.bool_)
         fell_back = np.zeros(len(rows), np.bool_)
@@ -514,7 +515,7 @@ class PlacementPlan(Occupancy):
             PlacementError: there is no such job.
         """
         self._require_row(job)
-        if job != self._last_placed:  # else nothing is free that was not before that placement
+        if job != self._last_placed:  # that job's places were free before
             self._unplaced.clear()
         self._last_placed = None
         self._changed.add(job)

@@ -26,7 +26,7 @@ def _copy_jobs(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 @kernel
 def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
-    """Copy job records `rows` that may differ: thousands may wait, and do not change meanwhile."""
+    """Copy those of job records `rows` that may differ: a record does not change while its job waits."""
     for j in rows:
         job, other = state.jobs[b, j], copy.jobs[b, j]
         stops = job.num_preemptions + job.num_failures

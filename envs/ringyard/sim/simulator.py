@@ -35,7 +35,7 @@ class Simulator:
     """An event-driven simulation of one job table on one cluster.
 
     `fork`, `copy.deepcopy` and `pickle` give an independent simulation at the same moment, with the same
-    future. `copy.copy` gives a second name for this one.
+    future. `copy.copy` shares the state with this one.
 
     Args:
         cluster: servers and GPUs.
@@ -49,8 +49,8 @@ class Simulator:
         failures: when servers fail and for how long. None: they do not.
         rounds_only: make rounds the only decision points. Jobs arrive, end and free their GPUs between them.
             The first round is at time 0.
-        losses: count how much time each job loses to what (`Metrics.lost_to_contention` and the fields after
-            it). This takes some more time.
+        losses: count how much time each job loses to each cause, which is slower (`lost_to_...` of `Metrics`
+            and `ringyard.sim.engine.slowdown_accounting`).
 
     Raises:
         WorkloadError: invalid job data, or a job that does not fit the cluster.
@@ -90,7 +90,7 @@ class Simulator:
         self.physics = performance.physics
         rows = Job.zeros(1, len(jobs) + 1)  # `State.jobs`: records are prepared in place
         records = prepare_jobs(jobs, cluster, performance, restart or constant(0.0), rows[0, :-1])
-        #: the job table, with `duration_seconds` (isolated run times) of all jobs
+        #: the job table, with `duration_seconds` of all jobs: run times alone in the cluster, as asked
         self.jobs = replace(jobs, duration_seconds=records["isolated_seconds"].copy())
         self.state = new_state(
             cluster,

@@ -94,7 +94,7 @@ def isolated_iteration_seconds(
     Arguments that are None are as the job asks. Those from `num_gpus` on are [queries] or one number.
 
     Args:
-        source: the present, or jobs of no simulation.
+        source: a running simulation, or jobs outside of one.
         rows: [queries] rows of GPU jobs.
         num_gpus: number of GPUs, at least 1.
         batch_size: global batch in samples.
@@ -162,7 +162,7 @@ class SpeedTable:
     speed: NDArray[np.float64]
     batch: NDArray[np.float64]  #: [n, sizes + 1] global batch in samples
     samples: NDArray[np.float64]  #: [n, sizes + 1] samples per second
-    place: NDArray[np.int64]  #: [jobs] position of each job row in `rows`, -1 if absent
+    place: NDArray[np.int64]  #: [jobs] row of this table for each job row, -1 if it has none
 
     @property
     def sizes(self) -> int:
@@ -252,10 +252,10 @@ def _seconds(
 def _samples(
     jobs: Records1[Job], tried: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return [queries, batches] samples per second."""
+    """Return [queries, batches] processed samples per second."""
     noise, base = jobs["noise_scale"][:, None], jobs["base_batch"][:, None]
     with np.errstate(invalid="ignore"):
-        worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # effective per sample
+        worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # statistical efficiency
     samples: NDArray[np.float64] = base / seconds / worth
     return samples
 
@@ -266,7 +266,7 @@ def speed_table(
     """Return the profiles of all GPU jobs of the workload. They do not change, so that one table is enough.
 
     Args:
-        source: any moment of the simulation, or jobs of no simulation.
+        source: any moment of a simulation, or jobs outside of one.
         rule: the batch on n GPUs.
         max_gpus: largest number of GPUs profiled. Sizes that jobs ask for are always included. None: the
             largest that any job may use.

@@ -73,7 +73,7 @@ class SchedulingView(DerivedColumns, Occupancy):
 
     A column that needs more than the declared observability (`ringyard.observability.COLUMNS`) raises an
     ObservabilityError. This guards against mistakes, not against intent: names that begin with an underscore
-    and bases of columns reach everything.
+    and the attribute `base` of a column reach everything.
 
     Args:
         state: state of the simulation.

@@ -1,4 +1,9 @@
-"""Allocate and release GPU slots, GPU memory, cores, RAM, memory bandwidth and storage."""
+"""Allocate and release GPU slots, GPU memory, cores, RAM, memory bandwidth and storage.
+
+A job's slots are a linked list, ascending: `Job.first_slot`, then `Slot.next_slot`. `Slot.next_server_slot`
+leads to its first slot on the next server. A server's *rank* is its position among those of the job, from 0.
+Parameter servers are called *tasks*, to tell them from servers.
+"""
 
 from ringyard.compiled import Int32Vector, kernel
 from ringyard.performance.host_resources import requested_bandwidth
@@ -119,7 +124,7 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
 
 @kernel
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
-    """Chain `places[:count]` (sorted in place; CPU-only: server `places[0]`) to job `j` of `state`, `b`."""
+    """Give `places[:count]` (sorted in place; CPU-only: server `places[0]`) to job `j` (`b`, `state`)."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         _allocate_on_server(state, b, j, places[0])
@@ -205,7 +210,7 @@ def collect_places(state: State, b: int, j: int, out: Int32Vector) -> int:
 
 @kernel
 def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
-    """Return what job `j` and its parameter servers hold of resource `r` on server `s` (`b`, `state`)."""
+    """Return how much of resource `r` job `j` holds on server `s`, parameter servers included."""
     job = state.jobs[b, j]
     if job.kind == JobKind.CPU_ONLY:
         return held_per_worker(job, r) if job.server == s else 0

@@ -22,12 +22,12 @@ from ringyard.state.records import Job, JobKind, Network, Server
 class PlacementContext(Record):
     """What performance models read about places. The record of a job has fields of the same names."""
 
-    contenders: f8
-    gpu_speed: f8
-    sharing_slowdown: f8
-    bandwidth_slowdown: f8
-    storage_seconds_per_byte: f8
-    num_servers: i4
+    contenders: f8  # rings on the job's worst link, itself included (`Network`). 0: it is on one server
+    gpu_speed: f8  # speed of its slowest GPU / speed of the reference GPU
+    sharing_slowdown: f8  # compute time beside its neighbours / alone, on its worst GPU
+    bandwidth_slowdown: f8  # memory bandwidth asked / available on its worst server, at least 1
+    storage_seconds_per_byte: f8  # seconds in which a worker reads a byte from storage. 0: it reads none
+    num_servers: i4  # servers that it is on
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
 
@@ -65,7 +65,7 @@ def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
 
 @kernel
 def sharing_slowdown(state: State, b: int, j: int) -> float:
-    """Return 1 + the sum of the neighbours' excess on the worst GPU of job `j` of cluster `b` of `state`."""
+    """Return 1 + the sum of neighbours' excess (extra time / time alone) on the worst GPU of job `j`."""
     worst = 0.0
     own = SharingFactors(0.0, 0.0)
     i = state.jobs[b, j].first_slot
@@ -83,7 +83,7 @@ def sharing_slowdown(state: State, b: int, j: int) -> float:
 def update_context(state: State, b: int, j: int) -> bool:
     """Update what depends on neighbours in job `j` of cluster `b` of `state`. Return whether it changed.
 
-    Links that are counted all together are left to `update_max_min_shares`.
+    With `ClusterRecord.global_links`, the caller sets the contenders (`ringyard.sim.engine.network`).
     """
     cluster = state.clusters[b]
     job = state.jobs[b, j]
@@ -109,8 +109,8 @@ def evaluate_placement(
 ) -> None:
     """Write the placement context that waiting job `j` would have on `places[:count]` (ascending) to `out`.
 
-    This is a faster `what_if` in cluster `b` of `state`. Where links are counted all together, contenders are
-    estimated by the rings on the servers' own links. Uplinks, max-min shares and the memory bandwidth of
+    This is a faster `what_if` in cluster `b` of `state`. With `ClusterRecord.global_links`, it estimates the
+    contenders by the load of the servers' links. Uplinks, max-min shares and the memory bandwidth of
     parameter servers are left to `what_if`.
     """
     cluster = state.clusters[b]
@@ -245,7 +245,7 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
     release(state, b, j)
     reattach(state, b, j, num_held)
     if network == Network.MAX_MIN:
-        update_max_min_shares(state, b, -1)  # `look` reads the links' loads
+        update_max_min_shares(state, b, -1)  # `evaluate_placement` reads the loads
     elif is_ring:
         add_link_load(state, b, j, 1.0)
     return seconds

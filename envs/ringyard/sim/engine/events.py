@@ -94,14 +94,14 @@ def integrate(state: State, b: int, until: float) -> None:
         return
     jobs = cluster.num_waiting + cluster.num_running
     row = state.integrals[b]
-    row[Integral.JOBS_IN_SYSTEM] += jobs * elapsed
-    row[Integral.INVERSE_DURATION_IN_SYSTEM] += cluster.inverse_durations * elapsed
-    row[Integral.ELAPSED] += elapsed
-    row[Integral.BUSY_GPUS] += (cluster.num_gpus - cluster.free_gpus - cluster.down_gpus) * elapsed
-    row[Integral.FRAGMENTED_GPUS] += cluster.fragmented_gpus * elapsed
+    row[Integral.JOBS_IN_SYSTEM.value] += jobs * elapsed
+    row[Integral.INVERSE_DURATION_IN_SYSTEM.value] += cluster.inverse_durations * elapsed
+    row[Integral.ELAPSED.value] += elapsed
+    row[Integral.BUSY_GPUS.value] += (cluster.num_gpus - cluster.free_gpus - cluster.down_gpus) * elapsed
+    row[Integral.FRAGMENTED_GPUS.value] += cluster.fragmented_gpus * elapsed
     if cluster.num_waiting > 0:
-        row[Integral.FREE_GPUS_WITH_QUEUE] += cluster.free_gpus * elapsed
-    row[Integral.FAIR_SHARE] += max(1.0, cluster.demanded_gpus / cluster.num_gpus) * elapsed
+        row[Integral.FREE_GPUS_WITH_QUEUE.value] += cluster.free_gpus * elapsed
+    row[Integral.FAIR_SHARE.value] += max(1.0, cluster.demanded_gpus / cluster.num_gpus) * elapsed
     if state.timeline.shape[1] > 0:
         _fill_timeline(state, b, until)
 
@@ -159,7 +159,7 @@ def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
             else:
                 repair_server(state, b, s)
                 mean = cluster.mean_up_seconds
-            position = 2 * server.num_failures + server.up - 1
+            position = 2 * server.num_failures + server.up - 1  # number of draws before this one
             server.next_change_seconds = cluster.now + exponential_at(
                 cluster.seed, SERVER_STREAM + s, position, mean
             )

@@ -163,7 +163,7 @@ def preempt(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
-    """Return job `j` of cluster `b` of `state` to its checkpoint and the queue. `physics` sets new rates."""
+    """Requeue job `j` (`b`, `state`) as of its last checkpoint or stop. `physics` sets new rates."""
     _stop_running(state, b, j, physics)
     job = state.jobs[b, j]
     job.num_failures += 1
@@ -251,9 +251,9 @@ def arrive(state: State, b: int) -> None:
     job = state.jobs[b, j]
     cluster.next_arrival += 1
     job.status = JobStatus.WAITING
-    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE]
+    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE.value]
     cluster.demanded_gpus += job.asked_gpus
-    cluster.inverse_durations += 1.0 / job.isolated_seconds
+    cluster.inverse_durations += 1.0 / job.isolated_seconds  # growth of the total slowdown each second
     if job.predictable_from <= 0.0:
         cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
@@ -278,8 +278,8 @@ def _add_to_fairness(state: State, b: int, j: int) -> None:
     crowding = max(job.fair_share_integral / max(jct, 1e-300), 1.0)
     fairness = jct / (job.isolated_seconds * crowding)
     state.clusters[b].total_jct += jct
-    sums[Integral.FAIRNESS] += fairness
-    sums[Integral.WORST_FAIRNESS] = max(sums[Integral.WORST_FAIRNESS], fairness)
+    sums[Integral.FAIRNESS.value] += fairness
+    sums[Integral.WORST_FAIRNESS.value] = max(sums[Integral.WORST_FAIRNESS.value], fairness)
 
 
 @kernel
@@ -298,9 +298,9 @@ def end_job(state: State, b: int, j: int, outcome: int, physics: Physics) -> Non
         job.outcome = outcome
     job.end_seconds = cluster.now
     state.ended[b, cluster.num_done] = j
-    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE] - job.fair_share_integral
+    job.fair_share_integral = state.integrals[b, Integral.FAIR_SHARE.value] - job.fair_share_integral
     if outcome == JobOutcome.BLOCKED:
-        state.integrals[b, Integral.BLOCKED_JOBS] += 1.0
+        state.integrals[b, Integral.BLOCKED_JOBS.value] += 1.0
     else:
         _add_to_fairness(state, b, j)
     cluster.demanded_gpus -= job.asked_gpus

@@ -33,9 +33,9 @@ def _depends_on_scheduler(cluster: ClusterRecord) -> bool:
 def is_livelocked(state: State, b: int) -> bool:
     """Return whether cluster `b` of `state` took more steps at one moment than any sane simulation.
 
-    A step is a decision point, an allocation or an action. 1,000 steps and 10 for each job are allowed, while
-    a job starts, changes and ends a few times at most. A moment lasts a nanosecond, or at large times twice
-    as many floating-point numbers as steps are allowed.
+    A step is a decision point, an allocation or an environment's action. 1,000 steps and 10 for each job are
+    allowed, while a job starts, changes and ends a few times at most. A moment lasts a nanosecond, or at
+    large times twice as many floating-point numbers as steps are allowed.
 
     Time counts as one moment while jobs wait, no job runs and nothing else will happen: a scheduler that is
     asked each round and starts nothing would be asked forever. So does time in which jobs are preempted and

@@ -1,4 +1,9 @@
-"""Rings on links that are counted all together: racks' uplinks, transfers in flight, max-min shares."""
+"""Load of the links by rings, where rings matter beyond their own servers (`ClusterRecord.global_links`).
+
+That is so if the cluster has racks with uplinks, for Network.LIVE_TRANSFERS and for Network.MAX_MIN. Else
+`co_location` counts the rings of each server. A ring uses the link of each of its servers, and the uplinks of
+its racks if it is in several.
+"""
 
 import numpy as np
 
@@ -50,7 +55,7 @@ def _links_of(state: State, b: int, j: int) -> int:
 
 @kernel
 def _ring_at(state: State, b: int, i: int, extra: int) -> int:
-    """Return the i-th running job, or `extra` after the last, -1 if it does not span servers."""
+    """Return the i-th running job, or job `extra` as the one after the last. -1 if it is not a ring."""
     j = extra
     if i < state.clusters[b].num_running:
         j = state.running[b, i]

@@ -198,7 +198,7 @@ class JobPreparer:
         columns["demand_class"] = demand_classes(tables, self.cluster, owner)
         records = np.asarray(begins, np.int64)[owner] + rows
         template: Any = self._template.copy()
-        constant = {name for name, column in columns.items() if column.strides == (0,)}
+        constant = {name for name, column in columns.items() if column.strides == (0,)}  # broadcast
         for name in constant:
             template[name] = columns[name][0]
         others = columns.keys() - constant

@@ -1,4 +1,4 @@
-"""Containers inside the state: the heap of running jobs and the sorted waiting list."""
+"""Containers inside the state: the heap of running jobs by next event, and the waiting list by priority."""
 
 from ringyard.compiled import kernel
 from ringyard.state.arrays import State, waiting_at
@@ -109,7 +109,7 @@ def _shift_waiting(state: State, b: int, first: int, count: int, by: int) -> Non
 
 @kernel
 def _recenter_waiting(state: State, b: int) -> None:
-    """Leave equal room before and behind the waiting list: half the number of jobs in all, at least."""
+    """Move the waiting list to the middle of its array, which has twice as many entries as there are jobs."""
     cluster = state.clusters[b]
     first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
     _shift_waiting(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)

@@ -70,7 +70,7 @@ def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
 
 @kernel
 def _update_rate_if_changed(state: State, b: int, j: int, visit_mark: int, physics: Physics) -> None:
-    """Update the rate of job `j` if its context changed, once per `visit_mark`."""
+    """Update the rate of job `j` if its context changed. `visit_mark` numbers the pass: one visit per job."""
     job = state.jobs[b, j]
     if job.visit_mark != visit_mark:
         job.visit_mark = visit_mark

@@ -45,11 +45,19 @@ def new_state(
 ) -> State:
     """Return state arrays of a batch of simulations, with all that does not change between episodes.
 
-    All simulations have the same `cluster`, `performance` model and `failures`. `num_clusters` is their
-    number, `num_jobs` and `num_classes` are the largest numbers of jobs and demand classes. None as
-    `round_seconds` means no rounds, `rounds_only` makes them the only decision points. `timeline_bins` and
-    `segment_rows` are sizes in `State`, and `losses` says whether losses are counted. `jobs`, [clusters,
-    num_jobs + 1], is used as `State.jobs` if given.
+    Args:
+        cluster: servers and GPUs of every simulation.
+        performance: performance model.
+        failures: when servers fail and for how long.
+        num_clusters: number of simulations.
+        num_jobs: largest number of jobs of one simulation.
+        num_classes: largest number of demand classes (`prepare.demand_classes`).
+        round_seconds: seconds from round to round. None: no rounds.
+        rounds_only: make rounds the only decision points.
+        timeline_bins: number of bins of `State.timeline`. 0: none.
+        segment_rows: length of `State.segments`. 0: past allocations are not recorded.
+        losses: count how much time each job loses to each cause.
+        jobs: [clusters, num_jobs + 1] records to use as `State.jobs`. None: new ones.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)

@@ -113,7 +113,7 @@ def _remove_cause(state: State, b: int, j: int, job: Job, cause: int) -> bool:
 def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
     """Write by `physics` how fast job `j` of cluster `b` of `state` loses time to what, from now on."""
     losses = state.losses[b, j]
-    losses[Loss.COUNTED_SECONDS] = state.clusters[b].now
+    losses[Loss.COUNTED_SECONDS.value] = state.clusters[b].now
     seconds = state.jobs[b, j].iteration_seconds
     spare = state.jobs.shape[1] - 1
     state.jobs[b, spare] = state.jobs[b, j]
@@ -124,7 +124,7 @@ def update_loss_rates(state: State, b: int, j: int, physics: Physics) -> None:
             without = _seconds_per_base_iteration(job, j, physics)
         losses[_CAUSES + cause] = seconds - without
         seconds = without
-    losses[Loss.WORK_RATE] = seconds
+    losses[Loss.WORK_RATE.value] = seconds
 
 
 @linked_kernel
@@ -133,12 +133,12 @@ def add_losses(state: State, b: int, j: int) -> None:
     now = state.clusters[b].now
     job = state.jobs[b, j]
     losses = state.losses[b, j]
-    counted = losses[Loss.COUNTED_SECONDS]
-    losses[Loss.RESTARTS] += max(min(now, job.pause_ends_seconds) - counted, 0.0)
+    counted = losses[Loss.COUNTED_SECONDS.value]
+    losses[Loss.RESTARTS.value] += max(min(now, job.pause_ends_seconds) - counted, 0.0)
     iterations = remaining_iterations(job, counted) - remaining_iterations(job, now)
     for cause in range(_CAUSES):
         losses[cause] += iterations * losses[_CAUSES + cause]
-    losses[Loss.COUNTED_SECONDS] = now
+    losses[Loss.COUNTED_SECONDS.value] = now
     i = job.first_slot
     while i >= 0:
         add_kernel_seconds(state, b, state.slots[b, i].gpu)
@@ -148,7 +148,7 @@ def add_losses(state: State, b: int, j: int) -> None:
 @kernel
 def add_repeated_work(state: State, b: int, j: int, iterations: float) -> None:
     """Note that job `j` of cluster `b` of `state` has to repeat `iterations` of the base batch."""
-    state.losses[b, j, Loss.FAILURES] += iterations * state.losses[b, j, Loss.WORK_RATE]
+    state.losses[b, j, Loss.FAILURES.value] += iterations * state.losses[b, j, Loss.WORK_RATE.value]
 
 
 @kernel
