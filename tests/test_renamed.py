@@ -1,6 +1,8 @@
 """Names of earlier versions: every row of `conf/renamed.yaml` says today's name, and the page lists it."""
 
 import functools
+import inspect
+import re
 import subprocess
 import sys
 import warnings
@@ -120,6 +122,41 @@ def test_an_old_export_works_with_a_warning(_kind, old, new):
     with pytest.warns(DeprecationWarning, match=f"{old} is called {new}"):
         found = getattr(PACKAGES[package], name)
     assert found is getattr(import_module(module), attribute)
+
+
+def find_name(dotted):
+    """The object of a dotted name, or the class for an attribute that only its instances have."""
+    parts = dotted.split(".")
+    found = import_module(parts[0])
+    for position, part in enumerate(parts[1:], 1):
+        if hasattr(found, part):
+            found = getattr(found, part)
+        elif inspect.ismodule(found):
+            found = import_module(".".join(parts[: position + 1]))
+        else:
+            fields = {name for one in found.__mro__ for name in inspect.get_annotations(one)}
+            set_in_methods = re.findall(r"\bself\.(\w+)(?=(?:, self\.\w+)* = )", inspect.getsource(found))
+            if part not in fields.union(set_in_methods):
+                raise AttributeError(dotted)
+    return found
+
+
+PYTHON_NAMES = re.findall(r"^\| `.*` \| `(.*)` \|$", PAGE.partition("## Python")[2], re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(set(PYTHON_NAMES)))
+def test_every_python_name_of_today_exists(name):
+    dotted, _, argument = name.removesuffix("=)").partition("(")
+    found = find_name(dotted)
+    if argument:
+        assert argument in inspect.signature(found).parameters
+
+
+@pytest.mark.parametrize("name", ["ringyard.nosuch", "ringyard.checks.NumberRange.nosuch", "nosuch.module"])
+def test_python_names_that_do_not_exist_are_found_out(name):
+    assert len(PYTHON_NAMES) > 200
+    with pytest.raises((ImportError, AttributeError)):
+        find_name(name)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

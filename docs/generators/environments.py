@@ -15,7 +15,7 @@ from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, 
 __all__ = ["pages"]
 
 #: parts that say what is simulated
-_WORLD = ("cluster", "workload", "performance", "network", "interconnect", "restart", "failures")
+_ENVIRONMENT_PARTS = ("cluster", "workload", "performance", "network", "interconnect", "restart", "failures")
 
 #: the environment without a yaml: what its defaults are like
 _USUAL = Leaf("experiment", "cluster", "# Jobs as on Helios, on 16 servers of 4 GPUs with rings over 10GbE.")
@@ -68,18 +68,18 @@ def _described(name: str, id_: str) -> dict[str, Any]:
         "experiment": name,
         "id": id_,
         "title": title,
-        "told": described.told,
+        "summary": described.summary,
         **_actions(setting, parts),
         "action_space": env.action_space,
         "space": env.observation_space,
         "blocks": setting.observation.blocks,
         "features": feature_table(setting.observation.blocks),
-        "reward": leaf("reward", parts["reward"]).told,
+        "reward": leaf("reward", parts["reward"]).summary,
         "metric": setting.reward.metric,
         "num_workloads": f"{setting.num_workloads:,}",
         "limit": setting.limit_seconds,
         "cluster": setting.cluster,
-        "world": [leaf(part, parts[part]) for part in _WORLD if part in parts],
+        "parts": [leaf(part, parts[part]) for part in _ENVIRONMENT_PARTS if part in parts],
         "agents": _agents(title),
         "results": _results(title),
         "elsewhere": _ELSEWHERE.get(name),

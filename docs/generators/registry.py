@@ -4,7 +4,7 @@ from .sources import CONF, leaves, rendered
 
 __all__ = ["pages"]
 
-#: groups that have pages of their own, or that nobody chooses from
+#: groups that have pages of their own, or without a choice for users
 _ELSEWHERE = {
     "debug",
     "experiment",

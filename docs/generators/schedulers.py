@@ -38,13 +38,13 @@ def _described(one: Leaf) -> dict[str, Any]:
     papers = _papers().values()
     return {
         "name": one.name,
-        "told": one.told,
+        "summary": one.summary,
         "capabilities": scheduler.capabilities,
         "observability": scheduler.total_observability,
         "published": scheduler.published,
         "takes_rule": accepts_placement(one.name),
         "module": module,
-        "module_told": (import_module(module).__doc__ or "").splitlines()[0],
+        "module_summary": (import_module(module).__doc__ or "").splitlines()[0],
         "paper": _paper(one.name),
         "options": [option for option in one.options if option[0] != "placement"],
         "results": [row for environment in benchmark_experiments() for row in _rows(environment, one.name)],

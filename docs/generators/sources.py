@@ -35,14 +35,14 @@ class Leaf:
     text: str
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Its opening comment."""
-        told: list[str] = []
+        summary: list[str] = []
         for line in self.text.replace("# @package _global_\n", "").splitlines():
             if not line.startswith("# "):
                 break
-            told.append(line.removeprefix("# "))
-        return " ".join(told)
+            summary.append(line.removeprefix("# "))
+        return " ".join(summary)
 
     @property
     def said(self) -> dict[str, Any]:

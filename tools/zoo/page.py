@@ -9,50 +9,49 @@ from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
-_INTRODUCTION = """# Agents that ship
+_INTRODUCTION = """# Pretrained agents
 
-Written by `python -m tools.agents`, which trains what is not trained yet, judges, and writes this page;
-`--only NAME` does it for one agent, `--skip-training` judges the weights that ship, `--new-worlds` judges
-them only where a recipe has got a world since. Nothing here is written by hand.
-Recipes are in `tools/conf/zoo`.
-`ringyard compare schedulers=[zoo:NAME,...]` runs an agent
-anywhere, `ringyard train init=zoo:NAME` goes on from it.
+`python -m tools.agents` writes this page from the recipes in `tools/conf/zoo`. It trains agents that are not
+trained yet and evaluates them. `--only NAME` does it for one agent. `--skip-training` only evaluates.
+`--new-worlds` evaluates agents whose recipes got another environment. Nothing here is written by hand.
 
-Each agent is trained from the seeds listed below. The one that ships is the best on the evaluation
-workloads of its training; the tables are of other workloads, which nothing was chosen by, the same for
-all rows. *Best published*: of the published schedulers in the table, or in the column *held against*,
-each with the rule and options that `ringyard tune` found for it on yet other workloads, the one with the
-least mean there. The recipe names them, or says `all`: every one that knows and may no more than the
-agent (told how long jobs run only if the agent is, starting jobs only if that is all the agent does). A
-rival that would go by predicted durations has the best of what was tried that does not: `synergy_tune`
-then starts jobs in order of attained service (`order=las`). On environments, who is named was best, or close
-to it, in the environment's whole table ([five_environments.md](five_environments.md)); the rest were run with
-restarts of 300 s (Elastic, CpuGpu, Sharing, Full) or 30 s (Contention), 10 workloads each (`ringyard compare
-experiment=full restart.seconds=300 tuning=full schedulers=all seeds=10`): nobody published is ahead of
-those named. On other sizes and loads they were not run. *Its rule* is what an agent's scores go through,
-with every score at 0: what learning adds to. It is `allocator`, tuned in the same way, but for agents
-that only start jobs or do not know durations; each table names it. The agent keeps the options that it
-learnt with, in its recipe; those of its rule may be others (only `zoo:joint` has `preemption_price`, which
-helps where restarts are dear). Under *Elsewhere*, slowdown, the worst rho and p99 are the agent's, then
-the best published scheduler's: a lower mean may be bought by starving somebody. Differences are of means,
-paired by workload, with 95 % intervals; columns are explained in [metrics.md](metrics.md). One workload
-of 1,024 GPUs has as many jobs as 16 of 64: there are 10 of these, and 40 of all others. Minutes are of
-wall time, on a machine that may have had other things to do. Aims, what was tried without gain and what
-bounds it: [learning.md](learning.md). All worlds beside one another, with real traces:
-[results.md](results.md).
+`ringyard compare schedulers=[zoo:NAME,...]` runs an agent in any environment. `ringyard train init=zoo:NAME`
+continues its training. The agents are part of the wheel, 3 to 6 kB each, and loading one
+[runs no code](runs.md#trusted-classes). `ringyard compare schedulers=all` includes them.
 
-Sharing, Elastic and Full have an agent of their own; on Contention and CpuGpu `zoo:joint` is the one to
-take, which learnt on all five and the quickstart. Partitioning has none. `zoo:unknown` is not told how
-long jobs will run, nor are those that it is held against. `ringyard compare schedulers=all` shows agents
-beside the schedulers. They are part of the wheel, 3 to 6 kB each: weights as safetensors, with what the
-agent is made of as JSON; loading one [runs no code](runs.md#trusted-classes). `zoo:starts` and
-`zoo:starts_unknown` only start jobs. They learnt on a trace that is not ours to ship, and are trained and
-judged where its files lie in the folder of the command; without them they are left out.
+* **Training seeds.** Each agent is trained from the seeds listed below. The shipped one is the best on the
+  evaluation workloads of its training. All tables are of other workloads, the same for every row.
+* **Best published** is the published scheduler with the least mean JCT in the table, or in the column
+  *compared with*. Each has the placement rule and options that `ringyard tune` found on separate workloads.
+  The recipe names the schedulers. `all` are those with at most the agent's observability and capabilities:
+  schedulers that see durations only if the agent does, and schedulers that preempt only if the agent does.
+  Without durations, `synergy_tune` starts jobs in order of attained service (`order=las`).
+* **Choice of schedulers.** In the five environments, the named schedulers are the best in the environment's
+  whole table or close to it ([five_environments.md](five_environments.md)). The others also ran with longer
+  restarts on 10 workloads each, and none was better (`ringyard compare experiment=full restart.seconds=300
+  tuning=full schedulers=all seeds=10`). They did not run on other sizes and loads.
+* **Its allocator** turns the agent's scores into GPU assignments. Here it runs with every score at 0, tuned
+  in the same way, so the difference is what learning adds. Each table names it. The agent keeps the options
+  of its recipe, which may differ. Only `zoo:joint` has `preemption_price`, which helps if restarts are slow.
+* **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's. They show
+  whether a lower mean delays single jobs.
+* **Differences** are of means, paired by workload, with 95 % intervals. [metrics.md](metrics.md) explains
+  columns. One workload of 1,024 GPUs has as many jobs as 16 of 64, so there are 10 of these and 40 of all
+  others. Minutes are wall time on a shared machine.
+
+Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
+all five environments and the quickstart. Partitioning has none. `zoo:unknown` does not see how long jobs
+will run, and neither do the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only
+start jobs. Their training trace is not distributed with Ringyard, so they are trained and evaluated only
+where its files are in the current folder.
+
+[learning.md](learning.md) has aims, experiments without gain, and limits. [results.md](results.md) shows all
+environments side by side, with real traces.
 """
 
 
-#: columns of a world's table by which a lower mean is seen to be bought by starving somebody
-_STARVED = ("slowdown", "worst rho", "p99 (s)")
+#: columns that show whether a lower mean delays single jobs
+_TAIL_COLUMNS = ("slowdown", "worst rho", "p99 (s)")
 
 
 def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -75,13 +74,13 @@ def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
     seeds = [f"{100 * one:+.1f}" for one in sorted(world["seeds_against_best"])]
     return {
         "agent": f"`{ZOO_PREFIX}{name}`",
-        "world": world["title"],
+        "environment": world["title"],
         "best published": f"`{world['best']}`",
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
         "the agent's (s)": f"{world['mean']:,.0f}",
-        "against it": _changed(world["against_best"]),
-        "each training seed against it (%)": ", ".join(seeds),
-        "against its rule": _changed(world["against_rule"]),
+        "agent against best published": _changed(world["against_best"]),
+        "each training seed against best published (%)": ", ".join(seeds),
+        "agent against its allocator": _changed(world["against_rule"]),
         "best published: gap to bound": f"{world['best_mean'] / world['bound']:.2f}",
         "agent: gap to bound": f"{world['mean'] / world['bound']:.2f}",
     }
@@ -98,8 +97,8 @@ def _section(name: str, record: Mapping[str, Any]) -> str:
     if record["elsewhere"]:
         rows = [_elsewhere_row(world) for world in record["elsewhere"]]
         files = dict.fromkeys(f"conf/tuned/{world['best_from']}.yaml" for world in record["elsewhere"])
-        told = f"Rules and options of {', '.join(files)}, which were not found in these worlds."
-        parts.append(f"### Elsewhere\n\n{told}\n\n{markdown(rows).rstrip()}")
+        caption = f"Rules and options of {', '.join(files)}, tuned in other environments than these."
+        parts.append(f"### Elsewhere\n\n{caption}\n\n{markdown(rows).rstrip()}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -117,7 +116,7 @@ def _run_row(run: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, s
         f"{training['metric']} on the evaluation workloads": _number(run["best"]),
         **against,
         **kept,
-        "ships": "*" if run["seed"] == training["shipped_seed"] else "",
+        "shipped": "*" if run["seed"] == training["shipped_seed"] else "",
     }
 
 
@@ -127,30 +126,34 @@ def _number(value: float) -> str:
 
 def _world(world: Mapping[str, Any]) -> str:
     warning = small_sample_warning(world["workloads"])
-    told = (
+    caption = (
         f"{world['workloads']} workloads; rules and options of conf/tuned/{world['best_from']}.yaml."
-        f" Its rule is `{world['rule']}`."
+        f" Its allocator is `{world['rule']}`."
     )
-    parts = [f"### {world['title'][0].upper()}{world['title'][1:]}", told, markdown(world["rows"]).rstrip()]
+    parts = [
+        f"### {world['title'][0].upper()}{world['title'][1:]}",
+        caption,
+        markdown(world["rows"]).rstrip(),
+    ]
     return "\n\n".join([*parts, *([] if warning is None else [warning])])
 
 
 def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "world": world["title"],
+        "environment": world["title"],
         "workloads": str(world["workloads"]),
-        "held against": _rivals(world),
+        "compared with": _competitors(world),
         "best published": f"`{world['best']}`",
         "its mean JCT (s)": f"{world['best_mean']:,.0f}",
         "the agent's (s)": f"{world['mean']:,.0f}",
-        "against it": _changed(world["against_best"]),
-        "against its rule": _changed(world["against_rule"]),
+        "agent against best published": _changed(world["against_best"]),
+        "agent against its allocator": _changed(world["against_rule"]),
         "agent: gap to bound": f"{world['mean'] / world['bound']:.2f}",
-        **{name: _beside(world, name) for name in _STARVED},
+        **{name: _beside(world, name) for name in _TAIL_COLUMNS},
     }
 
 
-def _rivals(world: Mapping[str, Any]) -> str:
+def _competitors(world: Mapping[str, Any]) -> str:
     """The published schedulers of a record."""
     own = ("zoo:", "allocator", "lower bound")
     labels = [row["scheduler"] for row in world["rows"] if not row["scheduler"].startswith(own)]

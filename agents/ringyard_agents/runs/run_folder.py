@@ -171,7 +171,7 @@ class RunFolder:
             raise ConfigurationError(f"{self.path} has a single run; give this sweep another name=")
         if before not in (None, self.command):
             raise ConfigurationError(
-                f"{self.path} has a run of `ringyard {before}`, whose config and record would be lost; give"
+                f"{self.path} has a run of `ringyard {before}`; its config and record would be lost. Give"
                 " another name="
             )
         if overwrite:

@@ -32,7 +32,7 @@ class Coda(Scheduler):
 
     FOUND (abstracts): groups share the cluster. An adaptive allocator sets a training job's cores by feedback
     on GPU utilisation. A real-time eliminator removes CPU-side contention. A multi-array scheduler keeps CPU
-    jobs from waiting longer. All numbers and details are assumptions from memory of the paper, whose text was
+    jobs from waiting longer. All numbers and details are assumptions from memory of the paper. Its text was
     not available:
 
     * Groups: the waiting job of the group (virtual cluster) with the smallest dominant share of GPUs and

@@ -41,7 +41,7 @@ def jobs_blocked_as_whole(wanted: GpusByJob, held: GpusByJob, too_recent: bool) 
 
 
 def jobs_blocked_in_parts(wanted: GpusByJob, held: GpusByJob, too_recent: Iterable[int]) -> set[int]:
-    """Return the jobs that cannot change now, if each change is judged separately.
+    """Return the jobs that cannot change now, if each change is accepted or refused by itself.
 
     `wanted` has the GPUs of each job in the schedule, `held` those of each running job. Jobs that were
     deployed `too_recent` are blocked, jobs that want their GPUs too, and so on.

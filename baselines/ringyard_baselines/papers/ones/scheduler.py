@@ -85,7 +85,7 @@ class Ones(Scheduler):
         initial_size: first R, "one" GPU or as many as "asked" for (for comparison).
         growth_clock: R doubles from two epochs in "total" on, as the artifact runs, since it tests a key that
             is never written. "since_change": two epochs after the job's last change, as the key is named.
-        deploy: "whole", or "parts": each change is judged separately, with all that it displaces.
+        deploy: "whole", or "parts": each change is accepted or refused by itself, with all that it displaces.
         redeploy_clock: delta counts from "any" deployment, or from a job's "own" last change.
         resume_halving: whether R of a preempted job halves while it waits.
         elastic_migration: whether a move to as many other GPUs is elastic. False: it is a restart.
