@@ -94,7 +94,7 @@ def test_an_old_choice_names_the_new_one(_kind, old, new):
 def test_an_old_scheduler_names_the_new_one(_kind, old, new):
     assert old not in config_files("scheduler")
     assert new is None or new in config_files("scheduler")
-    said = "is gone" if new is None else f"is called {new} now"
+    said = "was removed without a replacement" if new is None else f"is called {new} now"
     with hydra_initialized():
         with pytest.raises(ConfigurationError, match=said):
             scheduler_config(SchedulerEntry.read(old))

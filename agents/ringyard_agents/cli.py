@@ -142,7 +142,8 @@ def _best(given: Namespace) -> None:
     from ringyard_agents.runs.sweep_table import print_best
 
     sweep = Path(given.sweep).expanduser()
-    print_best(sweep if sweep.is_dir() else Path("runs", given.sweep), given.folder)
+    named = Path("runs", sweep)
+    print_best(named if named.is_dir() and not sweep.is_dir() else sweep, given.folder)
 
 
 def _calibrate(given: Namespace) -> None:

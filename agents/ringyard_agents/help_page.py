@@ -103,9 +103,9 @@ def _command_page(command: str, description: str, groups: dict[str, str | None],
 groups (`ringyard {command} --help GROUP` lists the choices, --help GROUP=CHOICE prints a yaml):
 {textwrap.fill(chosen, _WIDTH, initial_indent="  ", subsequent_indent="  ")}
 
-settings (`ringyard {command} SETTING=VALUE`, nested ones with dots, such as output.gantt=jobs.png):
+settings (`ringyard {command} SETTING=VALUE`, nested ones with dots, such as cluster.num_servers=8):
 {textwrap.indent(bodies, "  ")}
 
-Settings inside a group also have dots (cluster.num_servers=8). --cfg job prints all values.
+Settings inside a group are listed by --help GROUP=CHOICE. --cfg job prints all values.
 -m SETTING=1,2 runs a sweep. --config-dir FOLDER adds your own yamls. --hydra-help lists more options.
 """

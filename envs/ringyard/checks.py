@@ -158,7 +158,7 @@ def _pydantic_type(hint: Any) -> Any:
     if kind in (int, float):
         return _number(kind, "(-inf, inf)")
     if kind is NoneType:
-        return _checked_by(Any, lambda value: value is None, "none")
+        return _checked_by(Any, lambda value: value is None, "null (None in Python)")
     if kind in (bool, str):
         return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
     if kind in (typing.Union, UnionType):

@@ -57,7 +57,7 @@ def explain_renamed(kind: str, name: str, written: str | None = None) -> str | N
     if name not in renamed_names(kind):
         return None
     today = renamed_names(kind)[name]
-    does = "is gone, and nothing stands in its place" if today is None else f"is called {today} now"
+    does = "was removed without a replacement" if today is None else f"is called {today} now"
     return f"{written or name} {does}; docs/renamed.md lists all names that changed"
 
 

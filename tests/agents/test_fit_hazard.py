@@ -73,7 +73,7 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
     assert main(["fit-hazard", *words, *small, "name=fit", "source=made"]) == 0
     file = tmp_path / "mine" / "hazard.safetensors"
     assert main(["fit-hazard", *words, *small, "name=fit", "source=another"]) == 2
-    assert "fit has a run with source=made, and now it is another" in capsys.readouterr().err
+    assert "fit has a run with source=made, but this command has another" in capsys.readouterr().err
     again = read_survival_estimate(file)
     later = Replay(trace, ModelMix(), window_jobs=150, load=2.0, part=(0.7, 1.0))
     jcts = []

@@ -245,7 +245,7 @@ def test_another_run_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch, 
     assert not (tmp_path / "runs/c/losses.png").exists()
     capfd.readouterr()
     assert main(["compare", *few, "seeds=3"]) == 2
-    assert "runs/c has a run with seeds=2, and now it is 3" in capfd.readouterr().err
+    assert "runs/c has a run with seeds=2, but this command has 3" in capfd.readouterr().err
     assert (tmp_path / "runs/c/table.csv").read_bytes() == before
     assert main(["compare", *few, "seeds=3", "overwrite=true"]) == 0
     assert (tmp_path / "runs/c/table.csv").read_bytes() != before

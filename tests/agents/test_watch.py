@@ -99,7 +99,10 @@ def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
         (["watch", "out=a.txt"], "out is 'a.txt'; expected FILE.html"),
         (["watch", "schedulers=[none]"], "schedulers has 'none'"),
         (["watch", "workload_number=-1"], "workload_number is -1"),
-        (["simulate", "output.gantt=a.txt"], "output.gantt is 'a.txt'; expected .png, .pdf, .svg"),
+        (
+            ["simulate", "output.gantt=a.txt"],
+            "output.gantt is 'a.txt'; expected a file ending in .png, .pdf, .svg",
+        ),
         (["simulate", "output.video=a.avi"], "output.video is 'a.avi'; expected .gif"),
         (["simulate", "output.frames=0", "output.video=a.gif"], "output.frames is 0"),
     ],
@@ -120,7 +123,7 @@ def test_another_page_of_a_name_is_refused_or_replaces_it(tmp_path, monkeypatch,
     page = (tmp_path / "runs/w/watch.html").read_bytes()
     capfd.readouterr()
     assert main(["watch", *few, "name=w", "seed=1"]) == 2
-    assert "runs/w has a run with seed=0, and now it is 1" in capfd.readouterr().err
+    assert "runs/w has a run with seed=0, but this command has 1" in capfd.readouterr().err
     assert main(["simulate", *few[:2], "name=w", "overwrite=true"]) == 2
     assert "runs/w has a run of `ringyard watch`" in capfd.readouterr().err
     assert (tmp_path / "runs/w/watch.html").read_bytes() == page

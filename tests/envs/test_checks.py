@@ -80,7 +80,7 @@ def test_what_is_accepted(value, annotation):
             (np.array(1), kind, rf"is array\(1\); expected a {said}")
             for kind, said in ((float, "finite number"), (int, "whole number"))
         ],
-        ("abc", PositiveInt | None, r"expected a whole number in \[1, 2147483647\], or none"),
+        ("abc", PositiveInt | None, r"expected a whole number in \[1, 2147483647\], or null"),
         (5, Names, " is 5; expected text, or a list"),
         (["a", 5], Names, r"\[1\] is 5; expected text, or a mapping"),
         ({"a": -1}, Weights, r"\['a'\] is -1; expected"),

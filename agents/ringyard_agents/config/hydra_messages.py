@@ -1,9 +1,10 @@
 """Messages for errors of Hydra and OmegaConf in command lines, which say what to type instead."""
 
 import re
+from typing import Any
 
 from hydra.errors import OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from ringyard.renamed import explain_renamed, renamed_names
@@ -94,6 +95,14 @@ def _join_lines(message: str) -> str:
     return " ".join(line if line[-1] in ".:;,?!" else f"{line}." for line in lines).rstrip(".")
 
 
+def _paths_to(name: str, config: Any, prefix: str) -> list[str]:
+    """Return the dotted paths of settings called `name` inside a plain config, the outermost first."""
+    if not isinstance(config, dict):
+        return []
+    deeper = [path for key, value in config.items() for path in _paths_to(name, value, f"{prefix}{key}.")]
+    return [prefix + name] * (name in config) + sorted(deeper, key=lambda path: path.count("."))
+
+
 def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -> str | None:
     group = name.partition(".")[0]
     if group in ("scheduler", "placement") and key in ("", group):  # not an option of a single scheduler
@@ -105,6 +114,11 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if not isinstance(around, DictConfig):
         return None
     place, _, last = key.rpartition(".")
+    inner = _paths_to(last, OmegaConf.to_container(around, resolve=False), f"{place}." * bool(place))
+    if inner:
+        return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {inner[0]}"
     known = [str(one) for one in around if not str(one).startswith("_") and one != "hydra"]
+    if not known:
+        return f"{name}: {place} has no settings with its present choice; see --help {group}"
     inside = f" in {place}" if place else ""
     return f"{name}: there is no {last}{inside}; expected {suggest(last, known)}; +{name}=... adds it"

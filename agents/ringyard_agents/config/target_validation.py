@@ -112,5 +112,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     alike = difflib.get_close_matches(name, names, n=1)
     rest = ", ".join(one for one in names if one not in alike)
     if not alike:
-        return f"one of {rest}" if rest else "none"
-    return f"{alike[0]}, or one of {rest}" if rest else alike[0]
+        return ("one of " if "," in rest else "") + rest if rest else "none"
+    return f"{alike[0]}, or {'one of ' if ',' in rest else ''}{rest}" if rest else alike[0]

@@ -75,7 +75,8 @@ class TuningRequest:
         names = [field.name for field in fields(cls) if field.name != "environment"]
         if config.screening_seeds > config.seeds:
             raise ConfigurationError(
-                f"screening_seeds is {config.screening_seeds}; expected at most seeds, {config.seeds}"
+                f"screening_seeds is {config.screening_seeds}; expected"
+                f" {config.seeds} or fewer, since seeds={config.seeds}"
             )
         known = scheduler_names()
         for setting in ("options", "fast_schedulers"):

@@ -141,8 +141,9 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
     if learner.masked and not isinstance(config.actions.space, spaces.Discrete):
         raise ConfigurationError(
             f"the agent chooses one of several actions, and action={type(config.actions).__name__} has the"
-            f" space {config.actions.space}; expected an agent with continuous actions (agent=ppo_mlp), or"
-            " discrete actions (action=start_stop)"
+            f" space {config.actions.space}; expected an agent that scores jobs"
+            " (agent=evolution observation=live_jobs, or agent=ppo_mlp), or discrete actions"
+            " (action=start_stop)"
         )
     return replace(
         config,

@@ -99,7 +99,9 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
 
     file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
     if not file.is_file():
-        raise ConfigurationError(f"no measured pairs at {file}; name the folder that holds calibration/")
+        raise ConfigurationError(
+            f"there are no measured pairs at {file}; give --data the folder that holds calibration/"
+        )
     table = pd.read_csv(file)
     table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
     parts, offset = [], 0

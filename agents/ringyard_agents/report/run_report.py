@@ -17,6 +17,8 @@ from ringyard.sim.metrics import Metrics
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 
 _COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"]
+#: how the names of metrics in seconds begin
+_SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
 
 
 def _number_text(value: Any) -> str:
@@ -47,9 +49,11 @@ def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerB
     """
     table = Table(title=title, show_header=False)
     for name, value in metrics.as_dict().items():
-        table.add_row(name.replace("_", " "), f"{value:,.3f}" if isinstance(value, float) else f"{value:,}")
+        unit = " (s)" if name.startswith(_SECONDS) else ""
+        number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
+        table.add_row(name.replace("_", " ") + unit, number)
     if metrics.blocking_rate == 0:  # the bound is that of all jobs
-        table.add_row("mean jct / lower bound", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
+        table.add_row("gap to bound (mean jct / lower bound)", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
     console.print(table)
 
 
@@ -66,7 +70,9 @@ def require_drawings(files: Mapping[str, Path]) -> None:
         if name == "video":
             require_video(setting, file)
         elif file.suffix.lower() not in PICTURES:
-            raise ConfigurationError(f"{setting} is {shown(str(file))}; expected {', '.join(PICTURES)}")
+            raise ConfigurationError(
+                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(PICTURES)}"
+            )
         require_writable(setting, file)
 
 

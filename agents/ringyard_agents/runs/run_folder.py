@@ -196,8 +196,9 @@ class RunFolder:
                 continue  # an older version did not have this setting
             if before.get(name) != now.get(name):
                 raise ConfigurationError(
-                    f"{self.path} has a run with {name}={before.get(name)}, and now it is {now.get(name)};"
-                    f" give another name=, or replace the run with {self.name_override} overwrite=true"
+                    f"{self.path} has a run with {name}={before.get(name)}, but this command has"
+                    f" {now.get(name)}; give another name=, or replace the run with"
+                    f" {self.name_override} overwrite=true"
                 )
 
     def record(self, config: DictConfig, seeds: Mapping[str, Any], resumed: bool = False) -> None:

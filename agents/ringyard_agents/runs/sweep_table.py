@@ -49,7 +49,8 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(
-            f"{sweep} has no jobs of a sweep; expected the folder of a `ringyard COMMAND -m`"
+            f"{sweep} has no jobs of a sweep; expected the folder of a `ringyard COMMAND -m`, or its name in"
+            " runs/"
         )
     best = best_job(records)
     if best is None:

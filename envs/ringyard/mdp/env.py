@@ -216,7 +216,9 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     ## Episode end
     Terminated when every job has ended. Truncated at `limit_seconds`.
 
-    ## Observability
+    ## Info
+    Keys of `info`:
+
     * `action_mask`: int8 [actions], 1 where an action is valid, or where a score has a job. It is what
       `action_space.sample(mask)` takes. `action_masks()` returns it in booleans, for sb3-contrib, and
       `ringyard.ActionMaskObservation` adds it to the observation.
