@@ -276,7 +276,7 @@ def complaint(words: list[str], folder: Path) -> str | None:
         raise KeyboardInterrupt
     if code != 2:
         return f"exit code {code}"
-    lines = said.getvalue().splitlines()
+    lines = [line for line in said.getvalue().splitlines() if not line.startswith("note: `fifo` is now")]
     if len(lines) != 1:
         return f"{len(lines)} lines on standard error: {said.getvalue()[:500]!r}"
     if not lines[0].startswith("ringyard") or "RINGYARD_DEBUG" in lines[0]:

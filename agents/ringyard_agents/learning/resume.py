@@ -86,7 +86,9 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {file} is not the config of a training run")
     saved = update_settings(saved)
     if isinstance(saved.get("evaluate"), dict):  # the first runs have none
-        saved = {**_NEW_SETTINGS, **saved, "evaluate": {"patience": None, "prune": None, **saved["evaluate"]}}
+        saved = {**_NEW_SETTINGS, **saved}
+        for name in ("patience", "prune"):
+            saved["evaluate"].setdefault(name, None)
     check_classes(saved, training_groups(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
