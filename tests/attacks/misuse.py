@@ -164,14 +164,14 @@ def functions_of_others() -> Iterator[Misuse]:
             r"broken_plugins\.misjudge (of job 0 is nan|raised IndexError)",
         )
     yield Misuse(
-        lambda value: plugged.play_many(plugged.config(performance=broken_plugins.mistiming(value))),
+        lambda value: plugged.play_many(plugged.setting(performance=broken_plugins.mistiming(value))),
         [*plugged.SPEEDS.values(), None],
         PluginError,
         r"broken_plugins\.mistime (gave job \d+, with|raised IndexError)",
     )
     for play in (plugged.play, plugged.play_many):
         yield Misuse(
-            lambda value, play=play: play(plugged.config(observation=broken_plugins.misobserving(7, value))),
+            lambda value, play=play: play(plugged.setting(observation=broken_plugins.misobserving(7, value))),
             [np.nan, np.inf, 10.5, -11.0],
             PluginError,
             r"broken_plugins\.misobserve wrote \S+ at position 7",
