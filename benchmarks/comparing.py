@@ -1,6 +1,7 @@
 """`ringyard compare` with one worker and with several, by turns: what more cores are worth to a table.
 
-With --everybody, once and from no compiled code: all schedulers on five environments, who takes how long.
+With --all-schedulers: every scheduler on five environments, once, from an empty kernel cache, with the
+seconds of each.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def on_sharing(workers, seeds, folder):
     return seconds(folder, *words, "name=workers", "rerun=true", "overwrite=true")
 
 
-def print_everybody(folder, seeds):
+def print_all_schedulers(folder, seeds):
     """The whole tables' time, and the runs' by scheduler."""
     cache = str(Path(folder) / "cache")
     taken = seconds(
@@ -64,11 +65,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=2, help="the best counts")
-    parser.add_argument("--everybody", action="store_true", help="all schedulers on five environments, once")
+    parser.add_argument(
+        "--all-schedulers", action="store_true", help="all schedulers on five environments, once"
+    )
     options = parser.parse_args()
-    if options.everybody:
+    if options.all_schedulers:
         with tempfile.TemporaryDirectory() as folder:
-            print_everybody(folder, options.seeds)
+            print_all_schedulers(folder, options.seeds)
         return
     several = ringyard.get_num_threads()
     if several == 1:

@@ -1,6 +1,6 @@
-"""The same work in turns in two ways, for prices too small to be seen one after the other.
+"""The same work in two ways, in turns: differences too small for two separate runs.
 
-python benchmarks/in_turns.py                     plugged-in functions as they are, and watched
+python benchmarks/in_turns.py                     users' functions as they are, and with their results checked
 python benchmarks/in_turns.py --against CHECKOUT  another checkout of Ringyard, and this one
 python benchmarks/in_turns.py --losses            schedulers as they are, and with losses counted
 
