@@ -74,6 +74,7 @@ def _options(words: Sequence[str]) -> Namespace:
     parser = get_args_parser()
     parser.__class__ = Arguments
     options: Namespace = parser.parse_intermixed_args(words)
+    options.multirun |= any(word.lstrip("+") == "hydra.mode=MULTIRUN" for word in options.overrides)
     if options.multirun and any(word.startswith("resume=") for word in options.overrides):
         raise ConfigurationError("resume continues one run; call it without -m, once for each run")
     if options.experimental_rerun is not None:

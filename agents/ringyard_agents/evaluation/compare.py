@@ -1,7 +1,7 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
 import contextlib
-import importlib.util
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,12 +156,16 @@ def compare_command(config: DictConfig) -> float | None:
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
     """Return whether to write an output. By default it is written if its library is installed."""
-    installed = importlib.util.find_spec(library) is not None
-    if value and not installed:
-        raise ConfigurationError(
-            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
-        )
-    return installed if value is None else value
+    try:
+        if value is None or value:
+            importlib.import_module(library)
+    except ImportError:
+        if value:
+            raise ConfigurationError(
+                f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
+            ) from None
+        return False
+    return value is None or value
 
 
 def _run_comparisons(

@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import itertools
 import json
 import os
 import platform
@@ -26,7 +27,7 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write
+from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write, write_json
 
 _LOCK = ".lock"
 _HYDRA_SWEEP_FILE = "multirun.yaml"  # which Hydra writes before the first job of a sweep
@@ -60,8 +61,22 @@ _RECORD_FIELDS = {
 
 def register_run_folders() -> None:
     """Register the OmegaConf resolvers `run_folder` and `job_number` of conf/run.yaml and sweeps."""
-    OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
+    OmegaConf.register_new_resolver("run_folder", _make_run_folder, replace=True)
     OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
+
+
+def _make_run_folder(name: object, resume: object, *, _root_: DictConfig) -> str:
+    """Return the folder of a run. For a name that is a time, make the first free one: T, T-2, T-3, ..."""
+    folder = Path(_resolve_run_folder(name, resume))
+    if resume is not None or "${now:" not in str(_root_._get_node("name")):
+        return str(folder)
+    if os.environ.get("RANK", "0") != "0":  # another process of torchrun, which writes nothing
+        return "runs"
+    for free in itertools.chain([folder], (Path(f"{folder}-{number}") for number in itertools.count(2))):
+        with suppress(FileExistsError):
+            free.mkdir(parents=True)
+            break
+    return str(free)
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:
@@ -221,8 +236,7 @@ class RunFolder:
             record = {**first, "resumed": [*first.get("resumed", []), record]}
         with atomic_write(self.path / "config.yaml") as partial:
             OmegaConf.save(config, partial, resolve=True)
-        with atomic_write(file) as partial:
-            partial.write_text(json.dumps(record, indent=2) + "\n")
+        write_json(file, record)
 
 
 def command_of(file: Path) -> str | None:
