@@ -90,7 +90,7 @@ def test_rows_without_a_date_are_counted(tmp_path):
     with pytest.warns(
         WorkloadWarning,
         match=r"left out 3 of 4 jobs: 1 without GPUs \(the first is line 4\), 1 without a submission time"
-        r" \(the first is line 3\), 1 whose duration is no number \(the first is line 5\)",
+        r" \(the first is line 3\), 1 with a duration that is no number \(the first is line 5\)",
     ):
         assert read_helios(file).job_id.tolist() == [1]
     file.write_bytes(HELIOS + b"1,1,COMPLETED,%s,9\n" % (b"9" * 30))

@@ -102,7 +102,7 @@ def read_rows(
     Args:
         path: the file.
         separator: character between cells, or a regular expression such as `\s+`.
-        header: names of the columns, for a file whose first line has none of the `known` names.
+        header: names of the columns, used unless the first line has one of them or of the `known` names.
         comment: lines that begin with this text are left out.
         known: names that only a header has.
 

@@ -57,7 +57,7 @@ class TraceReader:
     gpu_type: Column = None  #: types of GPUs, for `where`
     priority: Column = None  #: priorities, for `where`
     separator: str = ","  #: between cells: a character, or a regular expression such as \s+
-    #: names of the columns, for files whose first line is a job
+    #: names of the columns, for files without a header
     header: Annotated[Sequence[str], "not empty"] | None = None
     comment: str | None = None  #: lines that begin with this text are no rows
     dates: str | Sequence[str] = ()  #: formats of dates (strptime). None: ISO 8601

@@ -122,7 +122,7 @@ class Reading:
         found = spans(texts, self._unit(role)) if role == "duration" else numbers(texts) * self._unit(role)
         odd = np.isnan(found) & (texts != "").to_numpy()
         expected = "a number, or a time such as 01:30:00" if role == "duration" else "a finite number"
-        self._refuse(odd, (role,), expected, f"whose {self.columns[role]} is no number")
+        self._refuse(odd, (role,), expected, f"with a {self.columns[role]} that is no number")
         return found
 
     def _refuse(
@@ -138,7 +138,7 @@ class Reading:
 
         Args:
             bad: [rows] whether a row cannot be a job.
-            roles: settings whose columns the message shows.
+            roles: settings. The message shows their columns.
             expected: what was expected of them.
             reason: text for the count of rows left out. "": such rows are always an error.
             remedy: what to type instead.
