@@ -149,7 +149,7 @@ def tpe_sampler(seed: int | None = None, **options: Any) -> Any:
     if seed is None:
         return TPESampler(**options)
 
-    class NumberedTPESampler(TPESampler):  # type: ignore[misc]
+    class NumberedTPESampler(TPESampler):
         def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
             own = int(np.random.SeedSequence([seed, trial.number]).generate_state(1)[0])
             super().__init__(seed=own, **options)
