@@ -6,14 +6,15 @@ from sb3_contrib import MaskablePPO
 
 import ringyard_agents
 from ringyard import experiment
-from ringyard_agents import PointerPolicy, RingyardVecEnv
+from ringyard_agents import AgentScheduler, GreedyPolicy, PointerPolicy, RingyardVecEnv
 
 
 def main(total_steps=100_000, num_envs=32, seeds=10):
     """Train a pointer policy, compare it with two schedulers; its mean JCT in seconds."""
+    setting = experiment("contention")
     model = MaskablePPO(
         PointerPolicy,
-        RingyardVecEnv(experiment("contention"), num_envs),
+        RingyardVecEnv(setting, num_envs),
         n_steps=64,
         batch_size=512,
         gamma=1.0,
@@ -21,8 +22,10 @@ def main(total_steps=100_000, num_envs=32, seeds=10):
         verbose=1,
     )
     model.learn(total_steps)
+    policy = GreedyPolicy(model.policy, flat=False, masked=True)
+    agent = AgentScheduler(policy, setting.observation, setting.actions, "mine")
     table = ringyard_agents.compare(
-        [{"mine": model}, "fifo_backfill", "sjf@consolidate"], experiment="contention", seeds=seeds
+        [agent, "fifo_backfill", "sjf@consolidate"], experiment="contention", seeds=seeds
     )
     print(table[["scheduler", "mean_jct", "mean_jct_low", "mean_jct_high"]].to_string(index=False))
     return float(table.set_index("scheduler")["mean_jct"]["mine"])
