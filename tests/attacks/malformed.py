@@ -25,7 +25,7 @@ from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError, WorkloadWarning
 from ringyard.placement import pack
-from ringyard.workloads.readers import trace_reader
+from ringyard.workloads.readers import trace_configs, trace_reader
 
 # files
 
@@ -55,11 +55,10 @@ _NAMES = ("jobs.csv", "jobs.csv.gz", "cluster_log.csv", "jobs.jsonl")
 def readers():
     """{workload that reads a file: (its reader, columns that its settings name)}."""
     found = {}
-    for file in sorted((config_folder() / "workload").glob("*.yaml")):
-        if "\nreader:" in file.read_text():
-            reader = trace_reader(file.stem)
-            named = [name for role in reader.roles for name in reader.column_names(role)]
-            found[file.stem] = reader, tuple(dict.fromkeys([*(reader.header or ()), *named]))
+    for trace in trace_configs():
+        reader = trace_reader(trace)
+        named = [name for role in reader.roles for name in reader.column_names(role)]
+        found[trace] = reader, tuple(dict.fromkeys([*(reader.header or ()), *named]))
     return found
 
 

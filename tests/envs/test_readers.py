@@ -10,17 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import CONF, composed, leaf, names, shared
+from conftest import composed, leaf, shared
 from ringyard import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.profiles import catalogue
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
-from ringyard.workloads.readers import trace_reader
+from ringyard.workloads.readers import trace_configs, trace_reader
 
-READERS = [
-    name for name in names("workload") if "\nreader:" in (CONF / "workload" / f"{name}.yaml").read_text()
-]
+READERS = list(trace_configs())
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
 
 
