@@ -52,7 +52,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     _open_streams()
     stops: list[signal.Signals] = []
     try:
-        with _signals_raise(stops), _one_line_warnings(command):
+        with _signals_raise(stops), _lost_signals_return(stops), _one_line_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
@@ -87,8 +87,20 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
             stops.append(signal.Signals(number))
             raise _StoppedError
 
-    with signals_handled_by(stop):
-        yield
+    def hook(lost: Any) -> None:
+        """Send a signal again that Python drops, as it does with exceptions in callbacks and `__del__`."""
+        if isinstance(lost.exc_value, _StoppedError):
+            again = (threading.main_thread().ident, stops.pop())
+            threading.Timer(0.05, signal.pthread_kill, again).start()
+        else:
+            before(lost)
+
+    before, sys.unraisablehook = sys.unraisablehook, hook
+    try:
+        with signals_handled_by(stop):
+            yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager
@@ -108,6 +120,24 @@ def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _lost_signals_return(stops: list[signal.Signals]) -> Iterator[None]:
+    """Raise a signal again that came during a destructor or callback, whose exceptions Python ignores."""
+    before = sys.unraisablehook
+
+    def raise_again(lost: Any) -> None:
+        if stops and isinstance(lost.exc_value, KeyboardInterrupt):
+            threading.Timer(0.05, signal.raise_signal, [stops.pop()]).start()
+        else:
+            before(lost)
+
+    sys.unraisablehook = raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _print_interruption(command: str, error: BaseException, *stops: signal.Signals) -> int:

@@ -36,7 +36,7 @@ def _cpu_quotas() -> Iterator[float]:
             continue
         top = _GROUPS / "cpu" if controllers else _GROUPS
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-        folder = top / path.lstrip("/")  # of a container, whose files are often those of `top`
+        folder = top / path.lstrip("/")  # in a container, `top` often has its files
         for one in {top, folder, *folder.parents} - set(top.parents):
             with suppress(OSError, ValueError):  # no quota is "max" or -1
                 quota, period = (int(word) for name in names for word in (one / name).read_text().split())
