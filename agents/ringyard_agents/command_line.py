@@ -87,20 +87,8 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
             stops.append(signal.Signals(number))
             raise _StoppedError
 
-    def hook(lost: Any) -> None:
-        """Send a signal again that Python drops, as it does with exceptions in callbacks and `__del__`."""
-        if isinstance(lost.exc_value, _StoppedError):
-            again = (threading.main_thread().ident, stops.pop())
-            threading.Timer(0.05, signal.pthread_kill, again).start()
-        else:
-            before(lost)
-
-    before, sys.unraisablehook = sys.unraisablehook, hook
-    try:
-        with signals_handled_by(stop):
-            yield
-    finally:
-        sys.unraisablehook = before
+    with signals_handled_by(stop):
+        yield
 
 
 @contextmanager
@@ -124,12 +112,13 @@ def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> 
 
 @contextmanager
 def _lost_signals_return(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise a signal again that came during a destructor or callback, whose exceptions Python ignores."""
+    """Raise a signal again that came during a destructor or callback, where Python ignores exceptions."""
     before = sys.unraisablehook
 
     def raise_again(lost: Any) -> None:
         if stops and isinstance(lost.exc_value, KeyboardInterrupt):
-            threading.Timer(0.05, signal.raise_signal, [stops.pop()]).start()
+            again = (threading.main_thread().ident, stops.pop())  # which a sleep of the main thread hears
+            threading.Timer(0.05, signal.pthread_kill, again).start()
         else:
             before(lost)
 

@@ -59,6 +59,7 @@ def test_the_mode_of_hydra_makes_a_sweep_as_m_does(tmp_path, monkeypatch, capfd)
     assert "resume continues one run" in capfd.readouterr().err
     assert main(["simulate", "-m", "seed=0,1", *TINY, "name='${now:%Y}'"]) == 0
     assert main(["simulate", "-m", "seed=0,1", *TINY, "name='${now:%Y}'"]) == 0
+    assert main(["simulate", "seed=0,1", "-m", *TINY, "name=m"]) == 0  # anywhere among the words
     assert sum(one.startswith("20") for one in os.listdir("runs")) == 2  # the second has a suffix
 
 
