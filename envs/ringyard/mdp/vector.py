@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.env import MAX_SEGMENTS, ClusterEnv, Renderer, validate_seed, workload_option
+from ringyard.mdp.env import MAX_SEGMENTS, ClusterEnv, validate_seed, workload_option
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import ConfigArguments, choose_config
+from ringyard.rendering.frames import Renderer
 
 #: attributes of a `ClusterEnv` that differ between the clusters
 _OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")

@@ -33,7 +33,7 @@ class Replay:
     """
 
     jobs: JobTable  #: the whole trace
-    models: CostAssignment  #: costs per iteration
+    models: CostAssignment  #: costs per iteration of jobs without a model of their own
     window_jobs: PositiveInt | None = None  #: largest number of jobs in a window. None: no limit.
     window_seconds: Positive | None = None  #: length of a window. None: no limit.
     start_seconds: NonNegative | None = None  #: start of the window. None: drawn for each sample.
@@ -120,7 +120,11 @@ class Replay:
         window = window.shifted(window.submit_seconds - window.submit_seconds[0])
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
-        return self.models.assign(window, rng)
+        own = window.model_ids
+        assigned = self.models.assign(window, rng)
+        if (own < 0).all():
+            return assigned
+        return assigned.with_models(np.where(own >= 0, own, assigned.model_ids))
 
 
 def replay_file(

@@ -3,16 +3,15 @@
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ringyard.errors import WorkloadError, WorkloadWarning
-from ringyard.jobs import JobTable
+from ringyard.errors import WorkloadWarning
 from ringyard.state.records import JobOutcome
-from ringyard.workloads.readers import read_csv, read_helios, read_pai, read_philly
+from ringyard.workloads.readers import read_trace
 
 _MAX_NAMES = 8  # of ends and tenants of a trace
 
@@ -25,7 +24,6 @@ class TraceSource:
     url: str  #: web page of the release
     file: str  #: file of the release that the reader reads
     jobs: int  #: published number of GPU jobs
-    read: Callable[[str], JobTable]  #: reader of the file
     note: str  #: limits of the data, and conditions that `workload.reader.where` accepts
     licence: str = "CC-BY-4.0"  #: licence that the release states
 
@@ -36,7 +34,6 @@ SOURCES = (
         "https://github.com/msr-fiddle/philly-traces",
         "trace-data/cluster_job_log",
         117325,
-        read_philly,
         "JSON. Jobs that never ran are left out. CSV excerpts with submit_s, num_gpus, duration_s can be"
         " read, too. workload.reader.where accepts vc, user, status and submit_s",
     ),
@@ -45,7 +42,6 @@ SOURCES = (
         "https://github.com/S-Lab-System-Group/HeliosData",
         "data/Venus/cluster_log.csv",
         125303,
-        read_helios,
         "CPU-only jobs are left out. CSV excerpts with submit_s, num_gpus, duration_s can be read, too."
         " workload.reader.where accepts vc, user, state and submit_s",
     ),
@@ -54,7 +50,6 @@ SOURCES = (
         "https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2020",
         "a CSV excerpt of pai_task_table with start_s, num_gpus_roundedup, duration_s",
         732691,
-        read_pai,
         "Start times stand for submissions. Fractional GPUs are rounded up."
         " workload.reader.where accepts role and submit_s. There are no users and no virtual clusters",
     ),
@@ -65,22 +60,20 @@ def describe_trace(name: str, path: str) -> dict[str, str]:
     """Read a local copy of a public trace and describe it.
 
     Args:
-        name: name of the trace (`SOURCES`), or "csv".
+        name: workload of `conf/workload` that reads it, such as "helios" or "csv".
         path: the file.
 
     Returns:
         {title: text} about jobs, their GPUs, run times and outcomes, tenants, and rows left out.
 
     Raises:
-        WorkloadError: an unknown name, no such file, or the reader does not understand it.
+        WorkloadError: no such file, or the reader does not understand it.
+        ConfigurationError: an unknown name.
     """
     published = {source.name: f" (published: {source.jobs:,})" for source in SOURCES}
-    readers = {source.name: source.read for source in SOURCES} | {"csv": read_csv}
-    if name not in readers:
-        raise WorkloadError(f"unknown trace {name!r}; expected one of {', '.join(readers)}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", WorkloadWarning)
-        jobs = readers[name](path)
+        jobs = read_trace(path, name)
     ends = {end.name.lower(): int((jobs.outcome == end).sum()) for end in JobOutcome}
     tenants: dict[str, str] = {}
     for title, names in (("virtual clusters", jobs.vc), ("users", jobs.user)):

@@ -146,11 +146,15 @@ class Observation:
         return sum(self.lengths(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
-        """Return the observation space of one cluster, given the `cluster` and the `actions`."""
+        """Return the observation space of one cluster, given the `cluster` and the `actions`.
+
+        Blocks are vectors, since libraries such as Stable-Baselines3 take arrays with more axes for images.
+        """
+        lengths = self.lengths(cluster, actions)
         boxes = []  # a list, because Gymnasium sorts the keys of mappings, and flattens in their order
         for block in self.blocks:
             low = 0.0 if block.is_mask else -10.0
-            boxes.append((block.name, spaces.Box(low, 10.0, block.shape(cluster, actions), np.float32)))
+            boxes.append((block.name, spaces.Box(low, 10.0, (lengths[block.name],), np.float32)))
         blocks = spaces.Dict(boxes)
         return spaces.flatten_space(blocks) if self.flat else blocks
 
