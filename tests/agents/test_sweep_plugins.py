@@ -102,7 +102,7 @@ def test_an_interrupted_trial_is_asked_for_again(tmp_path):
     asked = [first.ask() for _ in range(3)]
     given = [one.suggest_float("x", 0.0, 1.0) for one in asked]
     first.tell(asked[1], 1.0)
-    study = load_study(OmegaConf.create({"study_name": "s", "storage": storage}))
+    study = load_study(OmegaConf.create({"study_name": "s", "storage": storage}), ["x"])
     run_again(study, [0, 2])
     again = [study.ask() for _ in range(3)]
     assert [one.number for one in again] == [0, 2, 3]

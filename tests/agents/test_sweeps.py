@@ -20,7 +20,7 @@ from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.report.sweep_report import draw_sweep, report_sweep
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
-from ringyard_agents.runs.sweep import _logarithmic, plan_sweep
+from ringyard_agents.runs.sweep import _search_space, plan_sweep
 from ringyard_agents.runs.sweep_job import HydraJob, JobRecord, read_job_records
 from ringyard_agents.runs.sweep_table import (
     best_job,
@@ -120,7 +120,7 @@ def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
     assert plan_sweep("simulate", words).logarithmic == {"performance.alpha"}
     space = {"workload.load": "tag(log, interval(1, 4))", "seed": "int(interval(1, 3))"}
     sweeper = OmegaConf.create({"params": space})
-    assert _logarithmic(words, sweeper) == {"performance.alpha", "workload.load"}
+    assert [one.key_or_group for one in _search_space(words, sweeper)] == [*space, words[0][:17], "seed"]
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     values = [(0.05, 0.8), (0.4, 0.9)]

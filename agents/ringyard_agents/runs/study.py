@@ -9,6 +9,7 @@ import numpy as np
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder
 
@@ -93,26 +94,34 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
         )
 
 
-def load_study(sweeper: DictConfig) -> Any:
-    """Return the stored study of a sweep.
+def load_study(sweeper: DictConfig, space: Collection[str]) -> Any:
+    """Return the stored study of a sweep, which another person may have made.
 
     Args:
         sweeper: Hydra's config of the sweeper.
+        space: settings that the sweep searches.
 
     Returns:
         None if there is no such study yet.
 
     Raises:
-        ConfigurationError: the study has no name or cannot be opened.
+        ConfigurationError: the study has no name or cannot be opened, or an unfinished trial sets something
+            outside of `space`. The sweeper would make an override of it.
     """
     require_stored_study(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)
     if storage.startswith(_SQLITE) and not Path(storage.removeprefix(_SQLITE)).exists():
         return None
+    if storage.startswith("redis"):
+        raise ConfigurationError(
+            f"hydra.sweeper.storage is {storage}; expected a database such as sqlite:///study.db, because"
+            " reading pickles from Redis may run any code"
+        )
     import optuna
 
     try:
-        return optuna.load_study(study_name=str(sweeper.study_name), storage=storage)
+        study = optuna.load_study(study_name=str(sweeper.study_name), storage=storage)
+        trials = study.get_trials(deepcopy=False)
     except KeyError:  # no study of that name
         return None
     except Exception as error:  # its type depends on the database
@@ -120,6 +129,13 @@ def load_study(sweeper: DictConfig) -> Any:
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}, which cannot be opened: {first}"
         ) from error
+    unfinished = [one for one in trials if not one.state.is_finished()]
+    for name in sorted({name for one in unfinished for name in one.params} - {*space}):
+        raise ConfigurationError(
+            f"hydra.sweeper.storage is {storage}: a waiting trial sets {shown(name)}, which this sweep does"
+            " not search; expected a study that this sweep began, or another hydra.sweeper.study_name"
+        )
+    return study
 
 
 def is_stored_in(sweeper: DictConfig, folder: Path) -> bool:

@@ -135,9 +135,12 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
             f" otherwise give another name=, or replace it with {home.name_override} overwrite=true"
         )
     local = str(config.hydra.launcher._target_).endswith(_LOCAL_LAUNCHERS)
-    planned = Sweep(folder, continues, _logarithmic(words, sweeper), local)
+    space = _search_space(words, sweeper)
+    logarithmic = {one.key_or_group for one in space if "log" in getattr(one.value(), "tags", ())}
+    planned = Sweep(folder, continues, frozenset(logarithmic), local)
     own = stored and is_stored_in(sweeper, folder)
-    study = load_study(sweeper) if stored and (continues or not own) else None
+    searched = {one.get_key_element() for one in space}
+    study = load_study(sweeper, searched) if stored and (continues or not own) else None
     if study is None:
         return planned
     trials = study.get_trials(deepcopy=False)
@@ -157,11 +160,10 @@ def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
     return OverridesParser.create().parse_overrides(list(words))
 
 
-def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
-    """Return the settings tagged `log` in the sweeper's search space or on the command line."""
+def _search_space(words: Sequence[str], sweeper: DictConfig) -> list[Override]:
+    """Return the overrides with several values, of the sweeper's config and of the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    swept_over = [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
-    return frozenset(one.key_or_group for one in swept_over if "log" in getattr(one.value(), "tags", ()))
+    return [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
 
 
 def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:
