@@ -74,9 +74,17 @@ def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, list
             stop.add_note("all is saved")
             raise
 
+    class Destroyed:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def lose():
+        Destroyed()  # Python ignores the exception of its handler
+        time.sleep(60)
+
     names = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(one) for one in names]
-    for run, more in ((stumble, ""), (drop, ""), (save, "; all is saved")):
+    for run, more in ((stumble, ""), (drop, ""), (lose, ""), (save, "; all is saved")):
         assert exit_code("ringyard watch", run) == 128 + number
         assert capsys.readouterr().err == f"ringyard watch: stopped by {number.name}{more}\n"
     assert before == [signal.getsignal(one) for one in names]
