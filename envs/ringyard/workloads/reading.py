@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import MAX_TEXT_LENGTH, JobTable
-from ringyard.profiles import model_id
+from ringyard.profiles import model_id, profile_values
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.cells import UNITS, Times, numbers, spans
 from ringyard.workloads.files import Rows
@@ -89,7 +89,8 @@ class Reading:
         for role in ("submit", "gpus"):
             if role not in found and getattr(self.reader, role) is not None:
                 self._reject_column(rows, role)
-        if not found.keys() & {"duration", "iterations"} and not found.keys() >= {"start", "end"}:
+        lengths = {"duration", "iterations"} | ({"model"} if self.reader.samples else set())
+        if not found.keys() & lengths and not found.keys() >= {"start", "end"}:
             self._reject_column(rows, "duration")
         return found
 
@@ -109,12 +110,16 @@ class Reading:
         """[rows] texts of a setting's column, "" where a value is missing or there is no such column."""
         if role not in self.columns:
             return pd.Series("", self.rows.frame.index)
-        name = self.columns[role]
-        written = self.rows.column(name)
-        if name in self.reader.patterns:
-            groups = written.str.extract(f"({self.reader.patterns[name]})")
-            written = groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
-        return written
+        return self._extracted(role, self.rows.column(self.columns[role]))
+
+    def _extracted(self, role: str, written: "pd.Series[str]") -> "pd.Series[str]":
+        """[rows] parts of texts that the pattern of a setting or its column matches, "" where none does."""
+        patterns = self.reader.patterns
+        pattern = patterns.get(role, patterns.get(self.columns[role]))
+        if pattern is None:
+            return written
+        groups = written.str.extract(f"({pattern})")
+        return groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
 
     def _numbers(self, role: str) -> NDArray[np.float64]:
         """[rows] numbers of a setting's column in its unit. Texts that are none are refused."""
@@ -166,7 +171,8 @@ class Reading:
         gpus, cores = self._gpus_and_cores()
         outcome, unknown = self._outcomes()
         self._check_submissions()
-        duration, iterations = self._work()
+        models, batch = self._models(), self._batch(gpus)
+        duration, iterations = self._work(models, batch)
         self._check_ids(ids)
         self._check_order()
         kept = np.flatnonzero(~self.left)
@@ -183,7 +189,10 @@ class Reading:
         )
         if cores is not None:
             jobs = replace(jobs, cores_per_worker=cores[order])
-        jobs = self._with_models(jobs, order)
+        if "model" in self.columns:
+            remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
+            self._note_unknown("model", self._texts("model")[models < 0], order, remedy)
+            jobs = jobs.with_models(models[order], batch[order])
         self._note_left_out()
         self._note_unknown("state", unknown, order, "taken as completed")
         return TraceRead(
@@ -194,7 +203,7 @@ class Reading:
         """[rows] ids: integers if all are, else texts as written. Without a column: positions in the file."""
         if "job_id" not in self.columns:
             return self.rows.frame.index.to_numpy(dtype=np.int64)
-        written = self.rows.frame[self.columns["job_id"]]
+        written = self._extracted("job_id", self.rows.frame[self.columns["job_id"]])
         numbered = "workload.reader.job_id=null numbers the rows"
         blank = (written.str.strip() == "").to_numpy()
         self._refuse(blank, ("job_id",), "an id for each job", "without an id", numbered)
@@ -279,32 +288,43 @@ class Reading:
         units = f"+workload.reader.units.{self.columns['submit']}=ms reads milliseconds; {_LEAVE_OUT}"
         self._refuse(bad, ("submit",), f"seconds from {low:g} to {high:g}", "with a time out of range", units)
 
-    def _work(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _work(
+        self, models: NDArray[np.int64], batch: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """([rows] run times in seconds, [rows] iterations), one of which is NaN."""
         without = np.full(len(self.left), np.nan)
+        roles: tuple[str, ...] = ("duration",)
         if "duration" in self.columns:
-            roles: tuple[str, ...] = ("duration",)
             found = self._numbers("duration")
-        elif not {"start", "end"} <= self.columns.keys():
+        elif {"start", "end"} <= self.columns.keys():
+            roles = ("start", "end")
+            start, end = (self.times.parse(self._texts(role)) for role in roles)
+            if "submit" in self.columns and self.columns["submit"] != self.columns["start"]:
+                expected, reason = "a start after the submission", "that start before their submission"
+                self._refuse(start < self.submit, ("submit", *roles), expected, reason)
+            found = end - start
+        elif "iterations" in self.columns:
             found = self._numbers("iterations")
             odd = ~((found > 0) & (found <= 1e15))
             self._refuse(odd, ("iterations",), "a number of iterations above 0", "without iterations")
             return without, found
         else:
-            roles = ("start", "end")
-            start, end = (self.times.parse(self._texts(role)) for role in roles)
-            if "submit" in self.columns and self.columns["submit"] != self.columns["start"]:
-                early = start < self.submit
-                self._refuse(
-                    early,
-                    ("submit", *roles),
-                    "a start after the submission",
-                    "that start before their submission",
-                )
-            found = end - start
+            return without, self._iterations_of_samples(models, batch)
         self._refuse(~(found > 0), roles, "a run time above 0 s", "without a positive run time")
         self._refuse(~(found <= 1e12), roles, "a run time of at most 1e12 s", "with too long a run time")
         return found, without
+
+    def _iterations_of_samples(
+        self, models: NDArray[np.int64], batch: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """[rows] iterations that a training takes, by the samples of its model (Pollux, OSDI'21, eq. 7)."""
+        samples = self._texts("model").map(self.reader.samples).to_numpy(dtype=np.float64)
+        odd = ~(samples > 0) | (models < 0)
+        known = f"one of {', '.join(self.reader.samples)}"
+        self._refuse(odd, ("model",), known, "of a model without a number of samples")
+        first, scale = (profile_values(name)[models] for name in ("min_batch", "noise_scale"))
+        batch = np.where(np.isnan(batch), first, batch)
+        return samples / batch * np.nan_to_num((scale + batch) / (scale + first), nan=1.0)
 
     def _check_ids(self, ids: NDArray[Any]) -> None:
         """Refuse a second job of one id."""
@@ -343,10 +363,8 @@ class Reading:
                 but=f", after {value} in {self.rows.place(before)}",
             )
 
-    def _with_models(self, jobs: JobTable, order: NDArray[np.int64]) -> JobTable:
-        """Return the same jobs with the models that the file names."""
-        if "model" not in self.columns:
-            return jobs
+    def _models(self) -> NDArray[np.int64]:
+        """[rows] positions of models in the catalogue, -1 where none is known."""
         texts = self._texts("model")
         ids: dict[str, int] = {}
         for text in texts.unique().tolist():
@@ -354,10 +372,17 @@ class Reading:
                 ids[text] = model_id(self.reader.model_names.get(text, text))
             except ConfigurationError:
                 ids[text] = -1
-        found = np.asarray(texts.map(ids), dtype=np.int64)
-        remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
-        self._note_unknown("model", texts[found < 0], order, remedy)
-        return jobs.with_models(found[order])
+        return np.asarray(texts.map(ids), dtype=np.int64)
+
+    def _batch(self, gpus: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[rows] samples of an iteration on all GPUs, NaN where the file does not say."""
+        each = {"batch_size": np.ones(len(gpus)), "samples_per_gpu": gpus}
+        found = np.full(len(gpus), np.nan)
+        for role in each.keys() & self.columns.keys():
+            found = self._numbers(role) * each[role]
+            odd = (found <= 0) | (found > 1e12)  # blank: the base batch
+            self._refuse(odd, (role,), "a number of samples, 1 or more", "without a batch size")
+        return found
 
     def _reasons_text(self) -> str:
         parts = [
