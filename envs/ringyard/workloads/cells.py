@@ -1,4 +1,4 @@
-"""Cells of a file as numbers, seconds and ids."""
+"""Cells of a file as numbers, seconds, dates and ends of jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from ringyard.state.records import JobOutcome
 
 #: {name of a unit: factor to seconds, GPUs or cores}
 UNITS = {
@@ -19,26 +21,37 @@ UNITS = {
     "milli": 1e-3,
 }
 
+#: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
+#: withdrawn
+STATES = {
+    **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
+    **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
+}
+ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
+
 _GROUPED = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?"  # 3,600
 _CLOCK = r"(?:(\d+)(?:-| days?,? ))?(\d+):(\d\d):(\d\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
 
 
 def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
     """[rows] numbers, NaN where a text is none. Commas may group digits by three."""
-    found = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    odd = np.isnan(found) & texts.str.fullmatch(_GROUPED).to_numpy(dtype=np.bool_)
-    if odd.any():
-        found[odd] = texts[odd].str.replace(",", "").astype(np.float64)
+    found = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    odd = texts[np.isnan(found) & (texts != "").to_numpy()]
+    if len(odd):
+        grouped = odd.where(odd.str.fullmatch(_GROUPED), "").str.replace(",", "")
+        found[texts.index.get_indexer(odd.index)] = pd.to_numeric(grouped, errors="coerce")
     return found
 
 
 def spans(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.float64]:
     """[rows] lengths of time in seconds, of numbers in a `unit` or texts such as 01:00:00 and 1-00:00:00."""
     found = numbers(texts) * unit
-    odd = np.isnan(found) & texts.str.contains(":", regex=False).to_numpy(dtype=np.bool_)
+    odd = np.isnan(found) & (texts != "").to_numpy()
     if odd.any():
-        parts = texts[odd].str.extract(rf"^{_CLOCK}$").fillna({0: "0"})
-        found[odd] = parts.astype(np.float64).to_numpy() @ np.array([86400.0, 3600.0, 60.0, 1.0])
+        parts = texts[odd].str.extract(rf"^{_CLOCK}$").fillna({0: "0"}).astype(np.float64)
+        found[odd] = parts.to_numpy() @ np.array([86400.0, 3600.0, 60.0, 1.0])
     return found
 
 

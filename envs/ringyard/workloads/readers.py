@@ -17,9 +17,9 @@ from ringyard.checks import Positive, checked, shown
 from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
-from ringyard.workloads.cells import UNITS
+from ringyard.workloads.cells import ENDS, UNITS
 from ringyard.workloads.files import read_rows
-from ringyard.workloads.reading import ENDS, Reading, TraceRead
+from ringyard.workloads.reading import Reading, TraceRead
 from ringyard.workloads.selection import Where
 
 #: name of a column that the file must have, names of which the first that it has is taken, or no column
@@ -58,7 +58,7 @@ class TraceReader:
     user: Column = ("user",)  #: tenants: users
     gpu_type: Column = None  #: types of GPUs, for `where`
     priority: Column = None  #: priorities, for `where`
-    separator: str = ","  #: between cells: a character, or a regular expression such as \s+
+    separator: str = ","  #: between cells: a character, or `\s+` for spaces
     #: names of the columns, for files without a header
     header: Annotated[Sequence[str], "not empty"] | None = None
     comment: str | None = None  #: lines that begin with this text are no rows
@@ -83,6 +83,10 @@ class TraceReader:
     round_up_gpus: bool = False  #: parts of a GPU count as a whole one. False: they are an error
 
     def __post_init__(self) -> None:
+        if len(self.separator) != 1 and self.separator not in ("\\t", "\\s+"):
+            raise ConfigurationError(
+                f"workload.reader.separator is {self.separator!r}; expected a character, '\\t' or '\\s+'"
+            )
         named = {name for role in self.roles for name in self.column_names(role)}
         for setting in ("units", "patterns"):
             known = named | ({*self.roles} if setting == "patterns" else set())

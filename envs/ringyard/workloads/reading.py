@@ -14,22 +14,12 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import MAX_TEXT_LENGTH, JobTable
 from ringyard.profiles import model_id, profile_values
 from ringyard.state.records import JobOutcome
-from ringyard.workloads.cells import UNITS, Times, numbers, spans
+from ringyard.workloads.cells import ENDS, STATES, UNITS, Times, numbers, spans
 from ringyard.workloads.files import Rows
 from ringyard.workloads.selection import select_rows
 
 if TYPE_CHECKING:
     from ringyard.workloads.readers import TraceReader
-
-#: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
-#: withdrawn
-STATES = {
-    **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
-    **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
-    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
-    **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
-}
-ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
 
 _LEAVE_OUT = "workload.reader.leave_out=true leaves out such rows and counts them"
 
@@ -98,7 +88,7 @@ class Reading:
         names, there = self.reader.column_names(role), list(rows.frame.columns)
         hint = " or workload.reader.separator=';'" if len(there) == 1 else ""
         raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names))} (workload.reader.{role}); it has {shown(there)}"
+            f"has no column {' or '.join(map(repr, names))}; it has {shown(there)}"
             f" (workload.reader.{role}=NAME names another{hint})"
         )
 
@@ -300,7 +290,10 @@ class Reading:
             roles = ("start", "end")
             start, end = (self.times.parse(self._texts(role)) for role in roles)
             if "submit" in self.columns and self.columns["submit"] != self.columns["start"]:
-                expected, reason = "a start after the submission", "that start before their submission"
+                expected, reason = (
+                    "a start that is not before the submission",
+                    "that start before their submission",
+                )
                 self._refuse(start < self.submit, ("submit", *roles), expected, reason)
             found = end - start
         elif "iterations" in self.columns:
