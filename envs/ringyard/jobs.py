@@ -494,8 +494,7 @@ class JobTable:
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
         advice = "(enlarge the cluster or drop the job)"
-        fewer = f"(workload.max_gpus={limit} leaves out larger jobs of a trace; or enlarge the cluster)"
-        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {fewer}")
+        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
         for one in RESOURCES:
             if getattr(cluster, one.capacity):
                 most = max(getattr(cluster, one.capacity))

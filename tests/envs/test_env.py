@@ -4,7 +4,6 @@ import copy
 import pickle
 import subprocess
 import sys
-import warnings
 from dataclasses import replace
 
 import gymnasium
@@ -74,12 +73,8 @@ def test_checkers_find_nothing(flat, preemptive):
         config=setting(flat, preemptive=preemptive, on_invalid="wait"),
         render_mode="rgb_array",
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # Stable-Baselines3 takes blocks with several axes for images, here only: its policies do not
-        warnings.filterwarnings("ignore", ".*(our observation|image)", module="stable_baselines3")
-        gymnasium_check(env.unwrapped, skip_close_check=True)
-        sb3_check(ClusterEnv(setting(flat, preemptive=preemptive, on_invalid="wait")))
+    gymnasium_check(env.unwrapped, skip_close_check=True)
+    sb3_check(ClusterEnv(setting(flat, preemptive=preemptive, on_invalid="wait")))
 
 
 def test_default_environment_is_made_by_id():
@@ -163,6 +158,12 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode):
             some = np.array([True, False, True, False])
             both("reset", seed=[7, 7, None, 7], options={"reset_mask": some, "workload": 3})
     assert ended > 3
+
+
+def test_the_slow_vector_environment_is_warned_of_once_a_process():
+    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
+        SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)
+    SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)  # a warning would be an error
 
 
 def test_next_step_autoreset_ignores_the_action_of_the_reset_step():

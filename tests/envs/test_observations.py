@@ -22,12 +22,13 @@ INTRODUCTION = """# Observations
 What an agent sees, feature by feature. This page is generated from the blocks in `ringyard.mdp.observations`;
 `pytest tests/envs/test_observations.py --update-docs` writes it anew.
 
-An observation is a Dict of float32 blocks, or, with `flat=True`, the same numbers in the same order as one
-Box. A block has a row of features for each item: V visible waiting jobs, T templates, R running slots, N live
-jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and the names of its
-features. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and
-have a 0 in the block's mask. Running slots are in heap order of ends, or by row if any end is uncertain; live
-jobs are in the order of the job table.
+An observation is a Dict of float32 vectors, the blocks, or, with `flat=True`, the same numbers in the same
+order as one Box. A block has features of each item, item by item: V visible waiting jobs, T templates, R
+running slots, N live jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and
+the names of its features. So `observation["waiting"].reshape(env.metadata["blocks"]["waiting"]["shape"])` has
+a row for each waiting job. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused
+slots are 0 and have a 0 in the block's mask. Running slots are in heap order of ends, or by row if any end is
+uncertain; live jobs are in the order of the job table.
 """
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
@@ -99,8 +100,8 @@ def test_blocks_have_their_shapes_and_their_features_names():
     blocks = ClusterEnv().metadata["blocks"]
     assert blocks["waiting"]["shape"] == (16, 12)
     assert blocks["waiting"]["features"][:2] == ("run_time", "gpus")
-    shapes = {name: box.shape for name, box in queue_and_cluster().space(CLUSTER, ACTIONS).items()}
-    assert shapes == {
+    said = queue_and_cluster().names(CLUSTER, ACTIONS)
+    assert {name: one["shape"] for name, one in said.items()} == {
         "waiting": (5, 12),
         "waiting_mask": (5,),
         "placements": (5, 2, 3),
@@ -120,8 +121,8 @@ def test_metadata_describe_the_observation(factory):
     blocks, flat = map(ClusterEnv, settings)
     for name, box in blocks.observation_space.items():
         said = blocks.metadata["blocks"][name]
-        assert said["shape"] == box.shape
-        assert len(said["features"]) in (1, box.shape[-1])
+        assert (np.prod(said["shape"]),) == box.shape
+        assert len(said["features"]) in (1, said["shape"][-1])
     sizes = (np.prod(said["shape"]) for said in flat.metadata["blocks"].values())
     assert (sum(sizes),) == flat.observation_space.shape
     seen, _ = blocks.reset(seed=3)

@@ -238,9 +238,7 @@ def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
     from ringyard.rendering.chart import Chart
 
     sim = run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
-    chart = Chart(sim.cluster, live=False, dpi=_DPI)
-    chart.draw(history_of(sim.state, 0, sim.cluster))
-    return chart.pixels()
+    return Chart(history_of(sim.state, 0, sim.cluster), dpi=_DPI).pixels()
 
 
 def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:

@@ -110,9 +110,8 @@ class ClusterBatch:
             np.inf if config.limit_seconds is None else float(config.limit_seconds),
         )
         #: record with the blocks of an observation row as fields
-        self._blocks = np.dtype(
-            [(one.name, np.float32, one.shape(config.cluster, config.actions)) for one in observation.blocks]
-        )
+        lengths = observation.lengths(config.cluster, config.actions)
+        self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
         self._closed = False
         self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
         self._all_clusters = np.arange(num_clusters)

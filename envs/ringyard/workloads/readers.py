@@ -58,7 +58,7 @@ class TraceReader:
     user: Column = ("user",)  #: tenants: users
     gpu_type: Column = None  #: types of GPUs, for `where`
     priority: Column = None  #: priorities, for `where`
-    separator: str = ","  #: between cells: a character, or `\s+` for spaces
+    separator: str = ","  #: between cells: a character, or a regular expression such as \s+
     #: names of the columns, for files without a header
     header: Annotated[Sequence[str], "not empty"] | None = None
     comment: str | None = None  #: lines that begin with this text are no rows
@@ -83,10 +83,6 @@ class TraceReader:
     round_up_gpus: bool = False  #: parts of a GPU count as a whole one. False: they are an error
 
     def __post_init__(self) -> None:
-        if len(self.separator) != 1 and self.separator not in ("\\t", "\\s+"):
-            raise ConfigurationError(
-                f"workload.reader.separator is {self.separator!r}; expected a character, '\\t' or '\\s+'"
-            )
         named = {name for role in self.roles for name in self.column_names(role)}
         for setting in ("units", "patterns"):
             known = named | ({*self.roles} if setting == "patterns" else set())

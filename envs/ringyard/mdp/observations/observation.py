@@ -146,13 +146,16 @@ class Observation:
         return sum(self.lengths(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
-        """Return the observation space of one cluster, given the `cluster` and the `actions`."""
+        """Return the observation space of one cluster, given the `cluster` and the `actions`.
+
+        Blocks are vectors, since libraries such as Stable-Baselines3 take arrays with more axes for images.
+        """
         if self.flat:
             return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
-        shapes = {block: block.shape(cluster, actions) for block in self.blocks}
-        low = {block: 0.0 if block.is_mask else -10.0 for block in self.blocks}
+        lengths = self.lengths(cluster, actions)
+        low = {block.name: 0.0 if block.is_mask else -10.0 for block in self.blocks}
         return spaces.Dict(
-            {block.name: spaces.Box(low[block], 10.0, shape, np.float32) for block, shape in shapes.items()}
+            {name: spaces.Box(low[name], 10.0, (length,), np.float32) for name, length in lengths.items()}
         )
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
