@@ -494,7 +494,8 @@ class JobTable:
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
         advice = "(enlarge the cluster or drop the job)"
-        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
+        fewer = f"(workload.max_gpus={limit} leaves out larger jobs of a trace; or enlarge the cluster)"
+        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {fewer}")
         for one in RESOURCES:
             if getattr(cluster, one.capacity):
                 most = max(getattr(cluster, one.capacity))

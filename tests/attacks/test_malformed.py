@@ -16,7 +16,7 @@ HELIOS = b"job_id,gpu_num,state,submit_time,duration\n"
 
 
 @given(malformed.traces())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_malformed_file_is_refused_or_read_as_a_table_that_makes_sense(tmp_path, trace):
     malformed.read(tmp_path, trace)
 

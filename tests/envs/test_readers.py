@@ -10,18 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import CONF, composed, leaf, names, shared
+from conftest import composed, leaf, shared
 from ringyard import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
-from ringyard.workloads.readers import trace_reader
+from ringyard.workloads.readers import trace_configs, trace_reader
 from ringyard.workloads.sources import SOURCES, describe_trace
 
-READERS = [
-    name for name in names("workload") if "\nreader:" in (CONF / "workload" / f"{name}.yaml").read_text()
-]
+READERS = list(trace_configs())
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
 
 
@@ -400,8 +398,8 @@ SAMPLES = {
         "17|ann|bio|gpu|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-02T10:05:03|1-00:00:03|COMPLETED|16|"
         "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=1\n"
         "17.batch||bio||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-02T10:05:03|1-00:00:03|COMPLETED|16|cpu=16,gres/gpu=4\n"
-        "18_3|bob|bio|gpu|2024-05-01T09:00:00|2024-05-01T10:05:00|2024-05-01T10:06:00|00:01:00|CANCELLED by 1001|8|"
-        "cpu=8,gres/gpu:v100=2\n"
+        "18_3|bob|bio|gpu|2024-05-01T09:00:00|2024-05-01T10:05:00|2024-05-01T10:06:00|00:01:00|CANCELLED by 1001|"
+        "8|cpu=8,gres/gpu:v100=2\n"
         "19|bob|bio|cpu|2024-05-01T09:00:00|2024-05-01T10:05:00|2024-05-01T10:06:00|00:01:00|FAILED|8|cpu=8\n"
         "20|bob|bio|gpu|2024-05-01T09:00:00|Unknown|Unknown|00:00:00|PENDING|8|\n",
         {

@@ -101,7 +101,7 @@ def read_rows(
 
     Args:
         path: the file.
-        separator: character between cells, or a regular expression such as `\s+`.
+        separator: character between cells, `\t` for a tab or `\s+` for spaces.
         header: names of the columns, used unless the first line has one of them or of the `known` names.
         comment: lines that begin with this text are left out.
         known: names that only a header has.
@@ -126,6 +126,7 @@ def read_rows(
 def _separated_rows(
     text: str, separator: str, header: Sequence[str] | None, comment: str | None, known: Sequence[str]
 ) -> Rows:
+    separator = "\t" if separator == r"\t" else separator
     lines = text.split("\n")
     skipped = (lambda line: line.lstrip().startswith(comment)) if comment else (lambda _: False)
     kept = [number for number, line in enumerate(lines) if line.strip() and not skipped(line)]
@@ -169,7 +170,7 @@ def _separated_rows(
 
 def _records(lines: Sequence[str], separator: str) -> Any:
     """Iterator over the cells of each record. Its `line_num` is the number of lines read."""
-    if len(separator) > 1:
+    if separator == r"\s+":
         return (line.split() for line in lines)
     return csv.reader(lines, delimiter=separator, skipinitialspace=True)
 

@@ -88,7 +88,7 @@ class Reading:
         names, there = self.reader.column_names(role), list(rows.frame.columns)
         hint = " or workload.reader.separator=';'" if len(there) == 1 else ""
         raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names))} (workload.reader.{role}); it has {shown(there)}"
+            f"has no column {' or '.join(map(repr, names))}; it has {shown(there)}"
             f" (workload.reader.{role}=NAME names another{hint})"
         )
 
