@@ -169,10 +169,9 @@ class Reading:
         if not len(kept):
             raise WorkloadError(f"has no row that can be a job: {self._reasons_text()}")
         order = kept[np.argsort(self.submit[kept], kind="stable")]
-        submit = self.submit[order]
-        if self.reader.from_zero or self.times.origin is not None:
-            submit = submit - submit[0]
-        texts = [column[order] for column in (ids, *names.values())]
+        zero = self.reader.from_zero or self.times.origin is not None
+        submit = self.submit[order] - (self.submit[order[0]] if zero else 0.0)
+        texts = (column[order] for column in (ids, *names.values()))
         jobs = JobTable.from_columns(submit, gpus[order], np.ones(len(order)), *texts)
         jobs = replace(
             jobs, outcome=outcome[order], duration_seconds=duration[order], iterations=iterations[order]
