@@ -210,7 +210,9 @@ def _traces(given: Namespace) -> None:
         print("What is understood of a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:
-        raise ConfigurationError(f"there is no file to check; expected ringyard traces {given.name} FILE")
+        raise ConfigurationError(
+            f"there is no file of {given.name} to check; expected `ringyard traces NAME FILE`"
+        )
     found = describe_trace(given.name, given.file)
     show(f"{given.name}: {given.file}", found.facts.items())
     show("", [(name, *texts) for name, texts in found.columns.items()], "column", "read as", "values")

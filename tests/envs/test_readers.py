@@ -234,7 +234,7 @@ def test_unsorted_rows_and_ids_that_repeat_say_where_and_what_helps(tmp_path):
         ({"submit": ["at", "when"]}, r"no column 'at' or 'when'; it has"),
         (
             {"separator": ";"},
-            r"it has \['job_id,submit_time,gpus,duration'\].* or workload\.reader\.separator",
+            r"it has \['job_id,submit_time,gpus,duration'\].*, workload\.reader\.separator=',' sep",
         ),
         ({"duration": None}, r"no column"),
     ],

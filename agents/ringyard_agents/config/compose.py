@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import hydra
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -17,6 +18,9 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
+
+#: safe loader of YAML, in C where libyaml is installed, for long files and many of them
+SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: config groups of what a model of another library reads and does
 INTERFACE_GROUPS = ("observation", "action")

@@ -1,6 +1,7 @@
 """`ringyard watch`: run schedulers on one workload, and write a page that plays their schedules."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -63,7 +64,7 @@ def watch(config: DictConfig) -> None:
             sim = run_to_end(build_object(one), environment, number, seed)
             schedules.append(schedule_data(label, build_object(one), sim))
             print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
-        command = " ".join(["ringyard", "watch", *sys.argv[1:]])
+        command = shlex.join(["ringyard", "watch", *sys.argv[1:]])
         data = workload_data(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)
