@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from ringyard.checks import shown
 from ringyard.errors import WorkloadError
 
-_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+#: {first bytes: what the file is and what helps}
+_OTHER_FILES = {
+    b"PK\x03\x04": "zip archive; expected text or gzip: unpack it first",
+    b"BZh": "bzip2 archive; expected text or gzip: unpack it first",
+    b"\xfd7zXZ": "xz archive; expected text or gzip: unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstandard archive; expected text or gzip: unpack it first",
+    b"version https://git-lfs": "pointer of Git LFS; `git lfs pull` in its repository gets the file itself",
+}
 
 #: texts that files use for missing values
 MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None", "Unknown")
@@ -71,9 +78,11 @@ def read_bytes(path: str | Path) -> bytes:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
         raise WorkloadError(f"cannot be read: {error}") from error
-    for magic, name in _ARCHIVES.items():
+    for magic, what in _OTHER_FILES.items():
         if data.startswith(magic):
-            raise WorkloadError(f"is a {name} archive; expected text or gzip: unpack it first")
+            raise WorkloadError(f"is a {what}")
+    if data[257:262] == b"ustar":
+        raise WorkloadError("is a tar archive; expected one file of it: unpack it first (tar -xf)")
     return data
 
 
