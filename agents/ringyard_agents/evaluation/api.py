@@ -40,7 +40,7 @@ _COMMAND_ONLY = (
         "experiments",
         "tuning",
     ),
-    *("rerun", "trust", "tensorboard", "plots"),
+    *("rerun", "trust", "tensorboard", "plots", "wide"),
 )
 
 
