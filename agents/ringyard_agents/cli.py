@@ -209,7 +209,9 @@ def _traces(given: Namespace) -> None:
         print("To check a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:
-        raise ConfigurationError(f"there is no file to check; expected ringyard traces {given.name} FILE")
+        raise ConfigurationError(
+            f"there is no file of {given.name} to check; expected `ringyard traces NAME FILE`"
+        )
     show(f"{given.name}: {given.file}", describe_trace(given.name, given.file))
 
 

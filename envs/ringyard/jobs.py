@@ -162,7 +162,7 @@ class JobTable:
     Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
     performance model: on consolidated GPUs without neighbours a job takes `iterations` times its isolated
     seconds per iteration. The annotation of a column holds its range and its default, which is that of a
-    rigid ring job without a model.
+    rigid ring job without a model. Errors count rows from 0, as indices do.
 
     Attributes:
         job_id: the user's own numbers or texts, for outputs only.
@@ -484,12 +484,13 @@ class JobTable:
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
-        advice = "(enlarge the cluster or drop the job)"
-        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
+        fewer = f"(workload.max_gpus={limit} leaves out larger jobs of a trace; or enlarge the cluster)"
+        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {fewer}")
+        fewer = "(enlarge the servers; workload.reader.cores=null reads no cores from a trace)"
         for one in RESOURCES:
             if getattr(cluster, one.capacity):
                 most = max(getattr(cluster, one.capacity))
-                wanted = f"at most a server's {most} {one.unit}{one.name} {advice}"
+                wanted = f"at most a server's {most} {one.unit}{one.name} {fewer}"
                 self._refuse(getattr(self, one.per_worker) > most, one.per_worker, wanted)
         if not cluster.cores_per_server and (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])

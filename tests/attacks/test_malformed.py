@@ -16,7 +16,7 @@ HELIOS = b"job_id,gpu_num,state,submit_time,duration\n"
 
 
 @given(malformed.traces())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_malformed_file_is_refused_or_read_as_a_table_that_makes_sense(tmp_path, trace):
     malformed.read(tmp_path, trace)
 
@@ -34,6 +34,9 @@ def test_every_argument_of_every_config_is_checked(name):
         (gzip.compress(RIGHT, mtime=0)[:-12], "cut short"),
         (gzip.compress(RIGHT, mtime=0)[:4], "cut short"),
         (b"PK\x03\x04" + RIGHT, "zip archive"),
+        (b"PAR1" + RIGHT, "Parquet file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "pointer of Git LFS; `git lfs pull`"),
+        (gzip.compress(b"jobs.csv".ljust(257, b"\0") + b"ustar" + RIGHT, mtime=0), "is a tar archive"),
         (RIGHT.decode().encode("utf-16"), "no UTF-8 text .line 1"),
         (RIGHT + b"3,\xff,1,1\n", "no UTF-8 text .line 4"),
         (RIGHT + b"3,9,\x00,1\n", "line 4 has a zero byte"),

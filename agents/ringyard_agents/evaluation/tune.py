@@ -1,6 +1,7 @@
 """Command `ringyard tune`: search the best placement rule and options of each scheduler in an environment."""
 
 import itertools
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -132,9 +133,10 @@ def _report(
     if not found:
         label, reason = next(iter(search.failed.items()))
         raise SchedulerError(f"all {len(search.failed)} configurations failed; {label}: {reason}")
-    most = pluralize(max(best.workloads for best in found.values()), "workload")
-    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
-    command = f"ringyard tune {' '.join(sys.argv[1:])}"
+    counts = [best.workloads for best in found.values()]
+    of_seed = f"of seed {request.seed + TUNING_SEED_OFFSET}"
+    title = f"{request.metric} on at most {pluralize(max(counts), 'workload')} {of_seed}"
+    command = shlex.join(["ringyard", "tune", *sys.argv[1:]])
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
     for file in (folder / "tuned.yaml", *([Path(request.output).expanduser()] if request.output else [])):
         write_tuned(file, needed, request.environment, command, title)
@@ -147,15 +149,23 @@ def _report(
             "workloads": one.workloads,
             "best": one is best,
             "change": one.change if isinstance(one, AlternativeConfig) else 0.0,
+            "dropped": one.workloads < best.workloads,
         }
         for name, best in found.items()
         for one in (best, *best.others)
     )
-    means = {name: best.mean for name, best in found.items()}
+    # Fast schedulers run on more workloads than others, which says nothing of their means.
+    means = {name: search.mean(best.entry, min(counts)) for name, best in found.items()}
+    equal = f"{request.metric}: means over the same {pluralize(min(counts), 'workload')} {of_seed}"
     notes = search.blocking_notes()
-    report_tuning(console, folder, tried, means, request.metric, title, search.notes, notes)
+    report_tuning(console, folder, tried, means, request.metric, equal, search.notes, notes)
     for label, reason in search.failed.items():
         print_line(console, f"failed: {label}: {reason}")
+
+
+def _label(entry: SchedulerEntry) -> str:
+    """Return the label of a configuration in the search: its scheduler, placement rule and options."""
+    return f"{entry.scheduler} {format_options(entry)}".rstrip()
 
 
 class _Search:
@@ -257,7 +267,7 @@ class _Search:
             given = {name: one for name, one in zip(options, values, strict=True) if one is not None}
             if given:
                 made = replace(entry, options=given)
-                yield replace(made, label=f"{entry.label} {format_options(made)}")
+                yield replace(made, label=_label(made))
 
     def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
         """Return the tasks of (entry, number of its workloads)."""
@@ -306,34 +316,35 @@ class _Search:
             if any(one.blocking_rate > 0 for one in own):
                 self._blocking[entry.name] = None
 
-    def _mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
-        return float(self._values[entry.label][:workloads].mean())
+    def mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
+        """Return the mean of the metric over the first workloads. None: over all that the entry ran on."""
+        return float(self._values[_label(entry)][:workloads].mean())
 
     def _ranked(self, entries: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Return the entries that finished, in the order of their means on the first workloads."""
         finished = [entry for entry in entries if entry.label not in self.failed]
-        return sorted(finished, key=lambda one: self._mean(one, self._request.num_screening(one.name)))
+        return sorted(finished, key=lambda one: self.mean(one, self._request.num_screening(one.name)))
 
     def _finalists(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Return the best few entries and all that are close to the best. Equal results count once."""
         found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
-            limit = self._mean(ranked[0]) * (1.0 + self._request.tolerance)
-            if len(found) < self._request.finalists or self._mean(entry) <= limit:
+            limit = self.mean(ranked[0]) * (1.0 + self._request.tolerance)
+            if len(found) < self._request.finalists or self.mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 
     def _best(self, ranked: Sequence[SchedulerEntry]) -> TunedScheduler:
         """Return the best of the entries that ran on most workloads, and how far the others are from it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
-        best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
+        best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self.mean)
         others = []
         for entry in ranked:
             if entry is best:
                 continue
-            own, against = self._mean(entry), self._mean(best, ran[entry.label])
+            own, against = self.mean(entry), self.mean(best, ran[entry.label])
             beside_zero = 0.0 if own == 0.0 else float("inf")
             change = own / against - 1.0 if against else beside_zero
             others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
-        others.sort(key=lambda one: one.change)
-        return TunedScheduler.of(best, ran[best.label], mean=self._mean(best), others=others)
+        others.sort(key=lambda one: (-one.workloads, one.change))
+        return TunedScheduler.of(best, ran[best.label], mean=self.mean(best), others=others)

@@ -13,7 +13,13 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
-from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
+from ringyard_agents.config.compose import (
+    SAFE_LOADER,
+    SchedulerEntry,
+    require_placement,
+    scheduler_config,
+    to_plain,
+)
 from ringyard_agents.config.safe_load import find_interpolation
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write
@@ -24,9 +30,6 @@ _DURATION_FLAGS = Observability.DURATIONS | Observability.PREDICTIONS
 
 #: key of the environment and the command of the tuning; older files lack it
 _RECORD_KEY = "found_in"
-
-#: safe loader, in C where libyaml is installed since the files are long
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TriedConfig(BaseModel):
@@ -66,7 +69,8 @@ class TunedScheduler(_TriedConfig):
     """The best configuration of a scheduler, with the others that were tried."""
 
     mean: Annotated[float, Field(allow_inf_nan=False)]  #: mean of the metric on the workloads that chose it
-    #: other configurations, the best first. A file has only its `alternatives`.
+    #: other configurations: those that ran on as many workloads, the best first, then those that were
+    #: dropped after fewer. A file has only its `alternatives`.
     others: list[AlternativeConfig] = []
 
 
@@ -141,7 +145,7 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
             f"tuning is {name!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
         )
     try:
-        content = yaml.load(file.read_text(), _LOADER)
+        content = yaml.load(file.read_text(), SAFE_LOADER)
         if text := find_interpolation(content):
             raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
         record = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None

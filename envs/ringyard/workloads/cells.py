@@ -25,20 +25,21 @@ _CLOCK = r"(?:(\d+)(?:-| days?,? ))?(\d+):(\d\d):(\d\d(?:\.\d+)?)"  # 01:00:00, 
 
 def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
     """[rows] numbers, NaN where a text is none. Commas may group digits by three."""
-    found = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    odd = np.isnan(found) & texts.str.fullmatch(_GROUPED).to_numpy(dtype=np.bool_)
-    if odd.any():
-        found[odd] = texts[odd].str.replace(",", "").astype(np.float64)
+    found = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
+    odd = texts[np.isnan(found) & (texts != "").to_numpy()]
+    if len(odd):
+        grouped = odd.where(odd.str.fullmatch(_GROUPED), "").str.replace(",", "")
+        found[texts.index.get_indexer(odd.index)] = pd.to_numeric(grouped, errors="coerce")
     return found
 
 
 def spans(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.float64]:
     """[rows] lengths of time in seconds, of numbers in a `unit` or texts such as 01:00:00 and 1-00:00:00."""
     found = numbers(texts) * unit
-    odd = np.isnan(found) & texts.str.contains(":", regex=False).to_numpy(dtype=np.bool_)
+    odd = np.isnan(found) & (texts != "").to_numpy()
     if odd.any():
-        parts = texts[odd].str.extract(rf"^{_CLOCK}$").fillna({0: "0"})
-        found[odd] = parts.astype(np.float64).to_numpy() @ np.array([86400.0, 3600.0, 60.0, 1.0])
+        parts = texts[odd].str.extract(rf"^{_CLOCK}$").fillna({0: "0"}).astype(np.float64)
+        found[odd] = parts.to_numpy() @ np.array([86400.0, 3600.0, 60.0, 1.0])
     return found
 
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from ringyard.checks import shown
 from ringyard.errors import WorkloadError
 
-_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+#: {first bytes: what the file is and what helps}
+_OTHER_FILES = {
+    b"PK\x03\x04": "zip archive; expected text or gzip: unpack it first",
+    b"BZh": "bzip2 archive; expected text or gzip: unpack it first",
+    b"\xfd7zXZ": "xz archive; expected text or gzip: unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstandard archive; expected text or gzip: unpack it first",
+    b"version https://git-lfs": "pointer of Git LFS; `git lfs pull` in its repository gets the file itself",
+}
 
 #: texts that files use for missing values
 MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None", "Unknown")
@@ -71,9 +78,11 @@ def read_bytes(path: str | Path) -> bytes:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
         raise WorkloadError(f"cannot be read: {error}") from error
-    for magic, name in _ARCHIVES.items():
+    for magic, what in _OTHER_FILES.items():
         if data.startswith(magic):
-            raise WorkloadError(f"is a {name} archive; expected text or gzip: unpack it first")
+            raise WorkloadError(f"is a {what}")
+    if data[257:262] == b"ustar":
+        raise WorkloadError("is a tar archive; expected one file of it: unpack it first (tar -xf)")
     return data
 
 
@@ -101,7 +110,7 @@ def read_rows(
 
     Args:
         path: the file.
-        separator: character between cells, or a regular expression such as `\s+`.
+        separator: character between cells, `\t` for a tab or `\s+` for spaces.
         header: names of the columns, used unless the first line has one of them or of the `known` names.
         comment: lines that begin with this text are left out.
         known: names that only a header has.
@@ -126,6 +135,7 @@ def read_rows(
 def _separated_rows(
     text: str, separator: str, header: Sequence[str] | None, comment: str | None, known: Sequence[str]
 ) -> Rows:
+    separator = "\t" if separator == r"\t" else separator
     lines = text.split("\n")
     skipped = (lambda line: line.lstrip().startswith(comment)) if comment else (lambda _: False)
     kept = [number for number, line in enumerate(lines) if line.strip() and not skipped(line)]
@@ -169,7 +179,7 @@ def _separated_rows(
 
 def _records(lines: Sequence[str], separator: str) -> Any:
     """Iterator over the cells of each record. Its `line_num` is the number of lines read."""
-    if len(separator) > 1:
+    if separator == r"\s+":
         return (line.split() for line in lines)
     return csv.reader(lines, delimiter=separator, skipinitialspace=True)
 

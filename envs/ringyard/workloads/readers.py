@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pandas as pd
 
 from ringyard.checks import checked, shown
-from ringyard.config_folder import config_folder
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
 from ringyard.workloads.cells import UNITS
@@ -56,7 +56,7 @@ class TraceReader:
     user: Column = ("user",)  #: tenants: users
     gpu_type: Column = None  #: types of GPUs, for `where`
     priority: Column = None  #: priorities, for `where`
-    separator: str = ","  #: between cells: a character, or a regular expression such as \s+
+    separator: str = ","  #: between cells: a character, or `\s+` for spaces
     #: names of the columns, for files without a header
     header: Annotated[Sequence[str], "not empty"] | None = None
     comment: str | None = None  #: lines that begin with this text are no rows
@@ -78,6 +78,10 @@ class TraceReader:
     round_up_gpus: bool = False  #: parts of a GPU count as a whole one. False: they are an error
 
     def __post_init__(self) -> None:
+        if len(self.separator) != 1 and self.separator not in ("\\t", "\\s+"):
+            raise ConfigurationError(
+                f"workload.reader.separator is {self.separator!r}; expected a character, '\\t' or '\\s+'"
+            )
         named = {name for role in self.roles for name in self.column_names(role)}
         for setting in ("units", "patterns"):
             for name in getattr(self, setting).keys() - named:
@@ -146,6 +150,12 @@ class TraceReader:
         return (setting,) if isinstance(setting, str) else setting or ()
 
 
+def trace_configs() -> dict[str, Path]:
+    """Return {workload that reads a file: its yaml}, those of the user's folders too."""
+    files = config_files("workload")
+    return {name: file for name, file in files.items() if "\nreader:" in file.read_text()}
+
+
 def trace_reader(name: str = "csv", **settings: Any) -> TraceReader:
     """Return the reader of a workload of `conf/workload`.
 
@@ -158,16 +168,14 @@ def trace_reader(name: str = "csv", **settings: Any) -> TraceReader:
     """
     import yaml
 
-    file = config_folder() / "workload" / f"{name}.yaml"
-    found = yaml.safe_load(file.read_text()) if file.is_file() else {}
-    if not isinstance(found.get("reader"), dict):
-        there = sorted(one.stem for one in file.parent.glob("*.yaml") if "\nreader:" in one.read_text())
-        raise ConfigurationError(f"there is no trace {name!r}; expected one of {', '.join(there)}")
+    configs = trace_configs()
+    if name not in configs:
+        raise ConfigurationError(f"there is no trace {name!r}; expected one of {', '.join(configs)}")
+    given = yaml.safe_load(configs[name].read_text())["reader"]
     known = [one.name for one in fields(TraceReader)]
     for setting in settings.keys() - set(known):
         raise ConfigurationError(f"a reader has no setting {setting!r}; expected some of {', '.join(known)}")
-    given = {key: value for key, value in found["reader"].items() if key != "_target_"}
-    return TraceReader(**given | settings)
+    return TraceReader(**{key: value for key, value in (given | settings).items() if key != "_target_"})
 
 
 def read_trace(path: str | Path, name: str = "csv", **settings: Any) -> JobTable:

@@ -31,6 +31,9 @@ STATES = {
 }
 ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
 
+#: columns of the job table, one of which a file gives
+_WORK = ("duration_seconds", "iterations")
+
 _LEAVE_OUT = "workload.reader.leave_out=true leaves out such rows and counts them"
 
 
@@ -47,7 +50,7 @@ class TraceRead:
 
 
 class Reading:
-    """One reading of one file. Rows that cannot be jobs are refused, or marked and counted.
+    """One reading of one file. Rows that cannot be jobs are refused, or taken out and counted.
 
     Args:
         reader: settings.
@@ -55,49 +58,43 @@ class Reading:
     """
 
     def __init__(self, reader: "TraceReader", rows: Rows) -> None:
-        self.reader = reader
-        self.columns = self._find_columns(rows)
+        self.reader, self.rows = reader, rows
+        self.columns = self._find_columns()
         self.notes = list(rows.notes)
-        self.num_rows = len(rows.frame)
-        texts = (
-            rows.column(self.columns["submit"])
-            if "submit" in self.columns
-            else pd.Series("0", rows.frame.index)
-        )
+        self.reasons: dict[str, str] = {}
+        self.left_out: dict[str, int] = {}
         formats = [reader.dates] if isinstance(reader.dates, str) else reader.dates
-        self.times = Times.read(texts, self._unit("submit"), formats, reader.zone)
+        self.times = Times.read(self._texts("submit", "0"), self._unit("submit"), formats, reader.zone)
         keep, note = select_rows(rows, reader.where, self.columns, self.times)
         self.notes += [note] if note else []
         self.rows = replace(rows, frame=rows.frame[keep])
-        self.submit = self.times.seconds[keep]
-        self.left = np.zeros(len(self.rows.frame), np.bool_)
-        self.reasons: dict[str, int] = {}
-        self.firsts: dict[str, str] = {}
+        self.count = len(self.rows.frame)
+        self.submit = pd.Series(self.times.seconds[keep], self.rows.frame.index)
 
-    def _find_columns(self, rows: Rows) -> dict[str, str]:
+    def _find_columns(self) -> dict[str, str]:
         """{setting: its column in the file}, without settings that name none."""
-        there, found = set(rows.frame.columns), {}
+        found = {}
         for role in self.reader.roles:
-            names = self.reader.column_names(role)
-            present = [name for name in names if name in there]
+            present = [name for name in self.reader.column_names(role) if name in self.rows.frame.columns]
             if present:
                 found[role] = present[0]
             elif isinstance(getattr(self.reader, role), str):
-                self._reject_column(rows, role)
+                self._reject_column(role)
         if self.reader.submit is None and "start" in found:
             found["submit"] = found["start"]
         for role in ("submit", "gpus"):
             if role not in found and getattr(self.reader, role) is not None:
-                self._reject_column(rows, role)
+                self._reject_column(role)
         if not found.keys() & {"duration", "iterations"} and not found.keys() >= {"start", "end"}:
-            self._reject_column(rows, "duration")
+            self._reject_column("duration")
         return found
 
-    def _reject_column(self, rows: Rows, role: str) -> None:
-        names, there = self.reader.column_names(role), list(rows.frame.columns)
-        hint = " or workload.reader.separator=';'" if len(there) == 1 else ""
+    def _reject_column(self, role: str) -> None:
+        names, there = self.reader.column_names(role), list(self.rows.frame.columns)
+        other = next((one for one in ";\t|," if one in str(there[0])), None) if len(there) == 1 else None
+        hint = f", workload.reader.separator={other!r} separates cells" if other else ""
         raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names))} (workload.reader.{role}); it has {shown(there)}"
+            f"has no column {' or '.join(map(repr, names))}; it has {shown(there)}"
             f" (workload.reader.{role}=NAME names another{hint})"
         )
 
@@ -105,10 +102,10 @@ class Reading:
         unit = self.reader.units.get(self.columns.get(role, ""), 1.0)
         return UNITS[unit] if isinstance(unit, str) else float(unit)
 
-    def _texts(self, role: str) -> "pd.Series[str]":
-        """[rows] texts of a setting's column, "" where a value is missing or there is no such column."""
+    def _texts(self, role: str, default: str = "") -> "pd.Series[str]":
+        """[rows] texts of a setting's column, "" where a value is missing. No such column: the `default`."""
         if role not in self.columns:
-            return pd.Series("", self.rows.frame.index)
+            return pd.Series(default, self.rows.frame.index, dtype=object)
         name = self.columns[role]
         written = self.rows.column(name)
         if name in self.reader.patterns:
@@ -116,154 +113,130 @@ class Reading:
             written = groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
         return written
 
-    def _numbers(self, role: str) -> NDArray[np.float64]:
+    def _numbers(self, role: str, default: str = "") -> "pd.Series[float]":
         """[rows] numbers of a setting's column in its unit. Texts that are none are refused."""
-        texts = self._texts(role)
-        found = spans(texts, self._unit(role)) if role == "duration" else numbers(texts) * self._unit(role)
-        odd = np.isnan(found) & (texts != "").to_numpy()
+        texts = self._texts(role, default)
+        unit = self._unit(role)
+        found = pd.Series(spans(texts, unit) if role == "duration" else numbers(texts) * unit, texts.index)
         expected = "a number, or a time such as 01:30:00" if role == "duration" else "a finite number"
-        self._refuse(odd, (role,), expected, f"with a {self.columns[role]} that is no number")
+        reason = f"with a {self.columns.get(role)} that is no number"
+        self._refuse(found.isna() & (texts != ""), (role,), expected, reason)
         return found
 
     def _refuse(
         self,
-        bad: NDArray[np.bool_],
+        bad: "pd.Series[bool]",
         roles: Sequence[str],
         expected: str,
         reason: str = "",
         remedy: str = _LEAVE_OUT,
         but: str = "",
     ) -> None:
-        """Raise a WorkloadError for the first bad row, or leave out all bad rows.
+        """Raise a WorkloadError for the first bad row, or take out all bad rows.
 
         Args:
-            bad: [rows] whether a row cannot be a job.
+            bad: [rows, or more] whether a row cannot be a job.
             roles: settings. The message shows their columns.
             expected: what was expected of them.
             reason: text for the count of rows left out. "": such rows are always an error.
             remedy: what to type instead.
             but: text behind the value.
         """
-        found = np.flatnonzero(bad & ~self.left)
-        if not len(found):
+        bad = bad.loc[self.rows.frame.index]
+        if not bad.any():
             return
-        place = self.rows.place(found[0])
+        first = int(np.asarray(bad).argmax())
         if reason and self.reader.leave_out:
-            self.left[found] = True
-            self.reasons[reason] = len(found)
-            self.firsts[reason] = place
+            self.left_out[reason] = int(bad.sum())
+            self.reasons[reason] = f"{bad.sum():,} {reason} (the first is {self.rows.place(first)})"
+            self.rows = replace(self.rows, frame=self.rows.frame[~bad])
             return
-        cells = [
-            f"{name} is {shown(self.rows.frame[name].iloc[found[0]])}"
-            for name in dict.fromkeys(self.columns[role] for role in roles if role in self.columns)
-        ]
-        raise WorkloadError(f"{place}: {' and '.join(cells)}{but}; expected {expected} ({remedy})")
+        names = dict.fromkeys(self.columns[role] for role in roles if role in self.columns)
+        cells = " and ".join(f"{name} is {shown(self.rows.frame[name].iloc[first])}" for name in names)
+        raise WorkloadError(f"{self.rows.place(first)}: {cells}{but}; expected {expected} ({remedy})")
 
     def result(self) -> TraceRead:
         """Return the jobs, in order of submission."""
-        ids = self._ids()
-        names = {role: self._names_of(role) for role in ("vc", "user")}
-        gpus, cores = self._gpus_and_cores()
-        outcome, unknown = self._outcomes()
+        names = {role: self._short(role, self._texts(role)) for role in ("vc", "user")}
+        if "job_id" in self.columns:
+            names["job_id"] = self._short("job_id", self.rows.frame[self.columns["job_id"]])
+            blank = names["job_id"].str.strip() == ""
+            numbered = "workload.reader.job_id=null numbers the rows"
+            self._refuse(blank, ("job_id",), "an id for each job", "without an id", numbered)
+        values: dict[str, pd.Series[Any]] = self._gpus_and_cores()
+        values["outcome"], unknown = self._outcomes()
         self._check_submissions()
-        duration, iterations = self._work()
-        self._check_ids(ids)
+        work = self._work()
+        self._check_ids()
         self._check_order()
-        kept = np.flatnonzero(~self.left)
-        if not len(kept):
-            raise WorkloadError(f"has no row that can be a job: {self._reasons_text()}")
-        order = kept[np.argsort(self.submit[kept], kind="stable")]
-        submit = self.submit[order]
+        if not len(self.rows.frame):
+            raise WorkloadError(f"has no row that can be a job: {', '.join(self.reasons.values())}")
+        submit = self.submit.loc[self.rows.frame.index].sort_values(kind="stable")
         if self.reader.from_zero or self.times.origin is not None:
-            submit = submit - submit[0]
-        texts = [column[order] for column in (ids, *names.values())]
-        jobs = JobTable.from_columns(submit, gpus[order], np.ones(len(order)), *texts)
-        jobs = replace(
-            jobs, outcome=outcome[order], duration_seconds=duration[order], iterations=iterations[order]
+            submit -= submit.iloc[0]
+        rows = submit.index
+        if "job_id" not in names:
+            names["job_id"] = pd.Series(rows.astype(str), rows)
+        texts = [names[name].loc[rows].to_numpy().astype(np.str_) for name in ("job_id", "vc", "user")]
+        whole = {name: np.asarray(column.loc[rows]).astype(np.int64) for name, column in values.items()}
+        jobs = JobTable.from_columns(
+            submit.to_numpy(), whole.pop("num_gpus"), np.ones(len(rows)), _whole(texts[0]), *texts[1:]
         )
-        if cores is not None:
-            jobs = replace(jobs, cores_per_worker=cores[order])
-        jobs = self._with_models(jobs, order)
-        self._note_left_out()
-        self._note_unknown("state", unknown, order, "taken as completed")
-        return TraceRead(
-            jobs, self.columns, list(self.rows.frame.columns), self.num_rows, self.reasons, self.notes
-        )
+        columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in _WORK} | whole
+        columns |= {name: np.asarray(column.loc[rows]) for name, column in work.items()}
+        jobs = self._with_models(replace(jobs, **columns), rows)
+        if self.reasons:
+            count = f"left out {self.count - len(rows):,} of {self.count:,} jobs"
+            self.notes.append(f"{count}: {', '.join(self.reasons.values())}")
+        self._note_unknown("state", unknown, rows, "taken as completed")
+        there = list(self.rows.frame.columns)
+        return TraceRead(jobs, self.columns, there, len(self.rows.numbers), self.left_out, self.notes)
 
-    def _ids(self) -> NDArray[np.int64] | NDArray[np.str_]:
-        """[rows] ids: integers if all are, else texts as written. Without a column: positions in the file."""
-        if "job_id" not in self.columns:
-            return self.rows.frame.index.to_numpy(dtype=np.int64)
-        written = self.rows.frame[self.columns["job_id"]]
-        numbered = "workload.reader.job_id=null numbers the rows"
-        blank = (written.str.strip() == "").to_numpy()
-        self._refuse(blank, ("job_id",), "an id for each job", "without an id", numbered)
-        found = self._short("job_id", written)
-        try:
-            whole = found[~self.left].astype(np.int64)
-        except (ValueError, OverflowError):
-            return found
-        if not (whole.astype(np.str_) == found[~self.left]).all():
-            return found
-        ids = np.zeros(len(found), np.int64)
-        ids[~self.left] = whole
-        return ids
-
-    def _names_of(self, role: str) -> NDArray[np.str_]:
-        return self._short(role, self._texts(role))
-
-    def _short(self, role: str, written: "pd.Series[str]") -> NDArray[np.str_]:
-        """[rows] texts as an array. Long ones are refused before NumPy makes all as wide."""
-        long = (written.str.len() > MAX_TEXT_LENGTH).to_numpy()
+    def _short(self, role: str, texts: "pd.Series[str]") -> "pd.Series[str]":
+        """[rows] the same texts. Long ones are refused before NumPy makes all as wide."""
         limit = f"{MAX_TEXT_LENGTH} characters"
+        long = texts.str.len() > MAX_TEXT_LENGTH
         self._refuse(long, (role,), f"at most {limit}", f"with a text of more than {limit}")
-        return written.mask(long, "").to_numpy().astype(np.str_)
+        return texts
 
-    def _gpus_and_cores(self) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """([rows] GPUs of the job, [rows] CPU cores of each GPU's worker, None without a column)."""
-        each = self._numbers("gpus") if "gpus" in self.columns else np.ones(len(self.left))
+    def _gpus_and_cores(self) -> "dict[str, pd.Series[Any]]":
+        """{column of the job table: [rows] GPUs of the job, or CPU cores of each GPU's worker}."""
+        each = self._numbers("gpus", "1")
         self._refuse(~(each > 0), ("gpus",), "a number of GPUs, 1 or more", "without GPUs")
-        whole = np.ceil(each)
-        parts = (whole != each) & ~self.left
-        if self.reader.round_up_gpus:
-            count = int(parts.sum())
-            self.notes += [f"{count:,} jobs ask for parts of a GPU: rounded up"] if count else []
-        else:
+        whole = pd.Series(np.ceil(each), each.index)
+        parts = whole != each
+        if not self.reader.round_up_gpus:
             rounding = "workload.reader.round_up_gpus=true rounds up"
             self._refuse(parts, ("gpus",), "a whole number of GPUs", "with parts of a GPU", rounding)
-        total = whole
-        if "workers" in self.columns:
-            workers = self._numbers("workers")
-            odd = ~(workers >= 1) | (workers != np.floor(workers))
-            self._refuse(odd, ("workers",), "a whole number of workers, 1 or more", "without workers")
-            total = whole * workers
-        many = ~(total < 2**31)
+        elif count := int(parts.loc[self.rows.frame.index].sum()):
+            self.notes.append(f"{count:,} jobs ask for parts of a GPU: rounded up")
+        workers = self._numbers("workers", "1")
+        odd = ~(workers >= 1) | (workers % 1 != 0)
+        self._refuse(odd, ("workers",), "a whole number of workers, 1 or more", "without workers")
+        found = {"num_gpus": whole * workers}
+        many = ~(found["num_gpus"] < 2**31)
         self._refuse(many, ("gpus", "workers"), "fewer than 2,147,483,648 GPUs", "with too many GPUs")
-        gpus = np.where(self.left, 1, total).astype(np.int64)
-        if "cores" not in self.columns:
-            return gpus, None
-        cores = np.ceil(self._numbers("cores") / np.where(self.left, 1.0, whole))
-        odd = ~((cores >= 0) & (cores <= 1e6))
-        expected = "a number of CPU cores, 0 to 1,000,000 for each GPU"
-        self._refuse(odd, ("cores",), expected, "without a number of CPU cores")
-        return gpus, np.where(self.left, 0, cores).astype(np.int64)
+        if "cores" in self.columns:
+            each = self._numbers("cores") / whole
+            cores = pd.Series(np.ceil(each), each.index)
+            expected = "a number of CPU cores, 0 to 1,000,000 for each GPU"
+            self._refuse(~cores.between(0, 1e6), ("cores",), expected, "without a number of CPU cores")
+            found["cores_per_worker"] = cores
+        return found
 
-    def _outcomes(self) -> tuple[NDArray[np.int64], "pd.Series[str]"]:
+    def _outcomes(self) -> "tuple[pd.Series[int], pd.Series[str]]":
         """([rows] how each job ended, states by row that are missing or not known).
 
         A job that was cancelled or failed does so again after as long a run as in the trace. A job completes
         if its state is missing or unknown, or if there is no such column.
         """
-        states = self._texts("state")
-        if "state" not in self.columns:
-            states = pd.Series("COMPLETED", states.index)
+        states = self._texts("state", "COMPLETED")
         table = STATES | {name.upper(): end for name, end in self.reader.states.items()}
         words = states.str.upper().str.extract(r"^([^\s+]+)", expand=False)  # of "CANCELLED by 1001"
         ends = words.map({word: ENDS[end] for word, end in table.items()})
-        unfinished = (ends == -1).to_numpy()
-        self._refuse(unfinished, ("state",), "the state of a job that has ended", "that had not ended")
-        outcome = np.asarray(ends.fillna(int(JobOutcome.COMPLETED)), dtype=np.int64)
-        return outcome, states[ends.isna().to_numpy()]
+        expected = "the state of a job that has ended"
+        self._refuse(ends == ENDS["unfinished"], ("state",), expected, "that had not ended")
+        return ends.fillna(int(JobOutcome.COMPLETED)), states[ends.isna()]
 
     def _check_submissions(self) -> None:
         if "submit" not in self.columns:
@@ -272,82 +245,70 @@ class Reading:
         origin = self.times.origin
         written = "seconds" if origin is None else f"a date such as {origin:%Y-%m-%d %H:%M:%S}"
         formats = f"{_LEAVE_OUT}; workload.reader.dates='%d.%m.%Y %H:%M' reads other dates"
-        self._refuse(np.isnan(self.submit), ("submit",), written, "without a submission time", formats)
+        self._refuse(self.submit.isna(), ("submit",), written, "without a submission time", formats)
         high = 5e11 if self.reader.from_zero else 1e12
         low = -high if self.reader.from_zero or origin is not None else 0.0
-        bad = ~((self.submit >= low) & (self.submit <= high))
         units = f"+workload.reader.units.{self.columns['submit']}=ms reads milliseconds; {_LEAVE_OUT}"
-        self._refuse(bad, ("submit",), f"seconds from {low:g} to {high:g}", "with a time out of range", units)
+        expected = f"seconds from {low:g} to {high:g}"
+        bad = ~self.submit.between(low, high)
+        self._refuse(bad, ("submit",), expected, "with a time out of range", units)
 
-    def _work(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """([rows] run times in seconds, [rows] iterations), one of which is NaN."""
-        without = np.full(len(self.left), np.nan)
+    def _work(self) -> "dict[str, pd.Series[float]]":
+        """{column of the job table: [rows] run times in seconds, or iterations}."""
         if "duration" in self.columns:
             roles: tuple[str, ...] = ("duration",)
             found = self._numbers("duration")
         elif not {"start", "end"} <= self.columns.keys():
             found = self._numbers("iterations")
-            odd = ~((found > 0) & (found <= 1e15))
-            self._refuse(odd, ("iterations",), "a number of iterations above 0", "without iterations")
-            return without, found
+            bad = ~((found > 0) & (found <= 1e15))
+            self._refuse(bad, ("iterations",), "a number of iterations above 0", "without iterations")
+            return {"iterations": found}
         else:
             roles = ("start", "end")
-            start, end = (self.times.parse(self._texts(role)) for role in roles)
-            if "submit" in self.columns and self.columns["submit"] != self.columns["start"]:
-                early = start < self.submit
-                self._refuse(
-                    early,
-                    ("submit", *roles),
-                    "a start after the submission",
+            texts = [self._texts(role) for role in roles]
+            start, end = (pd.Series(self.times.parse(one), one.index) for one in texts)
+            if self.columns.get("submit", self.columns["start"]) != self.columns["start"]:
+                early = start < self.submit.loc[start.index]
+                expected, why = (
+                    "a start that is not before the submission",
                     "that start before their submission",
                 )
+                self._refuse(early, ("submit", *roles), expected, why)
             found = end - start
         self._refuse(~(found > 0), roles, "a run time above 0 s", "without a positive run time")
         self._refuse(~(found <= 1e12), roles, "a run time of at most 1e12 s", "with too long a run time")
-        return found, without
+        return {"duration_seconds": found}
 
-    def _check_ids(self, ids: NDArray[Any]) -> None:
+    def _check_ids(self) -> None:
         """Refuse a second job of one id."""
-        kept = np.flatnonzero(~self.left)
-        if not self.reader.unique_ids or "job_id" not in self.columns or not len(kept):
+        if not self.reader.unique_ids or "job_id" not in self.columns:
             return
-        _, first, which = np.unique(ids[kept], return_index=True, return_inverse=True)
-        again = np.zeros(len(ids), np.bool_)
-        again[kept] = first[which] != np.arange(len(kept))
+        ids = self.rows.frame[self.columns["job_id"]]
+        again = ids.duplicated()
         if again.any():
-            row = int(np.flatnonzero(again)[0])
-            before = kept[first[which[np.searchsorted(kept, row)]]]
-            self._refuse(
-                again,
-                ("job_id",),
-                "an id of its own for each job",
-                "with the id of an earlier row",
-                "workload.reader.job_id=null numbers the rows, workload.reader.unique_ids=false accepts them",
-                f", as in {self.rows.place(before)}",
+            one = ids.iloc[int(np.asarray(again).argmax())]
+            before = self.rows.place(int(np.asarray(ids == one).argmax()))
+            remedy = (
+                "workload.reader.job_id=null numbers the rows, workload.reader.unique_ids=false accepts them"
             )
+            expected, reason = "an id of its own for each job", "with the id of an earlier row"
+            self._refuse(again, ("job_id",), expected, reason, remedy, f", as in {before}")
 
     def _check_order(self) -> None:
-        if self.reader.sort:
-            return
-        kept = np.flatnonzero(~self.left)
-        back = np.zeros(len(self.left), np.bool_)
-        back[kept[1:]] = np.diff(self.submit[kept]) < 0
-        if back.any():
-            before = kept[np.searchsorted(kept, int(np.flatnonzero(back)[0])) - 1]
+        submit = self.submit.loc[self.rows.frame.index]
+        back = submit.diff() < 0
+        if back.any() and not self.reader.sort:
+            before = int(np.asarray(back).argmax()) - 1
             value = shown(self.rows.frame[self.columns["submit"]].iloc[before])
-            self._refuse(
-                back,
-                ("submit",),
-                "ascending times",
-                remedy="workload.reader.sort=true accepts any order",
-                but=f", after {value} in {self.rows.place(before)}",
-            )
+            remedy = "workload.reader.sort=true accepts any order"
+            but = f", after {value} in {self.rows.place(before)}"
+            self._refuse(back, ("submit",), "ascending times", remedy=remedy, but=but)
 
-    def _with_models(self, jobs: JobTable, order: NDArray[np.int64]) -> JobTable:
-        """Return the same jobs with the models that the file names."""
+    def _with_models(self, jobs: JobTable, rows: "pd.Index[int]") -> JobTable:
+        """Return the jobs of the `rows` with the models that the file names."""
         if "model" not in self.columns:
             return jobs
-        texts = self._texts("model")
+        texts = self._texts("model").loc[rows]
         ids: dict[str, int] = {}
         for text in texts.unique().tolist():
             try:
@@ -356,28 +317,24 @@ class Reading:
                 ids[text] = -1
         found = np.asarray(texts.map(ids), dtype=np.int64)
         remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
-        self._note_unknown("model", texts[found < 0], order, remedy)
-        return jobs.with_models(found[order])
+        self._note_unknown("model", texts[found < 0], rows, remedy)
+        return jobs.with_models(found)
 
-    def _reasons_text(self) -> str:
-        parts = [
-            f"{count:,} {reason} (the first is {self.firsts[reason]})"
-            for reason, count in self.reasons.items()
-        ]
-        return ", ".join(parts)
-
-    def _note_left_out(self) -> None:
-        if self.left.any():
-            count = f"left out {self.left.sum():,} of {len(self.left):,} jobs"
-            self.notes.append(f"{count}: {self._reasons_text()}")
-
-    def _note_unknown(self, kind: str, texts: "pd.Series[str]", order: NDArray[np.int64], taken: str) -> None:
-        """Note how many of the jobs in `order` have a missing or unknown text, and what it is `taken` as."""
-        jobs = self.rows.frame.index[order]
-        unknown = Counter(texts[texts.index.isin(jobs)])
+    def _note_unknown(self, kind: str, texts: "pd.Series[str]", rows: "pd.Index[int]", taken: str) -> None:
+        """Note how many of the `rows` have a missing or unknown text, and what it is `taken` as."""
+        unknown = Counter(texts[texts.index.isin(rows)])
         missing = unknown.pop("", 0)
-        parts = [f"{missing:,} of {len(jobs):,} jobs have no {kind}"] if missing else []
+        parts = [f"{missing:,} of {len(rows):,} jobs have no {kind}"] if missing else []
         if unknown:
             most = ", ".join(f"{text!r} ({count:,})" for text, count in unknown.most_common(8))
-            parts.append(f"{unknown.total():,} of {len(jobs):,} jobs have a {kind} that is not known, {most}")
+            parts.append(f"{unknown.total():,} of {len(rows):,} jobs have a {kind} that is not known, {most}")
         self.notes += [f"{' and '.join(parts)}: {taken}"] if parts else []
+
+
+def _whole(texts: NDArray[np.str_]) -> NDArray[np.int64] | NDArray[np.str_]:
+    """[rows] integers if all texts are integers, else the texts."""
+    try:
+        whole = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
+    return whole if (whole.astype(np.str_) == texts).all() else texts
