@@ -334,17 +334,26 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.submit_seconds)
 
-    def with_models(self, model_ids: NDArray[np.int64]) -> Self:
-        """Return the same jobs with the columns of model profiles, at the base batch of each worker.
+    def with_models(
+        self, model_ids: NDArray[np.int64], batch_size: NDArray[np.float64] | None = None
+    ) -> Self:
+        """Return the same jobs with the columns of model profiles.
 
         Args:
             model_ids: [jobs] positions in `ringyard.profiles.catalogue()`. -1 leaves a job unchanged.
+            batch_size: [jobs] global batch in samples. None, or NaN: the base batch of each worker.
         """
         compute = profile_values("compute_seconds")[model_ids]
+        fixed = profile_values("fixed_seconds")[model_ids]
         batch = profile_values("batch_size")[model_ids] * self.num_gpus
+        if batch_size is not None:
+            other = np.isfinite(batch_size) & (batch_size != batch)
+            batch = np.where(other, batch_size, batch)
+            each = fixed + profile_values("sample_seconds")[model_ids] * batch / self.num_gpus
+            compute = np.where(other, each, compute)
         columns = {
             "compute_seconds": compute,
-            "fixed_fraction": profile_values("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
+            "fixed_fraction": fixed / np.maximum(compute, 1e-300),
             **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
         }
         for column in (*_PROFILE_COLUMNS, "memory_bandwidth"):

@@ -129,12 +129,17 @@ def test_values_stay_in_the_space():
             assert env.observation_space.contains(observation)
 
 
+@pytest.mark.parametrize("max_steps", [-1, 45])
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_equals_gymnasiums_vector_of_singles(mode):
+def test_vector_equals_gymnasiums_vector_of_singles(mode, max_steps):
     one = replace(setting(on_invalid="wait", preemptive=True), limit_seconds=1500.0)
-    ours = ClusterVectorEnv(4, one, autoreset_mode=mode)
+    ours = ClusterVectorEnv(4, one, autoreset_mode=mode, max_episode_steps=max_steps)
+
+    def single():
+        return gymnasium.make("ringyard/Cluster-v0", config=one, max_episode_steps=max_steps)
+
     with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
-        theirs = SyncVectorEnv([lambda: ClusterEnv(one)] * 4, autoreset_mode=mode)
+        theirs = SyncVectorEnv([single] * 4, autoreset_mode=mode)
     rng = np.random.default_rng(0)
     ended = 0
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from conftest import composed, leaf, shared
 from ringyard import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
-from ringyard.profiles import catalogue
+from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
 from ringyard.workloads.readers import trace_configs, trace_reader
+from ringyard.workloads.sources import SOURCES, describe_trace
 
 READERS = list(trace_configs())
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
@@ -38,9 +39,21 @@ def quiet(reader, file):
 # every yaml of conf/workload that reads a file
 
 #: cells of the columns that a pattern reads
-PATTERN_CELLS = {"tres_req": "1=8,4=1,1002=2"}
+PATTERN_CELLS = {
+    "tres_req": "1=8,4=1,1002=2",
+    "AllocTRES": "cpu=8,gres/gpu:a100=2,gres/gpu=2",
+    "ReqTRES": "gres/gpu=2",
+}
+PATTERN_CELLS |= {"AllocGRES": "gpu:2", "ReqGRES": "gpu:a100:2", "job_type": "ResNet-18 (batch size 16)"}
 VALUES = {"submit": "100", "start": "110", "end": "170", "duration": "60", "iterations": "60", "gpus": "2"}
-VALUES |= {"workers": "1", "cores": "2", "state": "COMPLETED", "model": "resnet50"}
+VALUES |= {
+    "workers": "1",
+    "cores": "2",
+    "state": "COMPLETED",
+    "model": "resnet50",
+    "batch_size": "8",
+    "samples_per_gpu": "8",
+}
 
 
 def sample(reader, count=5):
@@ -51,7 +64,12 @@ def sample(reader, count=5):
             cells[name] = cells.get(name) or VALUES.get(role, "x")
     done = [text for text, end in reader.states.items() if end == "completed"]
     cells |= dict.fromkeys(reader.column_names("state"), done[0] if done else "COMPLETED")
-    cells |= {name: PATTERN_CELLS[name] for name in reader.patterns}
+    patterned = {
+        name for role in reader.patterns for name in ((role,) if role in cells else reader.column_names(role))
+    }
+    cells |= {name: PATTERN_CELLS[name] for name in patterned - set(reader.column_names("job_id"))}
+    if reader.samples:
+        cells |= dict.fromkeys(reader.column_names("model"), next(iter(reader.samples)))
     ids = reader.column_names("job_id")
     rows = [
         [f"j{row}" if name in ids else cell or "z" for name, cell in cells.items()] for row in range(count)
@@ -96,7 +114,9 @@ def test_a_blank_cell_is_refused_or_left_out_whatever_its_column(name, tmp_path)
     columns, rows = sample(reader)
     needed = quiet(reader, written(tmp_path, as_text(reader, columns, *rows))).columns
     needed = {
-        role: column for role, column in needed.items() if role in VALUES and role not in ("state", "model")
+        role: column
+        for role, column in needed.items()
+        if role in VALUES and role not in ("state", "model", "batch_size", "samples_per_gpu")
     }
     if "duration" in needed:
         needed = {
@@ -373,6 +393,63 @@ SAMPLES = {
         '2,7,40,p,1,4,1600000001,0,1600000105,,"1=40,2=3,1001=1"\n3,7,40,p,1,3,1600000001,1600000004,1600000105,,"1=40"\n',
         {"num_gpus": [2], "duration_seconds": [100], "cores_per_worker": [20], "vc": ["p"], "user": ["7"]},
     ),
+    "sacct": (
+        "JobID|User|Account|Partition|Submit|Start|End|Elapsed|State|NCPUS|AllocTRES\n"
+        "17|ann|bio|gpu|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-02T10:05:03|1-00:00:03|COMPLETED|16|"
+        "billing=16,cpu=16,gres/gpu:a100=4,gres/gpu=4,mem=64G,node=1\n"
+        "17.batch||bio||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-02T10:05:03|1-00:00:03|COMPLETED|16|cpu=16,gres/gpu=4\n"
+        "18_3|bob|bio|gpu|2024-05-01T09:00:00|2024-05-01T10:05:00|2024-05-01T10:06:00|00:01:00|"
+        "CANCELLED by 1001|8|cpu=8,gres/gpu:v100=2\n"
+        "19|bob|bio|cpu|2024-05-01T09:00:00|2024-05-01T10:05:00|2024-05-01T10:06:00|00:01:00|FAILED|8|cpu=8\n"
+        "20|bob|bio|gpu|2024-05-01T09:00:00|Unknown|Unknown|00:00:00|PENDING|8|\n",
+        {
+            "job_id": ["18_3", "17"],
+            "num_gpus": [2, 4],
+            "cores_per_worker": [4, 4],
+            "submit_seconds": [0, 3600],
+            "duration_seconds": [60, 86403],
+            "outcome": [CANCELLED, COMPLETED],
+            "user": ["bob", "ann"],
+        },
+    ),
+    "swf": (
+        "; Version: 2.2\n; MaxProcs: 64\n"
+        "    1        0      4   120     8   -1 -1    8   600  -1  1   3   1 -1  1 -1 -1 -1\n"
+        "    2        9      0   -1     -1   -1 -1    8   600  -1  5   3   1 -1  1 -1 -1 -1\n"
+        "    3       12      0   60.5   2   -1 -1    8   600  -1  0   4   2 -1  1 -1 -1 -1\n",
+        {
+            "job_id": [1, 3],
+            "submit_seconds": [0, 12],
+            "num_gpus": [8, 2],
+            "duration_seconds": [120, 60.5],
+            "outcome": [COMPLETED, FAILED],
+            "user": ["3", "4"],
+        },
+    ),
+    "pollux": (
+        "name,time,application,num_replicas,batch_size\ncifar10-0,50,cifar10,1,128\nncf-1,57,ncf,4,1024\n",
+        {
+            "num_gpus": [1, 4],
+            "batch_size": [128, 1024],
+            "submit_seconds": [0, 7],
+            "model_ids": [model_id("resnet18_cifar10"), model_id("neumf_ml1m")],
+        },
+    ),
+    "gavel": (
+        "ResNet-50 (batch size 64)\tpython3 x %s/y\tic\t--n\t1\t7931\t2\t1\t-1.0\t0\n"
+        "A3C\tpython3 x\trl\t-m\t0\t8857\t1\t1\t-1.000000\t5.5\n",
+        {
+            "num_gpus": [2, 1],
+            "batch_size": [128, 1],
+            "iterations": [7931, 8857],
+            "submit_seconds": [0, 5.5],
+            "model_ids": [model_id("resnet50_imagenet"), model_id("a3c_pong")],
+        },
+    ),
+    "tiresias": (
+        "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n3,2,0,90,vgg16,30,9\n4,8,9,7,odd,45,2\n",
+        {"num_gpus": [2, 8], "duration_seconds": [30, 45], "model_ids": [model_id("vgg16_imagenet"), -1]},
+    ),
     "gpu_v2026": (
         "pod_id,workload_id,server_id,gpu_spec_public,priority_class,gpu_request,duration_hours\n"
         "ab,w,s,A10,HP,0.5,1.5\nac,,s,H20,LP,8.0,2\n",
@@ -489,3 +566,46 @@ def test_openb_as_released():
     read = quiet(trace_reader("openb"), file)
     assert (read.num_rows, sum(read.left_out.values()) + len(read.jobs)) == (8152, 8152)
     assert read.left_out["without GPUs"] == 8152 - 7064
+
+
+def test_batch_sizes_of_a_file_reach_the_jobs(tmp_path):
+    """Gavel states those of each GPU. The GPU seconds of an iteration follow them."""
+    file = written(tmp_path, SAMPLES["gavel"][0])
+    replay = Replay(quiet(trace_reader("gavel"), file).jobs, ModelMix({1: {"lstm": 1}, 2: {"lstm": 1}}))
+    jobs = replay.sample(Cluster.homogeneous(1, 4), np.random.default_rng(0))
+    speed = profile("resnet50_imagenet")
+    assert jobs.batch_size.tolist() == [128, 1]
+    assert jobs.compute_seconds[0] == speed.fixed_seconds + speed.sample_seconds * 64
+    assert jobs.compute_seconds[1] == profile("a3c_pong").compute_seconds
+
+
+def test_iterations_of_pollux_are_those_of_its_own_trainings():
+    """At every batch size whose training was measured, from the samples at the smallest one alone."""
+    folder = shared("data", "profiles", "pollux", "profiles")
+    reader = trace_reader("pollux")
+    errors = []
+    for name, samples in reader.samples.items():
+        model = profile(reader.model_names[name])
+        for file in (folder / name).glob("validation-*.csv"):
+            batch = int(file.stem.partition("-")[2])
+            measured = float(file.read_text().strip().splitlines()[-1].split(",")[1])
+            efficiency = (model.noise_scale + model.min_batch) / (model.noise_scale + batch)
+            errors.append(abs(samples / batch / efficiency / measured - 1))
+    assert len(errors) > 30
+    assert max(errors) < 0.35
+    assert np.mean(errors) < 0.1
+
+
+def test_a_table_says_what_is_understood_of_each_column(tmp_path):
+    found = describe_trace("gavel", str(written(tmp_path, SAMPLES["gavel"][0])))
+    assert list(found.columns) == list(trace_reader("gavel").header)
+    assert found.columns["total_steps"] == ("iterations", "7,931 to 8,857 iterations, median 8,394")
+    assert found.columns["job_type"][0] == "model, samples_per_gpu"
+    assert found.columns["SLO"] == ("not read", "")
+    found = describe_trace("sacct", str(written(tmp_path, SAMPLES["sacct"][0])))
+    assert found.left_out == {"without an id": "1", "without GPUs": "2"}
+    assert found.columns["State"] == ("state", "2: cancelled (1), completed (1)")
+
+
+def test_every_reader_has_a_source_and_the_other_way_round():
+    assert sorted(source.name for source in SOURCES) == sorted(READERS)

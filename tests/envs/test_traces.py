@@ -389,7 +389,7 @@ def test_reports_say_who_is_in_a_file(tmp_path):
         ("V", "a", "u1", 1, "x"),
     )
     report = describe_trace("helios", str(file))
-    assert set(report["ends"].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
-    assert report["virtual clusters"] == "2: a (2), b (1)"
-    assert report["users"] == "1: u1 (2)"
-    assert "a state that is not known, 'x' (1)" in report["note"]
+    assert set(report.columns["state"][1][3:].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
+    assert report.columns["vc"] == ("vc", "2: a (2), b (1)")
+    assert report.columns["user"] == ("user", "1: u1 (2)")
+    assert "a state that is not known, 'x' (1)" in report.facts["notes"]

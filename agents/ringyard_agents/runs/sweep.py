@@ -152,7 +152,7 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     open_trials = [one.number for one in trials if not one.state.is_finished()]
     ours = open_trials if own else [one.number for one in earlier]  # a database may have those of others
     unfinished = [number for number in open_trials if number in ours]
-    left = max(0, sweeper.n_trials - len(trials) + len(open_trials))
+    left = max(0, sweeper.n_trials - len(trials) + len(unfinished))
     return replace(planned, study=study, unfinished=unfinished, next_number=len(trials), num_trials=left)
 
 

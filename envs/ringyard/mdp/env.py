@@ -3,17 +3,18 @@
 import functools
 import inspect
 from collections.abc import Collection, Mapping, Sized
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, Unpack
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from ringyard.checks import require, shown
+from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import ConfigArguments, choose_config
 from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.observations.queue import BLOCKS
 from ringyard.rendering.frames import Renderer
@@ -104,11 +105,12 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     ## Observation space
     A Dict of float32 vectors, the blocks, with values in [-10, 10], most of them in [0, 1]. `flat=True` gives
-    the same numbers as one Box. A block has features of each item, item by item: `env.metadata["blocks"]` has
-    its shape, such as (16, 12), for `reshape`, and the names of the features. Features of a slot without an
-    item are 0, and so is its number in the block's mask. Running jobs are
-    in the heap order of their ends, or in the order of the job table if an end is uncertain. `s(x, c)` stands
-    for x / (x + c). The table shows the default, `queue_and_cluster`. docs/observations.md has the others.
+    the same numbers as one Box, in the order of Gymnasium's `FlattenObservation`. A block has features of
+    each item, item by item: `env.metadata["blocks"]` has its shape, such as (16, 12), for `reshape`, and the
+    names of the features. Features of a slot without an item are 0, and so is its number in the block's mask.
+    Running jobs are in the heap order of their ends, or in the order of the job table if an end is uncertain.
+    `s(x, c)` stands for x / (x + c). The table shows the default, `queue_and_cluster`. docs/observations.md
+    has the others.
 
     FEATURE TABLE
 
@@ -125,27 +127,37 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     Terminated when every job has ended. Truncated at `limit_seconds`.
 
     ## Info
-    Keys of `info`:
+    The keys of `info` are the same after every reset and step, with arrays and numbers as values:
 
     * `action_mask`: int8 [actions], 1 where an action is valid, or where a score has a job. It is what
       `action_space.sample(mask)` takes. `action_masks()` returns it in booleans, for sb3-contrib, and
       `ringyard.ActionMaskObservation` adds it to the observation.
     * `invalid_action`: True if a masked action was replaced in this step.
-    * `workload`: number of the job table, after `reset` and in the last step.
-    * `episode_jct`: mean job completion time in seconds, without blocked jobs. In the last step.
-    * `num_finished`: number of jobs that ended. In the last step.
+    * `workload`: number of the job table.
+    * `episode_jct`: mean job completion time of the jobs that have ended, in seconds, without blocked jobs.
+      0 while there is none, NaN if there is none at the end.
+    * `num_finished`: number of jobs that have ended.
 
     ## Experiments
     Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one yaml of
-    `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`.
+    `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`. Every id takes the
+    arguments below, also those that Gymnasium passes on: `gymnasium.make("ringyard/Sharing-v1",
+    action="scores", observation="live_jobs", flat=True)`. Processes that do not import ringyard, such as
+    workers of RLlib, name the package in the id: `"ringyard:ringyard/Sharing-v1"`.
 
     ## Arguments
     Args:
-        config: configuration of the environment. None: `EnvConfig()`.
+        config: configuration of the environment. None: that of `experiment` and `arguments`.
         render_mode: None, "rgb_array" (`render()` returns pictures of 640 x 400 pixels: GPUs by server over
             time, waiting jobs, shared links), or "human" (the same in a window, after each step).
+        experiment: name of a yaml in `conf/experiment`. None: `EnvConfig()`.
+        num_threads: as in `ClusterVectorEnv`. One cluster has one thread.
+        arguments: parts of the configuration by name, such as `action="scores"`, and `flat`,
+            `limit_seconds`, `num_workloads` and `workload_seed`. See
+            `ringyard.mdp.experiments.ConfigArguments`. Unlike a `config`, they keep `env.spec` JSON.
 
     Raises:
+        ConfigurationError: from the constructor, for an argument of another type or value.
         ActionError: from `step`, for an action outside of the space, or for a masked action if `on_invalid`
             is "raise".
         ResetNeededError: from `step`, before `reset` and after the end of an episode. It is a subclass of
@@ -160,12 +172,19 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 10}
 
-    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        config: EnvConfig | None = None,
+        render_mode: str | None = None,
+        experiment: str | None = None,
+        num_threads: int | None = None,
+        **arguments: Unpack[ConfigArguments],
+    ) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
-        require("config", config, EnvConfig | None)
+        require("num_threads", num_threads, PositiveInt | None)
         if _is_in_sync_vector_env():
             _warn_of_sync_vector_env()
-        self.config = EnvConfig() if config is None else config
+        self.config = choose_config(config, experiment, arguments)
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
         self.batch = ClusterBatch(self.config, 1, MAX_SEGMENTS if render_mode else 0)
@@ -189,7 +208,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             options: `{"workload": k}` takes job table k instead of a drawn one.
 
         Returns:
-            Observation and `info`, with the keys `action_mask` and `workload`.
+            Observation and `info`.
 
         Raises:
             ConfigurationError: the seed or an option has another type or value.
@@ -207,8 +226,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             cache.prefetch(np.array([later.integers(num_workloads) for _ in range(cache.prefetch_size)]))
         self.batch.reset(_FIRST, np.array([entry]))
         self._update_window()
-        observation, info = self._observation_and_info()
-        return observation, info | {"workload": entry}
+        return self._observation_and_info(False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action and let time pass to the next decision.
@@ -234,13 +252,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         masked = self.batch.replace_invalid(actions, _FIRST)
         self.batch.step(actions)
         self._update_window()
-        done, truncated = self.batch.ending(0)
-        observation, info = self._observation_and_info()
-        if masked[0]:
-            info["invalid_action"] = True
-        if done or truncated:
-            info |= self.batch.final_info(0)
-        return observation, float(self.batch.rewards[0]), done, truncated, info
+        observation, info = self._observation_and_info(bool(masked[0]))
+        return observation, float(self.batch.rewards[0]), *self.batch.ending(0), info
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment, for look-ahead."""
@@ -273,9 +286,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if self._renderer is not None and self.render_mode == "human":
             self._renderer.draw(self.batch.state, 0)
 
-    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
-        mask = self.batch.masks[0].copy()
-        return self.batch.split(self.batch.observations[0].copy()), {"action_mask": mask.view(np.int8)}
+    def _observation_and_info(self, replaced: bool) -> tuple[Any, dict[str, Any]]:
+        infos = self.batch.infos(np.array([replaced]))
+        info = {name: value[0] for name, value in infos.items()}
+        info["invalid_action"] = infos["invalid_action"].reshape(())  # Gymnasium stacks no np.bool_
+        return self.batch.split(self.batch.observations[0].copy()), info
 
 
 _page = inspect.cleandoc(ClusterEnv.__doc__ or "")

@@ -1,4 +1,4 @@
-"""Cells of a file as numbers, seconds and ids."""
+"""Cells of a file as numbers, seconds, dates and ends of jobs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from ringyard.state.records import JobOutcome
 
 #: {name of a unit: factor to seconds, GPUs or cores}
 UNITS = {
@@ -18,6 +20,16 @@ UNITS = {
     "percent": 0.01,
     "milli": 1e-3,
 }
+
+#: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
+#: withdrawn
+STATES = {
+    **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
+    **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
+}
+ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
 
 _GROUPED = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?"  # 3,600
 _CLOCK = r"(?:(\d+)(?:-| days?,? ))?(\d+):(\d\d):(\d\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00

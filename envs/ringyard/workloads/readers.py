@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from ringyard.checks import checked, shown
+from ringyard.checks import Positive, checked, shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
-from ringyard.workloads.cells import UNITS
+from ringyard.workloads.cells import ENDS, UNITS
 from ringyard.workloads.files import read_rows
-from ringyard.workloads.reading import ENDS, Reading, TraceRead
+from ringyard.workloads.reading import Reading, TraceRead
 from ringyard.workloads.selection import Where
 
 #: name of a column that the file must have, names of which the first that it has is taken, or no column
@@ -51,6 +51,8 @@ class TraceReader:
     cores: Column = None  #: CPU cores of the job, or of each of its `workers`
     state: Column = ("state", "status")  #: how jobs ended
     model: Column = None  #: models. Other jobs get one from `workload.models`
+    batch_size: Column = None  #: samples of an iteration on all GPUs. Default: the base batch of the model
+    samples_per_gpu: Column = None  #: the same for each GPU
     cluster: Column = ("cluster",)  #: clusters, for `where`
     vc: Column = ("vc",)  #: tenants: virtual clusters
     user: Column = ("user",)  #: tenants: users
@@ -64,12 +66,15 @@ class TraceReader:
     zone: str = "UTC"  #: time zone of dates that name none, such as Europe/Berlin
     #: {column: unit of its numbers, a factor or one of us, ms, s, min, h, d, percent, milli}
     units: Mapping[str, str | float] = field(default_factory=dict)
-    #: {column: regular expression. Its first group, or the match, is the value}
+    #: {column, or setting that names one: regular expression. Its first group, or the match, is the value}
     patterns: Mapping[str, str] = field(default_factory=dict)
     #: {state: completed, failed, cancelled or unfinished}, beside those of Slurm, Philly, PAI and Kubernetes
     states: Mapping[str, str] = field(default_factory=dict)
     #: {model as the file writes it: name of a profile}
     model_names: Mapping[str, str] = field(default_factory=dict)
+    #: {model: samples of a training at the smallest batch of its profile}, for files without run times and
+    #: iterations. Larger batches need more, by the noise scale of the profile.
+    samples: Mapping[str, Positive] = field(default_factory=dict)
     where: Where | None = None  #: read only rows that meet all conditions, see `ringyard.workloads.selection`
     leave_out: bool = False  #: leave out rows that cannot be jobs. False: they are an error
     sort: bool = False  #: accept rows in any order. False: unsorted times are an error
@@ -84,7 +89,8 @@ class TraceReader:
             )
         named = {name for role in self.roles for name in self.column_names(role)}
         for setting in ("units", "patterns"):
-            for name in getattr(self, setting).keys() - named:
+            known = named | ({*self.roles} if setting == "patterns" else set())
+            for name in getattr(self, setting).keys() - known:
                 raise ConfigurationError(
                     f"workload.reader.{setting} has {name!r}, which no setting names as a column; expected"
                     f" some of {shown(sorted(named))}"

@@ -12,24 +12,14 @@ from numpy.typing import NDArray
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import MAX_TEXT_LENGTH, JobTable
-from ringyard.profiles import model_id
+from ringyard.profiles import model_id, profile_values
 from ringyard.state.records import JobOutcome
-from ringyard.workloads.cells import UNITS, Times, numbers, spans
+from ringyard.workloads.cells import ENDS, STATES, UNITS, Times, numbers, spans
 from ringyard.workloads.files import Rows
 from ringyard.workloads.selection import select_rows
 
 if TYPE_CHECKING:
     from ringyard.workloads.readers import TraceReader
-
-#: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
-#: withdrawn
-STATES = {
-    **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
-    **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
-    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
-    **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
-}
-ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
 
 #: columns of the job table, one of which a file gives
 _WORK = ("duration_seconds", "iterations")
@@ -85,7 +75,8 @@ class Reading:
         for role in ("submit", "gpus"):
             if role not in found and getattr(self.reader, role) is not None:
                 self._reject_column(role)
-        if not found.keys() & {"duration", "iterations"} and not found.keys() >= {"start", "end"}:
+        lengths = {"duration", "iterations"} | ({"model"} if self.reader.samples else set())
+        if not found.keys() & lengths and not found.keys() >= {"start", "end"}:
             self._reject_column("duration")
         return found
 
@@ -106,12 +97,15 @@ class Reading:
         """[rows] texts of a setting's column, "" where a value is missing. No such column: the `default`."""
         if role not in self.columns:
             return pd.Series(default, self.rows.frame.index, dtype=object)
-        name = self.columns[role]
-        written = self.rows.column(name)
-        if name in self.reader.patterns:
-            groups = written.str.extract(f"({self.reader.patterns[name]})")
-            written = groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
-        return written
+        return self._extracted(role, self.rows.column(self.columns[role]))
+
+    def _extracted(self, role: str, written: "pd.Series[str]") -> "pd.Series[str]":
+        """[rows] what the pattern of a setting, or of its column, matches in texts, "" where it does not."""
+        pattern = self.reader.patterns.get(role, self.reader.patterns.get(self.columns[role]))
+        if pattern is None:
+            return written
+        groups = written.str.extract(f"({pattern})")
+        return groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
 
     def _numbers(self, role: str, default: str = "") -> "pd.Series[float]":
         """[rows] numbers of a setting's column in its unit. Texts that are none are refused."""
@@ -159,14 +153,16 @@ class Reading:
         """Return the jobs, in order of submission."""
         names = {role: self._short(role, self._texts(role)) for role in ("vc", "user")}
         if "job_id" in self.columns:
-            names["job_id"] = self._short("job_id", self.rows.frame[self.columns["job_id"]])
+            written = self._extracted("job_id", self.rows.frame[self.columns["job_id"]])
+            names["job_id"] = self._short("job_id", written)
             blank = names["job_id"].str.strip() == ""
             numbered = "workload.reader.job_id=null numbers the rows"
             self._refuse(blank, ("job_id",), "an id for each job", "without an id", numbered)
         values: dict[str, pd.Series[Any]] = self._gpus_and_cores()
         values["outcome"], unknown = self._outcomes()
         self._check_submissions()
-        work = self._work()
+        models, batch = self._models(), self._batch(values["num_gpus"])
+        work = self._work(models, batch)
         self._check_ids()
         self._check_order()
         if not len(self.rows.frame):
@@ -184,7 +180,12 @@ class Reading:
         )
         columns: dict[str, Any] = {name: np.full(len(rows), np.nan) for name in _WORK} | whole
         columns |= {name: np.asarray(column.loc[rows]) for name, column in work.items()}
-        jobs = self._with_models(replace(jobs, **columns), rows)
+        jobs = replace(jobs, **columns)
+        if "model" in self.columns:
+            remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
+            self._note_unknown("model", self._texts("model").loc[rows][models.loc[rows] < 0], rows, remedy)
+            found = np.asarray(models.loc[rows], dtype=np.int64)
+            jobs = jobs.with_models(found, np.asarray(batch.loc[rows], dtype=np.float64))
         if self.reasons:
             count = f"left out {self.count - len(rows):,} of {self.count:,} jobs"
             self.notes.append(f"{count}: {', '.join(self.reasons.values())}")
@@ -253,17 +254,12 @@ class Reading:
         bad = ~self.submit.between(low, high)
         self._refuse(bad, ("submit",), expected, "with a time out of range", units)
 
-    def _work(self) -> "dict[str, pd.Series[float]]":
+    def _work(self, models: "pd.Series[int]", batch: "pd.Series[float]") -> "dict[str, pd.Series[float]]":
         """{column of the job table: [rows] run times in seconds, or iterations}."""
+        roles: tuple[str, ...] = ("duration",)
         if "duration" in self.columns:
-            roles: tuple[str, ...] = ("duration",)
             found = self._numbers("duration")
-        elif not {"start", "end"} <= self.columns.keys():
-            found = self._numbers("iterations")
-            bad = ~((found > 0) & (found <= 1e15))
-            self._refuse(bad, ("iterations",), "a number of iterations above 0", "without iterations")
-            return {"iterations": found}
-        else:
+        elif {"start", "end"} <= self.columns.keys():
             roles = ("start", "end")
             texts = [self._texts(role) for role in roles]
             start, end = (pd.Series(self.times.parse(one), one.index) for one in texts)
@@ -275,9 +271,30 @@ class Reading:
                 )
                 self._refuse(early, ("submit", *roles), expected, why)
             found = end - start
+        elif "iterations" in self.columns:
+            found = self._numbers("iterations")
+            bad = ~((found > 0) & (found <= 1e15))
+            self._refuse(bad, ("iterations",), "a number of iterations above 0", "without iterations")
+            return {"iterations": found}
+        else:
+            return {"iterations": self._iterations_of_samples(models, batch)}
         self._refuse(~(found > 0), roles, "a run time above 0 s", "without a positive run time")
         self._refuse(~(found <= 1e12), roles, "a run time of at most 1e12 s", "with too long a run time")
         return {"duration_seconds": found}
+
+    def _iterations_of_samples(
+        self, models: "pd.Series[int]", batch: "pd.Series[float]"
+    ) -> "pd.Series[float]":
+        """[rows] iterations of a whole training, by the samples of its model (Pollux, OSDI'21, eq. 7)."""
+        samples = self._texts("model").map(dict(self.reader.samples)).astype(np.float64)
+        known = f"one of {', '.join(self.reader.samples)}"
+        bad = ~(samples > 0) | (models.loc[samples.index] < 0)
+        self._refuse(bad, ("model",), known, "of a model without a number of samples")
+        first, scale = (
+            pd.Series(profile_values(name)[models], models.index) for name in ("min_batch", "noise_scale")
+        )
+        batch = batch.fillna(first)
+        return samples / batch * ((scale + batch) / (scale + first)).fillna(1.0)
 
     def _check_ids(self) -> None:
         """Refuse a second job of one id."""
@@ -304,21 +321,26 @@ class Reading:
             but = f", after {value} in {self.rows.place(before)}"
             self._refuse(back, ("submit",), "ascending times", remedy=remedy, but=but)
 
-    def _with_models(self, jobs: JobTable, rows: "pd.Index[int]") -> JobTable:
-        """Return the jobs of the `rows` with the models that the file names."""
-        if "model" not in self.columns:
-            return jobs
-        texts = self._texts("model").loc[rows]
+    def _models(self) -> "pd.Series[int]":
+        """[rows] positions of models in the catalogue, -1 where none is known."""
+        texts = self._texts("model")
         ids: dict[str, int] = {}
         for text in texts.unique().tolist():
             try:
                 ids[text] = model_id(self.reader.model_names.get(text, text))
             except ConfigurationError:
                 ids[text] = -1
-        found = np.asarray(texts.map(ids), dtype=np.int64)
-        remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
-        self._note_unknown("model", texts[found < 0], rows, remedy)
-        return jobs.with_models(found)
+        return texts.map(ids).astype(np.int64)
+
+    def _batch(self, gpus: "pd.Series[float]") -> "pd.Series[float]":
+        """[rows] samples of an iteration on all GPUs, NaN where the file does not say."""
+        found = pd.Series(np.nan, self.rows.frame.index)
+        for role, times in (("batch_size", 1.0), ("samples_per_gpu", gpus)):
+            if role in self.columns:
+                found = self._numbers(role) * times
+                bad = (found <= 0) | (found > 1e12)
+                self._refuse(bad, (role,), "a number of samples, 1 or more", "without a batch size")
+        return found.loc[self.rows.frame.index]
 
     def _note_unknown(self, kind: str, texts: "pd.Series[str]", rows: "pd.Index[int]", taken: str) -> None:
         """Note how many of the `rows` have a missing or unknown text, and what it is `taken` as."""

@@ -124,7 +124,8 @@ class Replay:
         assigned = self.models.assign(window, rng)
         if (own < 0).all():
             return assigned
-        return assigned.with_models(np.where(own >= 0, own, assigned.model_ids))
+        batch = np.where(own >= 0, window.batch_size, np.nan)
+        return assigned.with_models(np.where(own >= 0, own, assigned.model_ids), batch)
 
 
 def replay_file(

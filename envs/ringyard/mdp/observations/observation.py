@@ -150,13 +150,13 @@ class Observation:
 
         Blocks are vectors, since libraries such as Stable-Baselines3 take arrays with more axes for images.
         """
-        if self.flat:
-            return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
         lengths = self.lengths(cluster, actions)
-        low = {block.name: 0.0 if block.is_mask else -10.0 for block in self.blocks}
-        return spaces.Dict(
-            {name: spaces.Box(low[name], 10.0, (length,), np.float32) for name, length in lengths.items()}
-        )
+        boxes = []  # a list, because Gymnasium sorts the keys of mappings, and flattens in their order
+        for block in self.blocks:
+            low = 0.0 if block.is_mask else -10.0
+            boxes.append((block.name, spaces.Box(low, 10.0, (lengths[block.name],), np.float32)))
+        blocks = spaces.Dict(boxes)
+        return spaces.flatten_space(blocks) if self.flat else blocks
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
         """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""
