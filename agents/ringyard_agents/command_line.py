@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import shutil
 import signal
 import sys
@@ -11,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 BAD_INPUT = 2
@@ -35,7 +37,10 @@ class Arguments(argparse.ArgumentParser):
         """Raise a ConfigurationError with the message."""
         from ringyard.errors import ConfigurationError
 
-        raise ConfigurationError(f"{message}; see {self.prog} --help")
+        found = re.match(r"unrecognized arguments: (-\S+)", message)
+        near = get_close_matches(found[1], self._option_string_actions, n=1) if found else ()
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise ConfigurationError(f"{message}{hint}; see {self.prog} --help")
 
 
 def exit_code(command: str, run: Callable[[], int]) -> int:

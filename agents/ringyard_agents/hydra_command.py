@@ -10,6 +10,9 @@ from pathlib import Path
 
 from ringyard_agents.help_page import help_page, help_topic
 
+#: {option: the setting that it stands for}
+_FLAGS = {"--wide": "wide=true"}
+
 _SEARCH_PATH = "hydra.searchpath"
 
 #: prefixes of overrides of `train` that may name an agent or run to start from
@@ -29,6 +32,7 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
     Raises:
         Exception: error of the job. A sweep runs all jobs and names those that failed.
     """
+    words = [_FLAGS.get(word, word) for word in words]
     topic = help_topic(words)
     if topic is not None:
         print(help_page(command, description, topic), end="")

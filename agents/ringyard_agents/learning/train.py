@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
@@ -191,16 +192,16 @@ def _learn(
 ) -> None:
     """Learn until `total` decisions, or until `should_end` between two rounds. Saves the run in any case."""
     learner, evaluation = run.learner, run.evaluation
-    progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
-    columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())
+    progress = ("{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[latest]}")
+    columns = ("learning", BarColumn(8), *progress, TimeRemainingColumn())
     try:
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("learning", total=total, latest="")
 
             def between_rounds(scalars: Mapping[str, float]) -> None:
                 run.between_rounds(scalars)
-                baselines, last = evaluation.baselines.items(), evaluation.latest
-                ratios = (f"{ratio(last, value):.3f} x {name}" for name, value in baselines)
+                best = sorted(evaluation.baselines.items(), key=itemgetter(1))[:1]
+                ratios = (f"{ratio(evaluation.latest, value):.3f} x {name}" for name, value in best)
                 latest = f"{evaluation.metric} " + ", ".join(ratios)
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
                 if should_end():
