@@ -12,7 +12,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.renamed import explain_renamed
-from ringyard_agents.config.safe_load import Trust, find_interpolation
+from ringyard_agents.config.safe_load import Trust, check_plain
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
@@ -121,11 +121,8 @@ def _with_options(
     for name, value in (fixed or {}).items():
         config[name] = value
     try:
-        if (
-            reserved.keys() & entry.options
-            or _names_classes(entry.options)
-            or find_interpolation(entry.options)
-        ):
+        check_plain(entry.options)
+        if reserved.keys() & entry.options or _names_classes(entry.options):
             raise ValueError("an option that entries cannot set")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged

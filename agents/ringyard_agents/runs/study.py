@@ -1,12 +1,14 @@
 """The Optuna study of a sweep: its storage, and pruning of jobs by their evaluations."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder
 
@@ -87,19 +89,23 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
         )
 
 
-def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int | None:
-    """Count the trials in the study of a sweep.
+def num_stored_trials(
+    sweeper: DictConfig, folder: Path, replaced: bool, space: Collection[str]
+) -> int | None:
+    """Count the trials in the study of a sweep, which another person may have made.
 
     Args:
         sweeper: Hydra's config of the sweeper.
         folder: folder of the sweep.
         replaced: whether the sweep will replace the files in the folder.
+        space: settings that the sweep searches.
 
     Returns:
         None if the study has no storage.
 
     Raises:
-        ConfigurationError: the study has no name or cannot be opened.
+        ConfigurationError: the study has no name or cannot be opened, or a trial that waits sets something
+            outside of `space`. The sweeper would make an override of it.
     """
     if sweeper.get("storage") is None:
         return None
@@ -109,10 +115,15 @@ def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int 
         file = Path(storage.removeprefix("sqlite:///"))
         if not file.exists() or (replaced and file.resolve().parent == folder.resolve()):
             return 0
+    elif storage.startswith("redis"):
+        raise ConfigurationError(
+            f"hydra.sweeper.storage is {storage}; expected a database such as sqlite:///study.db, because"
+            " reading pickles from Redis may run any code"
+        )
     import optuna
 
     try:
-        return len(optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials)
+        trials = optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials
     except KeyError:  # no study of that name
         return 0
     except Exception as error:  # its type depends on the database
@@ -120,3 +131,10 @@ def num_stored_trials(sweeper: DictConfig, folder: Path, replaced: bool) -> int 
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}, which cannot be opened: {first}"
         ) from error
+    waiting = [one for one in trials if one.state == optuna.trial.TrialState.WAITING]
+    for name in sorted({name for one in waiting for name in one.params} - {*space}):
+        raise ConfigurationError(
+            f"hydra.sweeper.storage is {storage}: a waiting trial sets {shown(name)}, which this sweep does"
+            " not search; expected a study that this sweep began, or another hydra.sweeper.study_name"
+        )
+    return len(trials)

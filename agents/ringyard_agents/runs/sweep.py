@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
 from ringyard_agents.runs.study import num_stored_trials
@@ -92,7 +93,8 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     home = RunFolder(folder, command)
     home.refuse_another(overwrite, sweep=True)
     earlier = read_job_records(folder)
-    first = num_stored_trials(sweeper, folder, overwrite)
+    space = _search_space(words, sweeper)
+    first = num_stored_trials(sweeper, folder, overwrite, {one.get_key_element() for one in space})
     continues = bool(earlier) and not overwrite
     if continues and first is None:
         _require_same_sweep(
@@ -103,28 +105,28 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
             f"{folder} has jobs up to number {earlier[-1].number}, but its study has {first} trials, so they"
             " belong to another sweep; give another name=, or replace it with overwrite=true"
         )
-    return Sweep(folder, first or 0, continues, _logarithmic(words, sweeper))
+    logarithmic = {one.key_or_group for one in space if "log" in getattr(one.value(), "tags", ())}
+    return Sweep(folder, first or 0, continues, frozenset(logarithmic))
 
 
 def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
     return OverridesParser.create().parse_overrides(list(words))
 
 
-def _logarithmic(words: Sequence[str], sweeper: DictConfig) -> frozenset[str]:
-    """Return the settings tagged `log` in the sweeper's search space or on the command line."""
+def _search_space(words: Sequence[str], sweeper: DictConfig) -> list[Override]:
+    """Return the overrides with several values, of the sweeper's config and of the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    swept_over = [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
-    return frozenset(one.key_or_group for one in swept_over if "log" in getattr(one.value(), "tags", ()))
+    return [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
 
 
 def _require_same_sweep(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
     """Raise a ConfigurationError if a sweep cannot continue the jobs in its folder."""
     try:
-        stored: Any = json.loads((home.path / _FILE).read_text())
+        stored = read_plain(home.path / _FILE, words=True)
         known = stored["command"] == home.command and _result_overrides(
             stored["overrides"]
         ) == _result_overrides(words)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         known = False
     if not (known and repeats):
         condition = "" if repeats else ", if its study has a storage (hydra.sweeper.storage)"

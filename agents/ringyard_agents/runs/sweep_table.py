@@ -1,6 +1,5 @@
 """The jobs of a sweep as a table, and the best job."""
 
-import json
 import math
 import shlex
 import sys
@@ -14,6 +13,7 @@ import pandas as pd
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import quoted
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
 
 AGENT = "agent.safetensors"  # file that `ringyard train` writes
@@ -152,13 +152,13 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
 def _training_results(job: Path) -> dict[str, Any]:
     """Return the decisions of a training run, and the ratio of its best agent to each baseline."""
     try:
-        summary: Any = json.loads((job / "training.json").read_text())
+        summary = read_plain(job / "training.json")
         best = summary["best"]
         ratios = {
             f"ratio to {name}": best / value for name, value in summary["baselines"].items() if best and value
         }
         return {"decisions": summary["decisions"], **ratios}
-    except (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError):
+    except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError):
         return {}
 
 
