@@ -17,6 +17,7 @@ NAMES = (
     "decisions",
     "features",
     "copies",
+    "frames",
     "contention",
     "ppo",
     "learning",

@@ -35,7 +35,7 @@ def experiment(seeds, bandwidth):
     rows = {name: [] for name in SCHEDULERS}
     for seed in range(seeds):
         physics = f"performance.inter_server_bytes_per_second={bandwidth}"
-        overrides = ["experiment=sjf_bco", f"seed={seed}", physics]
+        overrides = ["experiment=sjf_bco", f"cluster.seed={seed}", physics]
         parts = build("simulate", overrides, "cluster", "workload", "performance")
         jobs = parts["workload"].sample(parts["cluster"], np.random.default_rng(seed))
         for name, scheduler in schedulers.items():

@@ -6,15 +6,14 @@ from sb3_contrib import MaskablePPO
 
 import ringyard_agents
 from ringyard import experiment
-from ringyard_agents import AgentScheduler, GreedyPolicy, PointerPolicy, RingyardVecEnv
+from ringyard_agents import PointerPolicy, RingyardVecEnv
 
 
 def main(total_steps=100_000, num_envs=32, seeds=10):
     """Train a pointer policy, compare it with two schedulers; its mean JCT in seconds."""
-    setting = experiment("contention")
     model = MaskablePPO(
         PointerPolicy,
-        RingyardVecEnv(setting, num_envs),
+        RingyardVecEnv(experiment("contention"), num_envs),
         n_steps=64,
         batch_size=512,
         gamma=1.0,
@@ -22,10 +21,8 @@ def main(total_steps=100_000, num_envs=32, seeds=10):
         verbose=1,
     )
     model.learn(total_steps)
-    policy = GreedyPolicy(model.policy, flat=False, masked=True)
-    agent = AgentScheduler(policy, setting.observation, setting.actions, "mine")
     table = ringyard_agents.compare(
-        [agent, "fifo_backfill", "sjf@consolidate"], experiment="contention", seeds=seeds
+        [{"mine": model}, "fifo_backfill", "sjf@consolidate"], experiment="contention", seeds=seeds
     )
     print(table[["scheduler", "mean_jct", "mean_jct_low", "mean_jct_high"]].to_string(index=False))
     return float(table.set_index("scheduler")["mean_jct"]["mine"])

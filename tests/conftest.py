@@ -13,8 +13,7 @@ from hydra.utils import instantiate
 
 from random_simulations import SEED, fresh_seed
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
-
-os.environ["MPLBACKEND"] = "agg"  # Gymnasium's checker tries render_mode="human", too
+from ringyard.mdp.env import _warn_of_sync_vector_env
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -35,6 +34,12 @@ def pytest_sessionstart(session):
     if terminal is not None:
         seed = os.environ[SEED]
         terminal.write_line(f"fresh simulations from seed {seed}; {SEED}={seed} plays them again")
+
+
+@pytest.fixture(autouse=True)
+def warnings_of_a_new_process():
+    """Let warnings that come once a process come in every test."""
+    _warn_of_sync_vector_env.cache_clear()
 
 
 @pytest.fixture

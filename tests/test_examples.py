@@ -2,7 +2,9 @@
 
 import importlib
 import math
+import os
 import re
+import subprocess
 import sys
 import warnings
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from conftest import ROOT
+from ringyard.mdp.registration import experiment_ids
 
 FOLDER = ROOT / "examples"
 #: {example: (libraries, arguments of its main)}
@@ -53,6 +56,44 @@ def test_an_example_runs(name, example):
         assert found > 0
     elif name == "ppo":
         assert math.isnan(found) or found > 0  # no episode may have ended so soon
+
+
+#: {example: arguments of its command line that keep it short}
+_SHORT = {"mcts": ["--simulations", "1"], "minari_cloning": ["--episodes", "1"]}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.slow
+def test_an_example_runs_as_users_run_it(name, tmp_path):
+    """In a process of its own, from an empty folder."""
+    for library in EXAMPLES[name][0]:
+        pytest.importorskip(library, reason=f"examples/{name}.py needs {library}: see examples/README.md")
+    words = _SHORT.get(name, ["--total-steps", "2000"])
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py", *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_ids_with_the_module_need_no_import_of_ringyard(tmp_path):
+    """Gymnasium has read no `gymnasium.envs` entry points since 1.0; "ringyard:ID" imports ringyard."""
+    code = """
+import gymnasium
+assert not any(name.startswith("ringyard") for name in gymnasium.registry)
+gymnasium.make("ringyard:ringyard/Contention-v1")
+print(*(name for name in gymnasium.registry if name.startswith("ringyard/")))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["ringyard/Cluster-v0", *experiment_ids()]
 
 
 def test_examples_import_what_the_packages_export():

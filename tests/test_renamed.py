@@ -37,7 +37,7 @@ CHOSEN = {
     "action": ["action=scores_start"],
     "placement": ["placement=share"],
     "agent": ["agent=fork_and_compare", "agent=evolution_taught", "agent=group_relative"],
-    "workload": ["workload=partitioning", "workload=ones"],
+    "workload": ["workload=partitioning", "workload=ones", "workload=csv"],
 }
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +27,7 @@ COMMANDS = {
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
     "fit": "train the interference predictors IASP and IAPP and print their errors on unseen jobs",
     "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
-    "traces": "list the public traces (`ringyard traces NAME FILE` checks a local copy)",
+    "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
 
 #: {command that takes Hydra overrides: module:function that takes the config}
@@ -185,26 +185,39 @@ def _fit(given: Namespace) -> None:
 
 def _traces(given: Namespace) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from ringyard.errors import ConfigurationError
     from ringyard.workloads.sources import SOURCES, describe_trace
 
-    def show(title: str, rows: Mapping[str, str]) -> None:
-        table = Table(title=title, show_header=False, title_justify="left")
-        for name, value in rows.items():
-            table.add_row(name, value)
+    def show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:
+        columns = [Column(name, overflow="fold") for name in header or ("", "")]
+        table = Table(*columns, title=title, show_header=bool(header), title_justify="left")
+        for row in rows:
+            table.add_row(*row)
         Console().print(table)
 
     if given.name is None:
         for source in SOURCES:
-            facts = {"release": source.url, "file": source.file, "licence": source.licence}
-            show(f"workload={source.name}", {**facts, "GPU jobs": f"{source.jobs:,}", "note": source.note})
-        print("To check a local copy: ringyard traces NAME FILE")
+            facts = {
+                "release": source.url,
+                "file": source.file,
+                "note": source.note,
+                "licence": source.licence,
+            }
+            facts |= {"GPU jobs": f"{source.jobs:,}"} if source.jobs else {}
+            show(f"workload={source.name}", [fact for fact in facts.items() if fact[1]])
+        print("What is understood of a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:
-        raise ConfigurationError(f"there is no file to check; expected ringyard traces {given.name} FILE")
-    show(f"{given.name}: {given.file}", describe_trace(given.name, given.file))
+        raise ConfigurationError(
+            f"there is no file of {given.name} to check; expected `ringyard traces NAME FILE`"
+        )
+    found = describe_trace(given.name, given.file)
+    show(f"{given.name}: {given.file}", found.facts.items())
+    show("", [(name, *texts) for name, texts in found.columns.items()], "column", "read as", "values")
+    if found.left_out:
+        show("", found.left_out.items(), "left out", "rows")
 
 
 #: {command: (function, description, {argument: keyword arguments of `add_argument`})}
@@ -301,11 +314,9 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
     ),
     "traces": (
         _traces,
-        "List the public traces with their addresses and licences. With NAME FILE: check a local copy.",
+        "List the public traces and formats. With NAME FILE: what is understood of a local copy, by column.",
         {
-            "name": dict(
-                metavar="NAME", nargs="?", help="trace that `ringyard traces` lists, or csv for your own file"
-            ),
+            "name": dict(metavar="NAME", nargs="?", help="trace that `ringyard traces` lists"),
             "file": dict(
                 metavar="FILE",
                 nargs="?",

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
@@ -46,7 +46,7 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
     _open_streams()
     stops: list[signal.Signals] = []
     try:
-        with _signals_raise(stops), _one_line_warnings(command):
+        with _signals_raise(stops), _lost_signals_return(stops), _one_line_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
@@ -89,6 +89,24 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _lost_signals_return(stops: list[signal.Signals]) -> Iterator[None]:
+    """Raise a signal again that came during a destructor or callback, whose exceptions Python ignores."""
+    before = sys.unraisablehook
+
+    def raise_again(lost: Any) -> None:
+        if stops and isinstance(lost.exc_value, KeyboardInterrupt):
+            threading.Timer(0.05, signal.raise_signal, [stops.pop()]).start()
+        else:
+            before(lost)
+
+    sys.unraisablehook = raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _print_interruption(command: str, error: BaseException, *stops: signal.Signals) -> int:

@@ -162,7 +162,7 @@ class JobTable:
     Either `duration_seconds` or `iterations` is given for each job. The other is NaN and follows from the
     performance model: on consolidated GPUs without neighbours a job takes `iterations` times its isolated
     seconds per iteration. The annotation of a column holds its range and its default, which is that of a
-    rigid ring job without a model.
+    rigid ring job without a model. Errors count rows from 0, as indices do.
 
     Attributes:
         job_id: the user's own numbers or texts, for outputs only.
@@ -334,17 +334,26 @@ class JobTable:
     def __len__(self) -> int:
         return len(self.submit_seconds)
 
-    def with_models(self, model_ids: NDArray[np.int64]) -> Self:
-        """Return the same jobs with the columns of model profiles, at the base batch of each worker.
+    def with_models(
+        self, model_ids: NDArray[np.int64], batch_size: NDArray[np.float64] | None = None
+    ) -> Self:
+        """Return the same jobs with the columns of model profiles.
 
         Args:
             model_ids: [jobs] positions in `ringyard.profiles.catalogue()`. -1 leaves a job unchanged.
+            batch_size: [jobs] global batch in samples. None, or NaN: the base batch of each worker.
         """
         compute = profile_values("compute_seconds")[model_ids]
+        fixed = profile_values("fixed_seconds")[model_ids]
         batch = profile_values("batch_size")[model_ids] * self.num_gpus
+        if batch_size is not None:
+            other = np.isfinite(batch_size) & (batch_size != batch)
+            batch = np.where(other, batch_size, batch)
+            each = fixed + profile_values("sample_seconds")[model_ids] * batch / self.num_gpus
+            compute = np.where(other, each, compute)
         columns = {
             "compute_seconds": compute,
-            "fixed_fraction": profile_values("fixed_seconds")[model_ids] / np.maximum(compute, 1e-300),
+            "fixed_fraction": fixed / np.maximum(compute, 1e-300),
             **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
         }
         for column in (*_PROFILE_COLUMNS, "memory_bandwidth"):
@@ -484,12 +493,13 @@ class JobTable:
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
-        advice = "(enlarge the cluster or drop the job)"
-        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {advice}")
+        fewer = f"(workload.max_gpus={limit} leaves out larger jobs of a trace; or enlarge the cluster)"
+        self._refuse(self.num_gpus > limit, "num_gpus", f"at most the cluster's {limit} GPUs {fewer}")
+        fewer = "(enlarge the servers; workload.reader.cores=null reads no cores from a trace)"
         for one in RESOURCES:
             if getattr(cluster, one.capacity):
                 most = max(getattr(cluster, one.capacity))
-                wanted = f"at most a server's {most} {one.unit}{one.name} {advice}"
+                wanted = f"at most a server's {most} {one.unit}{one.name} {fewer}"
                 self._refuse(getattr(self, one.per_worker) > most, one.per_worker, wanted)
         if not cluster.cores_per_server and (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])

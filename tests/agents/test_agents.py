@@ -15,6 +15,7 @@ from ringyard import Cluster, Simulator
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.queue import queue_and_cluster
@@ -81,8 +82,8 @@ def test_pointer_permutes_with_the_jobs():
     network = PointerNetwork(env.observation_space, int(env.action_space.n), 32)
     order = torch.randperm(16)
     permuted = dict(blocks)
-    permuted["waiting"] = blocks["waiting"][:, order]
-    permuted["placements"] = blocks["placements"][:, order]
+    for name in ("waiting", "placements"):
+        permuted[name] = blocks[name].reshape(3, 16, -1)[:, order].flatten(1)
     logits, context = network(blocks)
     moved, same_context = network(permuted)
     assert torch.allclose(context, same_context, atol=1e-6)
@@ -99,19 +100,19 @@ def test_pointer_weights_fit_any_cluster_and_queue():
     assert second(blocks_of(large))[0].shape == (2, large.action_space.n)
 
 
-def test_pointers_that_learnt_from_flat_blocks_choose_the_same():
+def test_pointers_that_learnt_from_blocks_with_axes_choose_the_same():
     env = RingyardVecEnv(setting(), 2)
-    flat = spaces.Dict({name: spaces.flatten_space(box) for name, box in env.observation_space.items()})
+    shapes = {name: one["shape"] for name, one in ClusterEnv(setting()).metadata["blocks"].items()}
+    boxes = {name: spaces.Box(-10.0, 10.0, shape, np.float32) for name, shape in shapes.items()}
     torch.manual_seed(0)
-    policy = PointerPolicy(flat, env.action_space, lambda progress: 1e-3)  # as saved before 0.2
+    policy = PointerPolicy(spaces.Dict(boxes), env.action_space, lambda progress: 1e-3)  # as saved by 0.1
     observations = env.reset()
-    rows = {name: block.reshape(2, -1) for name, block in observations.items()}
     for _ in range(20):
         masks = env.action_masks()
         chosen = GreedyPolicy(policy, False, True).act(observations, masks)
-        assert np.array_equal(chosen, GreedyPolicy(policy, False, True).act(rows, masks))
+        shaped = {name: block.reshape(2, *shapes[name]) for name, block in observations.items()}
+        assert np.array_equal(chosen, GreedyPolicy(policy, False, True).act(shaped, masks))
         observations, *_ = env.step(chosen)
-        rows = {name: block.reshape(2, -1) for name, block in observations.items()}
 
 
 def test_pointer_needs_blocks():

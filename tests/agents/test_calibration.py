@@ -1,5 +1,6 @@
 """`ringyard calibrate`: known constants are found again."""
 
+import shlex
 import subprocess
 import sys
 
@@ -142,8 +143,12 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
     monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(out))
     assert config_files("profiles")["mynet"] == out / "profiles" / "mynet.yaml"
     assert config_files("network")["net"] == out / "network" / "net.yaml"
-    words = ["simulate", "network@performance.network=net", "--cfg", "job"]
-    shown = subprocess.run([sys.executable, "-m", "ringyard_agents", *words], capture_output=True, text=True)
+    (use,) = (line.partition(": ")[2] for line in said.splitlines() if line.startswith("use them"))
+    folder, program, *words = shlex.split(use)
+    assert (folder, program) == (f"{USER_FOLDERS_VARIABLE}={out}", "ringyard")
+    shown = subprocess.run(
+        [sys.executable, "-m", "ringyard_agents", *words, "--cfg", "job"], capture_output=True, text=True
+    )
     assert "measured.csv" in shown.stdout, shown.stderr
     assert config_files("network")["ethernet_10g"].is_relative_to(config_folder())
 

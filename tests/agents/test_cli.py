@@ -127,7 +127,7 @@ BAD = {
     "no memory figures": (["cluster=a100", "performance=ring_a100"], "workload=sharing"),
     "bad threshold": (["scheduler=tiresias", "scheduler.starvation_knob=0"], "starvation_knob"),
     "a rule for who has none": (["scheduler=allocator", "placement=pack"], "leave placement out"),
-    "an agent": (["scheduler=zoo:elastic"], "ringyard compare schedulers=[zoo:elastic]"),
+    "an agent": (["scheduler=zoo:elastic"], "schedulers=[zoo:elastic] of `ringyard compare`"),
 }
 
 

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -73,9 +74,17 @@ def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, list
             stop.add_note("all is saved")
             raise
 
+    class Destroyed:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def lose():
+        Destroyed()  # Python ignores the exception of its handler
+        time.sleep(60)
+
     names = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(one) for one in names]
-    for run, more in ((stumble, ""), (drop, ""), (save, "; all is saved")):
+    for run, more in ((stumble, ""), (drop, ""), (lose, ""), (save, "; all is saved")):
         assert exit_code("ringyard watch", run) == 128 + number
         assert capsys.readouterr().err == f"ringyard watch: stopped by {number.name}{more}\n"
     assert before == [signal.getsignal(one) for one in names]
@@ -231,6 +240,36 @@ def test_workers_die_with_their_parent(tmp_path):
     parent.kill()
     parent.communicate()
     wait_for(lambda: not alive("parent"))
+
+
+SWEEP = """
+import subprocess, sys, time
+from ringyard_agents.runs.sweep import _jobs_end_with_this_process
+
+with _jobs_end_with_this_process():
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print("busy", flush=True)
+    if sys.stdin.readline() == "Ctrl-C\\n":
+        raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("end", ["killed", "Ctrl-C", "well"])
+@pytest.mark.skipif(not Path("/proc").exists(), reason="it needs /proc")
+def test_jobs_of_a_sweep_end_with_it_however_it_ends(end):
+    mark = secrets.token_hex(8)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "RINGYARD_ATTACK": mark}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with subprocess.Popen([sys.executable, "-c", SWEEP], env=environment, **pipes) as parent:
+        assert parent.stdout.readline() == "busy\n"
+        assert len(alive(mark)) == 3
+        if end == "killed":
+            parent.kill()
+        parent.communicate(f"{end}\n")
+    if end == "well":  # its launcher has waited for the jobs
+        (job,) = alive(mark)
+        os.kill(job, signal.SIGKILL)
+    wait_for(lambda: not alive(mark))
 
 
 @pytest.fixture

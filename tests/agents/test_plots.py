@@ -22,7 +22,7 @@ from ringyard_agents.report.time_series import (
     band_of_shares,
     interquartile_mean,
 )
-from ringyard_agents.runs.run_index import find_runs, short_names
+from ringyard_agents.runs.run_index import TrainingResult, find_runs, short_names
 
 RNG = np.random.default_rng(0)
 
@@ -204,3 +204,11 @@ def test_names_are_the_parts_that_differ(tmp_path):
     assert short_names([tmp_path / "a"]) == ["a"]
     assert short_names([tmp_path / "x/a", tmp_path / "x/b/c"]) == ["a", "b/c"]
     assert short_names([tmp_path / "x", tmp_path / "x/b"]) == ["x", "x/b"]
+
+
+def test_curves_of_different_environments_are_not_averaged(tmp_path):
+    runs = [
+        TrainingResult(tmp_path / str(n), "mean_jct", pd.DataFrame(), {}, {"seed": n, "cluster.seed": n // 2})
+        for n in range(3)
+    ]
+    assert [len(some) for some in group_by_settings(runs).values()] == [2, 1]

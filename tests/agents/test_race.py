@@ -1,6 +1,7 @@
 """What a comparison says of its rows: who may do what, with which options, on which clusters."""
 
 import csv
+import shlex
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -302,11 +303,24 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     las = [(row["tried"], row["options"]) for row in rows if row["scheduler"] == "las"]
     assert ("las@consolidate", "") in las
     assert any(options for _, options in las)
+    table, apart = (tmp_path / "runs/tuned/table.md").read_text().split("\n\nDropped after fewer workloads")
+    most = {name: one.workloads for name, one in best.items()}
+    for row in rows:
+        dropped = int(row["workloads"]) < most[row["scheduler"]]
+        assert row["dropped"] == str(dropped)
+        line = " | ".join(row[name] for name in ("scheduler", "tried", "options", "workloads"))
+        assert line in (apart if dropped else table)
+    assert {row["dropped"] for row in rows} == {"True", "False"}
     assert all(float(row["change"]) >= -1e-9 for row in rows if row["workloads"] == "2")
     assert [row["tried"] for row in rows if row["best"] == "True"] == [
         one.entry.scheduler for one in best.values()
     ]
-    assert "runs were stored by an earlier command" in command(*TUNE)
+    recorded = (tmp_path / "runs/tuned/tuned.yaml").read_text().splitlines()[0]
+    printed = shlex.split(recorded.partition("# ")[2].partition(": mean_jct on")[0])
+    assert printed == ["ringyard", *TUNE, "workers=1"]
+    again = command(*printed[1:-1])
+    assert "runs were stored by an earlier command" in again
+    assert "means over the same 2 workloads" in again  # the fast scheduler ran on 3
     said = command(
         *("compare", "name=compared", "workload.num_jobs=30", "seeds=2", "plots=false"),
         *(

@@ -1,5 +1,8 @@
 """Claims beside measurements, and what a comparison runs."""
 
+import shlex
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
@@ -20,7 +23,7 @@ from ringyard_agents.evaluation.selection import (
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims
-from ringyard_agents.reproduction.run import Reproduction, read_paper, reproduce, scheduler_tasks
+from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, reproduce, scheduler_tasks
 from tools import reproduction
 from tools.reproduction import page, read_ablation, read_tables
 
@@ -103,6 +106,28 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
             for claim in claims:
                 if claim.case == name:
                     assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
+
+
+@pytest.mark.parametrize("paper", ["gadget", "sjf_bco"])
+def test_a_drawn_cluster_is_drawn_anew_for_each_seed(paper):
+    content = read_paper(paper)
+    case = next(iter(content["cases"].values()))
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        tasks = scheduler_tasks(case, 3, content["rule"])
+    assert [(one.seed, one.environment["cluster"]["seed"]) for one in tasks] == [
+        (seed, seed) for seed in range(3) for _ in case["schedulers"]
+    ]
+
+
+def test_the_printed_training_is_the_one_that_runs(tmp_path, monkeypatch):
+    ran, lines = [], []
+    monkeypatch.setattr(
+        "subprocess.run", lambda words, **_: ran.append(words) or SimpleNamespace(returncode=0)
+    )
+    case = {"overrides": ["workload.num_jobs=9"], "schedulers": {"A": {"train": ["environments=[a b]"]}}}
+    _trained(case, tmp_path, lines.append)
+    assert shlex.split(lines[0].removeprefix("training A: "))[1:] == ran[0][3:-1]
 
 
 def test_options_of_an_entry_say_only_what_differs():

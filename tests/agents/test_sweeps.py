@@ -13,12 +13,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from conftest import CONF, composed
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
-from ringyard_agents.report.sweep_report import draw_sweep
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
+from ringyard_agents.report.sweep_report import draw_sweep, report_sweep
 from ringyard_agents.runs.run_folder import RunFolder, register_run_folders
-from ringyard_agents.runs.sweep import _logarithmic, plan_sweep
+from ringyard_agents.runs.sweep import _search_space, plan_sweep
 from ringyard_agents.runs.sweep_job import HydraJob, JobRecord, read_job_records
 from ringyard_agents.runs.sweep_table import (
     best_job,
@@ -118,7 +120,7 @@ def test_what_is_searched_on_a_log_scale_is_drawn_on_one(tmp_path, monkeypatch):
     assert plan_sweep("simulate", words).logarithmic == {"performance.alpha"}
     space = {"workload.load": "tag(log, interval(1, 4))", "seed": "int(interval(1, 3))"}
     sweeper = OmegaConf.create({"params": space})
-    assert _logarithmic(words, sweeper) == {"performance.alpha", "workload.load"}
+    assert [one.key_or_group for one in _search_space(words, sweeper)] == [*space, words[0][:17], "seed"]
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     values = [(0.05, 0.8), (0.4, 0.9)]
@@ -139,6 +141,42 @@ def test_the_best_is_of_the_setting_that_is_best_over_seeds():
     assert best_job([*lucky, *steady, *failed]).number == 3
     assert [one.number for one in jobs_by_setting([*lucky, *steady])[0]] == [2, 3]
     assert best_job(failed) is None
+
+
+def test_no_environment_depends_on_the_seed_of_a_training():
+    for file in (one for group in ENVIRONMENT_GROUPS for one in (CONF / group).glob("*.yaml")):
+        assert "${seed" not in file.read_text(), file
+    zero, one = (composed("train", "experiment=contention", *words) for words in ((), ("seed=1",)))
+    assert zero.cluster == one.cluster
+
+
+def test_results_of_different_environments_are_never_averaged(tmp_path, monkeypatch, capsys):
+    from matplotlib.axes import Axes
+
+    records = [record(n, f"seed={n}", "x=a", objective=1.0 + n) for n in range(3)]
+    for one in records:
+        folder = tmp_path / str(one.number)
+        folder.mkdir()
+        one.write(folder)
+        cluster = {"seed": one.number // 2}  # drawn with another seed for the last job
+        config = {group: {"a": 1} for group in ENVIRONMENT_GROUPS} | {"cluster": cluster}
+        (folder / "config.yaml").write_text(json.dumps(config))
+    assert main(["best", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 environments, whose objectives do not compare")
+    assert "objective over 2 seeds: mean 1.5" in said
+    assert f"folder: {tmp_path / '0'}" in said
+    assert "best of 1 jobs: 2 (seed=2), objective 3" in said
+    assert main(["best", str(tmp_path), "--folder"]) == 2
+    assert f"{tmp_path / '0'}, {tmp_path / '2'}" in capsys.readouterr().err
+    lines = []
+    monkeypatch.setattr(Axes, "step", lambda axes, x, y, **_: lines.append(list(y)))
+    report_sweep(tmp_path, records)
+    assert lines == [[1.0, 1.0], [3.0]]
+    said = capsys.readouterr().out
+    assert "the best of each environment first" in said
+    assert said.count("best: job") == 2
+    assert list(pd.read_csv(tmp_path / "sweep.csv")["environment"]) == [0, 0, 1]
 
 
 def test_a_job_that_travels_knows_that_it_is_elsewhere():

@@ -1,9 +1,10 @@
 """Commands that are killed and run again: their files equal those of a run that nobody disturbed.
 
-python tests/attacks/interruptions.py [KILLS [SEED [compare|train]]]
+python tests/attacks/interruptions.py [KILLS [SEED [compare|train|joblib|submitit|optuna]]]
 """
 
 import csv
+import json
 import os
 import random
 import secrets
@@ -26,13 +27,41 @@ COMPARE = [
 ]  # fmt: skip
 
 #: columns that hold wall time, and files that hold times or how the command was called
-CLOCKS = {"wall_seconds", "milliseconds_per_decision", "wall time (s)", "per decision (ms)", "time/fps"}
-NOT_COMPARED = {"run.json", "measured.jsonl", "table.md"}
-MOST_SECONDS = 300
+CLOCKS = {
+    "seconds",
+    "wall_seconds",
+    "milliseconds_per_decision",
+    "wall time (s)",
+    "per decision (ms)",
+    "time/fps",
+}
+NOT_COMPARED = {
+    *("run.json", "measured.jsonl", "table.md"),
+    *("log.txt", "multirun.yaml", "study.db"),  # of sweeps: what the jobs said, words for Hydra, a database
+}
+MOST_SECONDS = 900
+
+#: seconds after which no process of a killed command is left
+LEFT_SECONDS = 30
 
 #: a training of some seconds, and how it goes on
 TRAIN = ["train", "debug=tiny_training", "cluster.num_servers=2", "total_decisions=6000", "name=killed"]
 RESUME = ["train", "resume=runs/killed"]
+
+#: sweeps of tiny trainings: {how jobs run: words}
+SWEEP = [
+    "train", "-m", "debug=tiny_training", "cluster.num_servers=2", "total_decisions=600",
+    "evaluate.every=200", "num_threads=1", "name=killed",
+]  # fmt: skip
+SWEEPS = {
+    "joblib": [*SWEEP, "seed=0,1,2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"],
+    "submitit": [*SWEEP, "seed=0,1", "hydra/launcher=submitit_local"],
+    "optuna": [
+        *SWEEP, "sweep=ppo_mlp", "agent.model.n_steps=16", "agent.model.batch_size=64",
+        "hydra.sweeper.n_trials=4", "hydra.sweeper.sampler.seed=5",
+        "hydra.sweeper.sampler.n_startup_trials=2",
+    ],
+}  # fmt: skip
 
 MARK = "RINGYARD_ATTACK"
 
@@ -67,6 +96,9 @@ def content(file: Path) -> object:
     """What has to be equal of a file."""
     if file.name == "config.yaml":  # what is resumed is part of the command, not of the run
         return [line for line in file.read_text().splitlines() if not line.startswith("resume:")]
+    if file.name == "job.json":
+        job = json.loads(file.read_text()) | {"seconds": 0.0}
+        return job | {"overrides": sorted(job["overrides"])}  # a study changes their order
     if file.suffix != ".csv":
         return file.read_bytes()
     rows = list(csv.DictReader(file.read_text().splitlines()))
@@ -74,7 +106,8 @@ def content(file: Path) -> object:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    files = (file for file in folder.rglob("*") if file.is_file() and "tfevents" not in file.name)
+    files = (file for file in folder.glob("**/[!.]*") if file.is_file() and "tfevents" not in file.name)
+    files = (file for file in files if ".submitit" not in file.parts)
     return {str(file.relative_to(folder)): file for file in files if file.name not in NOT_COMPARED}
 
 
@@ -123,7 +156,7 @@ def disturbed(
         _, error = running.communicate(timeout=MOST_SECONDS)
         ended = time.monotonic()
         while left := alive(mark):
-            if time.monotonic() > ended + 5:
+            if time.monotonic() > ended + LEFT_SECONDS:
                 return f"{len(left)} processes live on after {number.name}"
             time.sleep(0.1)
         started = "imports" if number == signal.SIGTERM and running.returncode == -number else ""
@@ -168,10 +201,11 @@ def expect_success(words: Sequence[str], folder: Path) -> None:
 
 
 def attack(count: int, seed: int, command: str = "compare") -> Counter[str]:
-    """Kill comparisons, or trainings."""
-    return (
-        survive(TRAIN, RESUME, count, seed) if command == "train" else survive(COMPARE, COMPARE, count, seed)
-    )
+    """Kill comparisons, trainings or sweeps."""
+    if command == "train":
+        return survive(TRAIN, RESUME, count, seed)
+    words = SWEEPS.get(command, COMPARE)
+    return survive(words, words, count, seed)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 python tests/attacks/malformed.py [COUNT [SEED]]    COUNT files drawn by Hypothesis, and every argument
 """
 
+import functools
 import gzip
 import importlib
 import inspect
@@ -24,7 +25,7 @@ from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError, WorkloadWarning
 from ringyard.placement import pack
-from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
+from ringyard.workloads.readers import trace_configs, trace_reader
 
 # files
 
@@ -47,12 +48,18 @@ _ODD_CELLS = (
     *("2020-13-45", "2020-01-01T00:00:00+02:00", "2020-01-01 00:00:00", "01.02.2020", "0001-01-01", "noon"),
 )
 _ODD_NAMES = ("folder.csv", "nothing.csv", "n" * 300, "a\x00b", "~nobody/x")
-_SHAPES = {
-    read_csv: (("job_id", "submit_time", "gpus", "duration", "vc", "user"), "jobs.csv"),
-    read_helios: (("job_id", "vc", "user", "gpu_num", "state", "submit_time", "duration"), "cluster_log.csv"),
-    read_pai: (("job_id", "start_s", "num_gpus_roundedup", "duration_s"), "pai.csv.gz"),
-    read_philly: (("job_id", "submit_s", "num_gpus", "duration_s", "status"), "philly.csv"),
-}
+_NAMES = ("jobs.csv", "jobs.csv.gz", "cluster_log.csv", "jobs.jsonl")
+
+
+@functools.cache
+def readers():
+    """{workload that reads a file: (its reader, columns that its settings name)}."""
+    found = {}
+    for trace in trace_configs():
+        reader = trace_reader(trace)
+        named = [name for role in reader.roles for name in reader.column_names(role)]
+        found[trace] = reader, tuple(dict.fromkeys([*(reader.header or ()), *named]))
+    return found
 
 
 def _cell(column, row):
@@ -66,7 +73,7 @@ def csv_texts(draw, columns, dated):
     """A CSV file that was right before some of it was changed."""
     columns = list(columns)
     rows = [
-        [_cell("submit_time_date" if dated and name == "submit_time" else name, row) for name in columns]
+        [_cell("submit_time_date" if dated and "time" in name else name, row) for name in columns]
         for row in range(draw(st.integers(0, 4)))
     ]
     lines = [columns, *rows]
@@ -128,19 +135,14 @@ def packed(draw, text):
 
 @st.composite
 def traces(draw):
-    """(reader, name of the file, its bytes; None: a folder of that name, or nothing at all)."""
-    reader = draw(st.sampled_from((*_SHAPES, "log")))
+    """(workload, name of the file, its bytes; None: a folder of that name, or nothing at all)."""
+    reader = draw(st.sampled_from((*readers(), "log")))
     if reader == "log":
-        return read_philly, "cluster_job_log", draw(packed(draw(philly_logs())))
-    columns, name = _SHAPES[reader]
+        return "philly", "cluster_job_log", draw(packed(draw(philly_logs())))
     if draw(st.integers(0, 30)) == 0:
-        return (
-            reader,
-            draw(st.sampled_from(_ODD_NAMES)),
-            None,
-        )
-    text = draw(csv_texts(columns, dated=reader is read_helios))
-    return reader, draw(st.sampled_from((name, name, "jobs.csv", "jobs.csv.gz"))), draw(packed(text))
+        return reader, draw(st.sampled_from(_ODD_NAMES)), None
+    text = draw(csv_texts(readers()[reader][1], dated=draw(st.booleans())))
+    return reader, draw(st.sampled_from(_NAMES)), draw(packed(text))
 
 
 def read(folder, trace):
@@ -159,7 +161,7 @@ def read(folder, trace):
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", WorkloadWarning)
         try:
-            jobs = reader(path)
+            jobs = readers()[reader][0](path)
         except RingyardError as error:
             if not str(error).strip():
                 raise AssertionError("an error without a word") from error

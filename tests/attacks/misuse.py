@@ -112,9 +112,15 @@ def constructions(setting) -> Iterator[Misuse]:
     yield Misuse(lambda count: RingyardVecEnv(setting, count), counts)
     yield Misuse(lambda seed: RingyardVecEnv(setting, 4, seed=seed), [*NOTHING_WHOLE, None])
     yield Misuse(lambda mode: ClusterEnv(setting, render_mode=mode), wrong_modes)
+    yield Misuse(lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "human"])
     yield Misuse(
-        lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "rgb_array", "human"]
+        lambda steps: ClusterVectorEnv(2, setting, max_episode_steps=steps), [*NOTHING_WHOLE[:-8], 0]
     )
+    for make in (ClusterEnv, lambda one, **given: ClusterVectorEnv(2, one, **given)):
+        yield Misuse(lambda count, make=make: make(setting, num_threads=count), [*NOTHING_WHOLE, 0])
+        yield Misuse(
+            lambda group, make=make: make(setting, **{group: "scores"}), ["action", "setting", "flat"]
+        )
     yield Misuse(lambda mode: ClusterVectorEnv(2, setting, autoreset_mode=mode), [*wrong_modes, None])
     yield Misuse(lambda copies: ClusterVectorEnv(2, setting, copy=copies), ["no", 0, 1.0, None, []])
 
@@ -126,6 +132,19 @@ def made_by_gymnasium(name: str) -> Iterator[Misuse]:
     yield Misuse(lambda one: gymnasium.make_vec(name, num_envs=2, config=one), settings)
     yield Misuse(lambda count: gymnasium.make_vec(name, num_envs=count), [0, -1, 1.5, "2", True, TOO_MANY[0]])
     yield Misuse(lambda mode: gymnasium.make_vec(name, num_envs=2, autoreset_mode=mode), ["never", 3])
+    for make in (gymnasium.make, gymnasium.make_vec):
+        for group in ("action", "observation", "workload", "experiment"):
+            yield Misuse(
+                lambda one, make=make, group=group: make(name, **{group: one}), [*settings, "scroes"]
+            )
+        for group in ("flat", "num_workloads", "workload_seed", "limit_seconds"):
+            yield Misuse(
+                lambda one, make=make, group=group: make(name, **{group: one}), ["3", -1, 1j, len, [0], b"0"]
+            )
+        yield Misuse(
+            lambda word, make=make: make(name, **{word: "scores"}),
+            *(["actions", "setting", "Action", "agent", "network"], ConfigurationError, "unexpected keyword"),
+        )
 
 
 def single_clusters(vector: ClusterVectorEnv, agents: RingyardVecEnv) -> Iterator[Misuse]:

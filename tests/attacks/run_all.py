@@ -24,7 +24,10 @@ def attacks(scale: float) -> list[list[str]]:
         [str(HOME.parent / "oracle_comparison.py"), "--simulations", times(10_000), "--workers", "1"],
         [here["memory"], times(10_000_000)],
         [here["interruptions"], times(20), "0", "train"],
-        [here["interruptions"], times(20), "0", "compare"],
+        *(
+            [here["interruptions"], times(20), "0", kind]
+            for kind in ("compare", "joblib", "submitit", "optuna")
+        ),
         [here["hostile_agents"], times(2_000)],
         [here["command_lines"], times(1_000)],
         [here["malformed"], times(1_000)],

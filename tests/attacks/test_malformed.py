@@ -16,7 +16,7 @@ HELIOS = b"job_id,gpu_num,state,submit_time,duration\n"
 
 
 @given(malformed.traces())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_malformed_file_is_refused_or_read_as_a_table_that_makes_sense(tmp_path, trace):
     malformed.read(tmp_path, trace)
 
@@ -34,19 +34,21 @@ def test_every_argument_of_every_config_is_checked(name):
         (gzip.compress(RIGHT, mtime=0)[:-12], "cut short"),
         (gzip.compress(RIGHT, mtime=0)[:4], "cut short"),
         (b"PK\x03\x04" + RIGHT, "zip archive"),
+        (b"PAR1" + RIGHT, "Parquet file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "pointer of Git LFS; `git lfs pull`"),
+        (gzip.compress(b"jobs.csv".ljust(257, b"\0") + b"ustar" + RIGHT, mtime=0), "is a tar archive"),
         (RIGHT.decode().encode("utf-16"), "no UTF-8 text .line 1"),
         (RIGHT + b"3,\xff,1,1\n", "no UTF-8 text .line 4"),
         (RIGHT + b"3,9,\x00,1\n", "line 4 has a zero byte"),
         (RIGHT + b'3,9,"1,1\n', "not a readable CSV"),
-        (RIGHT + b"3,9,1,1,1\n", "not a readable CSV"),
-        (HEAD + b"1,0,1,5,9\n", "not a readable CSV"),
+        (RIGHT + b"\n3,9,1,1,1\n", "line 5 has 5 cells; expected 4"),
+        (HEAD + b"1,0,1,5,9\n", "line 2 has 5 cells; expected 4"),
         (b"job_id,submit_time,gpus,duration,gpus\n1,0,1,5,2\n", "column 'gpus' twice"),
         (b"job_id\n1\n", "no column 'submit_time'"),
-        (HEAD + b'1,0,"1,000",5\n', "row 1: gpus is '1,000'; expected a finite number"),
-        (HEAD + b"1,0,1,5 s\n", "row 1: duration is '5 s'"),
-        (HEAD + b"1,0,1,1e400\n", "row 1: duration is (inf|'1e400')"),
-        (HEAD + b"1,0,True,5\n", "row 1: gpus is True"),
-        (HEAD + b"1,0,1000000000000,5\n", "num_gpus 1000000000000"),
+        (HEAD + b"1,0,1,5 s\n", "line 2: duration is '5 s'; expected a number, or a time such as 01:30:00"),
+        (HEAD + b"1,0,1,1e400\n", "line 2: duration is '1e400'; expected a run time of at most"),
+        (HEAD + b"1,0,True,5\n", "line 2: gpus is 'True'; expected a finite number"),
+        (HEAD + b"1,0,1000000000000,5\n", "line 2: gpus is '1000000000000'; expected fewer than 2,147"),
     ],
 )
 def test_files_that_are_no_table_say_where(tmp_path, data, said):
@@ -90,15 +92,12 @@ def test_rows_without_a_date_are_counted(tmp_path):
     file.write_bytes(HELIOS + b"\n".join([*rows, b"4,1,COMPLETED,2020-04-01 00:00:07,soon"]))
     with pytest.warns(
         WorkloadWarning,
-        match=r"left out 3 of 4 jobs: 1 without GPUs \(the first is row 3\), 1 without a submission date"
-        r" \(ISO 8601\) \(the first is row 2\), 1 without a positive run time \(the first is row 4\)",
+        match=r"left out 3 of 4 jobs: 1 without GPUs \(the first is line 4\), 1 without a submission time"
+        r" \(the first is line 3\), 1 with a duration that is no number \(the first is line 5\)",
     ):
         assert read_helios(file).job_id.tolist() == [1]
-    file.write_bytes(HELIOS + b"1,1,COMPLETED,17,9\n")
-    with pytest.raises(WorkloadError, match=r"row 1: submit_time is 17; expected a date"):
-        read_helios(file)
     file.write_bytes(HELIOS + b"1,1,COMPLETED,%s,9\n" % (b"9" * 30))
-    with pytest.raises(WorkloadError, match="1 without a submission date"):
+    with pytest.raises(WorkloadError, match="1 with a time out of range"):
         read_helios(file)
 
 

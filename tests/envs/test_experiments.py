@@ -31,7 +31,6 @@ from small_simulations import specs
 EXPERIMENTS = registration.experiment_ids()
 
 
-@pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments_pass_the_checkers_and_finish(name):
     env = gymnasium.make(name)

@@ -5,6 +5,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from ringyard import ActionMaskObservation, ClusterEnv
@@ -63,8 +64,20 @@ def test_the_mask_can_be_a_part_of_the_observation(parts):
         seen, _, _, _, info = plain.step(action)
 
 
-def test_the_masks_place_has_the_names_that_a_library_wants():
+def test_the_mask_has_the_names_and_the_type_that_a_library_wants():
     env = ActionMaskObservation(ClusterEnv(), "obs", "mask")
     assert set(env.reset(seed=0)[0]) == {"obs", "mask"} == set(env.observation_space)
     with pytest.raises(ConfigurationError, match="both 'mask'; expected different keys"):
         ActionMaskObservation(ClusterEnv(), "mask", "mask")
+    for dtype in ("bool", bool, np.bool_, np.int8, "uint8", "int64", "float32"):
+        env = ActionMaskObservation(gymnasium.make("ringyard/Cluster-v0"), dtype=dtype)
+        observation, info = env.reset(seed=0)
+        assert (
+            observation["action_mask"].dtype == np.dtype(dtype) == env.observation_space["action_mask"].dtype
+        )
+        assert np.array_equal(observation["action_mask"], info["action_mask"])
+        assert env.observation_space.contains(observation)
+        assert EnvSpec.from_json(env.spec.to_json()).make().observation_space == env.observation_space
+    for dtype in (None, "boolean", "U8", object, "m8", 3):
+        with pytest.raises(ConfigurationError, match=r"dtype is .*; expected 'int8'"):
+            ActionMaskObservation(ClusterEnv(), dtype=dtype)

@@ -106,7 +106,7 @@ def test_gymnasium_makes_only_what_makes_sense(name):
 
 def test_clusters_are_no_environments_of_their_own(vector, agents):
     refused(misuse.single_clusters(vector, agents))
-    with pytest.raises(ConfigurationError, match="does not render"):
+    with pytest.raises(ConfigurationError, match="needs render_mode='rgb_array'"):
         vector.render()
     for key, values in {"config": vector.config, "action_space": vector.single_action_space}.items():
         assert vector.get_attr(key) == (values,) * 4

@@ -3,13 +3,14 @@
 import inspect
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
 from hydra.utils import get_method
 
-from conftest import CONF, ROOT, names
-from ringyard import Cluster
+from conftest import CONF, ROOT, WITH, names
+from ringyard import Cluster, ClusterVectorEnv
 from ringyard.mdp.actions import Actions, Scores
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
@@ -22,12 +23,15 @@ INTRODUCTION = """# Observations
 What an agent sees, feature by feature. This page is generated from the blocks in `ringyard.mdp.observations`;
 `pytest tests/envs/test_observations.py --update-docs` writes it anew.
 
-An observation is a Dict of float32 blocks, or, with `flat=True`, the same numbers in the same order as one
-Box. A block has a row of features for each item: V visible waiting jobs, T templates, R running slots, N live
-jobs that get a score, S servers. `env.metadata["blocks"]` has each block's shape and the names of its
-features. Values are within [-10, 10], most within [0, 1]; `s(x, c)` is x / (x + c). Unused slots are 0 and
-have a 0 in the block's mask. Running slots are in heap order of ends, or by row if any end is uncertain; live
-jobs are in the order of the job table.
+Their names are those of `conf/observation`, as in `observation=live_jobs`. An observation is a Dict of
+float32 vectors, the blocks, or, with `flat=True`, one Box: the same numbers in the same order, which is that
+of Gymnasium's `FlattenObservation`. A block has features of each item, item by item: V visible waiting jobs,
+T templates, R running slots, N live jobs that get a score, S servers. `env.metadata["blocks"]` has each
+block's shape and the names of its features. So
+`observation["waiting"].reshape(env.metadata["blocks"]["waiting"]["shape"])` has a row for each waiting job.
+Values are within [-10, 10], most within [0, 1]. `s(x, c)` is x / (x + c). Unused slots are 0 and have a 0 in
+the block's mask. Running slots are in heap order of ends, or by row if any end is uncertain. Live jobs are in
+the order of the job table.
 """
 CLUSTER = Cluster((2, 4, 4))
 ACTIONS = Actions(num_waiting=5, num_running=7)
@@ -50,6 +54,43 @@ def factories():
     found = {get_method(leaf["_target_"]) for leaf in leaves}
     order = {one: (is_for_scores(one()), len(one().blocks), one.__name__) for one in found}
     return sorted(found, key=order.__getitem__)
+
+
+def variants(factory):
+    """{name in conf/observation: call} of those of a function that have other arguments than its defaults."""
+    found = {}
+    for name in names("observation"):
+        leaf = yaml.safe_load((CONF / "observation" / f"{name}.yaml").read_text())
+        if get_method(leaf.pop("_target_")) is factory and leaf:
+            given = ", ".join(f"{argument}={value}" for argument, value in leaf.items())
+            found[name] = f"{factory.__name__}({given})"
+    return found
+
+
+def test_yamls_have_the_names_of_the_functions():
+    functions = {factory.__name__ for factory in factories()}
+    assert functions | {name for one in factories() for name in variants(one)} == set(names("observation"))
+    assert functions < set(names("observation"))
+
+
+@pytest.mark.parametrize("name", names("observation"))
+def test_flat_is_gymnasiums_flatten_observation(name):
+    blocks, rows = (
+        gymnasium.make("ringyard/Sharing-v1", observation=name, flat=one, **WITH.get(name, {}))
+        for one in (False, True)
+    )
+    flattened = gymnasium.wrappers.FlattenObservation(blocks)
+    assert flattened.observation_space == rows.observation_space
+    vector = gymnasium.wrappers.vector.FlattenObservation(ClusterVectorEnv(2, blocks.unwrapped.config))
+    (one, info), (other, _), (many, _) = (env.reset(seed=4) for env in (flattened, rows, vector))
+    for _ in range(20):
+        assert one.tobytes() == other.tobytes() == many[0].tobytes()
+        scored = isinstance(rows.action_space, gymnasium.spaces.Box)
+        action = (
+            np.zeros(rows.action_space.shape, np.float32) if scored else int(info["action_mask"].argmax())
+        )
+        (one, *_, info), (other, *_) = flattened.step(action), rows.step(action)
+        many, *_ = vector.step(np.stack([action] * 2))
 
 
 @pytest.mark.parametrize("factory", factories())
@@ -99,8 +140,8 @@ def test_blocks_have_their_shapes_and_their_features_names():
     blocks = ClusterEnv().metadata["blocks"]
     assert blocks["waiting"]["shape"] == (16, 12)
     assert blocks["waiting"]["features"][:2] == ("run_time", "gpus")
-    shapes = {name: box.shape for name, box in queue_and_cluster().space(CLUSTER, ACTIONS).items()}
-    assert shapes == {
+    said = queue_and_cluster().names(CLUSTER, ACTIONS)
+    assert {name: one["shape"] for name, one in said.items()} == {
         "waiting": (5, 12),
         "waiting_mask": (5,),
         "placements": (5, 2, 3),
@@ -120,8 +161,8 @@ def test_metadata_describe_the_observation(factory):
     blocks, flat = map(ClusterEnv, settings)
     for name, box in blocks.observation_space.items():
         said = blocks.metadata["blocks"][name]
-        assert said["shape"] == box.shape
-        assert len(said["features"]) in (1, box.shape[-1])
+        assert (np.prod(said["shape"]),) == box.shape
+        assert len(said["features"]) in (1, said["shape"][-1])
     sizes = (np.prod(said["shape"]) for said in flat.metadata["blocks"].values())
     assert (sum(sizes),) == flat.observation_space.shape
     seen, _ = blocks.reset(seed=3)
@@ -143,6 +184,7 @@ def observations_page(factories):
         new = [block for block in blocks if block not in described]
         old = ", ".join(f"`{block.name}`" for block in blocks if block in described)
         page.append(f"## `{factory.__name__}`\n\n{(inspect.getdoc(factory) or '').splitlines()[0]}\n")
+        page += [f"`{name}` is `{call}`.\n" for name, call in variants(factory).items()]
         page += [f"The blocks above ({old}), followed by:\n"] if old else []
         page.append(feature_table(new))
         described.update(new)

@@ -13,13 +13,13 @@ from conftest import composed, leaf
 from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.rendering.chart import Chart, require_video, save_gantt, save_video
+from ringyard.mdp.registration import experiment_ids
+from ringyard.rendering.chart import Chart, save_gantt
+from ringyard.rendering.frames import SIZE, FrameDrawer, require_video, save_video
 from ringyard.rendering.history import bars_of, history_of, rings_of
 from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import make_simulator
-
-SIZE = (720, 1280, 3)
 
 
 def simulated(cluster, jobs, places, **options):
@@ -150,35 +150,107 @@ def test_pictures_keep_their_size_and_change(name):
         if done:
             break
     later = env.render()
-    assert first.shape == later.shape == SIZE
+    assert first.shape == later.shape == (*SIZE, 3)
     assert first.dtype == later.dtype == np.uint8
     assert len(np.unique(later.reshape(-1, 3), axis=0)) > len(np.unique(first.reshape(-1, 3), axis=0)) > 5
     for again in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
         assert np.array_equal(again.render(), later)
 
 
-def test_gymnasiums_checker_passes_with_every_mode(monkeypatch):
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    env = gymnasium.make("ringyard/Sharing-v1", render_mode="rgb_array")
-    check_env(env.unwrapped)
+@pytest.mark.parametrize("name", ["ringyard/Cluster-v0", *experiment_ids()])
+def test_every_id_renders_in_every_mode_without_a_display(name, monkeypatch):
+    for variable in ("MPLBACKEND", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    env = gymnasium.make(name, render_mode="rgb_array")
+    check_env(env.unwrapped)  # tries every mode
+
+
+def test_a_window_without_a_display_is_said_once(capsys):
     window = ClusterEnv(replace(experiment("sharing"), num_workloads=2), render_mode="human")
-    window.reset(seed=0)
+    _, info = window.reset(seed=0)
+    window.step(int(info["action_mask"].argmax()))
     assert window.render() is None
     window.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "ringyard: no display, so pictures are drawn and not shown"
+    ]
 
 
-def test_a_window_without_a_display_is_refused(monkeypatch):
-    import matplotlib
+def test_a_backend_without_its_library_is_refused(monkeypatch):
+    from matplotlib import pyplot
 
-    matplotlib.use("agg")
-    monkeypatch.delenv("MPLBACKEND", raising=False)
-    with pytest.raises(ConfigurationError, match=r"needs a window.*MPLBACKEND.*rgb_array"):
-        ClusterEnv(experiment("sharing"), render_mode="human")
+    def fails(*args, **options):
+        raise ImportError("cannot load backend 'qtagg'")
+
+    monkeypatch.setattr(pyplot, "figure", fails)
+    window = ClusterEnv(replace(experiment("sharing"), num_workloads=2), render_mode="human")
+    with pytest.raises(
+        ConfigurationError, match=r"render_mode='human' cannot open a window: .*qtagg.*MPLBACKEND"
+    ):
+        window.reset(seed=0)
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
+def colours(pixels):
+    return {tuple(one) for one in np.unique(pixels.reshape(-1, 3), axis=0).tolist()}
+
+
+def test_a_frame_shows_jobs_where_and_when_they_ran(shared):
+    """GPU 0 of server 0: job 0 until 60 s, with job 1 above it from 10 s, then job 1 alone until 110 s."""
+    history = history_of(shared.state, 0, shared.cluster)
+    drawer = FrameDrawer(shared.cluster)
+    pixels = drawer.draw(history)
+    left, top, right, bottom = 58, 36, 456, 304
+    pitch = (bottom - top) / (4 + 2 * 0.9)
+
+    def at(gpu_line, depth, seconds):
+        """Colour at a depth (0 to 1) of a line whose top is `gpu_line` lines below the top."""
+        y = int(top + pitch * (gpu_line + depth))
+        return tuple(pixels[y, int(left + seconds / 110.0 * (right - left))].tolist())
+
+    upper, lower, edge, blank = 0.3, 0.7, 0.01, (255, 255, 255)
+    dark, free = (0x15, 0x18, 0x1D), (0xEC, 0xEE, 0xF1)
+    first, second = at(0.9, lower, 5), at(0.9, upper, 85)
+    assert len({first, second, dark, free, blank}) == 5
+    assert at(0.9, upper, 5) == at(0.9, lower, 35) == first
+    assert at(0.9, upper, 35) == at(0.9, lower, 85) == second
+    assert at(0.9, edge, 5) == dark  # job 0 spans servers
+    assert at(0.9, edge, 85) == second
+    assert at(1.9, upper, 5) == at(1.9, upper, 85) == free  # GPU 1
+    assert at(1.9, upper, 25) not in (first, second, free)  # job 2
+    strip = 0.9 - 0.3
+    assert at(0.0, strip, 25) == (0xF6, 0xC2, 0x44)  # two rings on the link of server 0
+    assert at(0.0, strip, 45) == blank
+
+
+def test_scaled_frames_show_the_same(shared):
+    history = history_of(shared.state, 0, shared.cluster)
+    small, large = (FrameDrawer(shared.cluster, scale).draw(history) for scale in (1, 2))
+    assert large.shape == (2 * SIZE[0], 2 * SIZE[1], 3)
+    chart = np.s_[60:300, 60:450]
+    alike = (large[::2, ::2][chart] == small[chart]).all(axis=2).mean()
+    assert alike > 0.9
+
+
+@pytest.mark.parametrize("cluster", [Cluster.homogeneous(1, 1), Cluster.homogeneous(300, 8)])
+def test_clusters_of_any_size_fit_into_a_frame(cluster):
+    jobs = JobTable.from_columns([0.0, 15.0], [1, 1], [10.0, 10.0])
+    sim = simulated(cluster, jobs, {0: (0,), 1: (0,)})
+    pixels = FrameDrawer(cluster).draw(history_of(sim.state, 0, cluster))
+    assert pixels.shape == (*SIZE, 3)
+    assert len(colours(pixels[40:300, 60:450])) >= 2
+
+
+def test_waiting_jobs_are_counted_at_every_time(shared, full):
+    for sim in (shared, full[-1]):
+        history = history_of(sim.state, 0, sim.cluster)
+        times = np.linspace(history.begins, history.now, 23)
+        counted = [len(history.until(seconds).waiting) for seconds in times.tolist()]
+        assert history.waiting_at(times).tolist() == counted
+
+
+def test_without_pillow_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r'pip install "ringyard\[render\]"'):
+    with pytest.raises(ConfigurationError, match=r'needs Pillow.*pip install "ringyard\[render\]"'):
         ClusterEnv(experiment("sharing"), render_mode="rgb_array")
 
 
@@ -187,11 +259,11 @@ def test_files_are_what_their_names_say(shared, tmp_path, monkeypatch):
     for name, begins in {"a.png": b"\x89PNG", "a.svg": b"<?xml", "a.pdf": b"%PDF"}.items():
         save_gantt(tmp_path / name, history)
         assert (tmp_path / name).read_bytes().startswith(begins)
-    assert list(save_video(tmp_path / "a.gif", history, 3)) == [1, 2, 3]
-    assert (tmp_path / "a.gif").read_bytes().startswith(b"GIF89a")
+    for name, begins in {"a.gif": b"GIF89a", "a.mp4": b"\0\0\0 ftyp"}.items():
+        assert list(save_video(tmp_path / name, history, 3)) == [1, 2, 3]
+        assert (tmp_path / name).read_bytes().startswith(begins)
     with pytest.raises(ConfigurationError, match=r"output\.video is 'a\.avi'; expected \.gif"):
         require_video("output.video", tmp_path.relative_to(tmp_path) / "a.avi")
-    monkeypatch.setattr("ringyard.rendering.chart.FFMpegWriter.isAvailable", lambda: False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         ConfigurationError, match=r'needs ffmpeg: pip install "ringyard\[render\]", or name a .gif'
@@ -202,6 +274,6 @@ def test_files_are_what_their_names_say(shared, tmp_path, monkeypatch):
 def test_a_moment_with_nothing_can_be_drawn():
     cluster = Cluster.homogeneous(1, 1)
     sim = Simulator(cluster, JobTable.from_columns([0.0], [1], [1.0]), ideal(), segment_rows=8)
-    chart = Chart(cluster)
-    chart.draw(history_of(sim.state, 0, cluster))
-    assert chart.pixels().shape == SIZE
+    history = history_of(sim.state, 0, cluster)
+    assert Chart(history).pixels().shape == (720, 1280, 3)
+    assert FrameDrawer(cluster).draw(history).shape == (*SIZE, 3)

@@ -249,7 +249,6 @@ def test_what_is_known_of_speeds_is_kept_and_grows():
     assert np.array_equal(tables(records).utility, batch.workload_cache.utilities[0].utility)
 
 
-@pytest.mark.filterwarnings("ignore:.*(our observation|image):UserWarning:stable_baselines3")
 @pytest.mark.parametrize("flat", [False, True])
 def test_checkers(flat):
     setting = scored("sharing", flat)

@@ -147,8 +147,8 @@ def test_states_that_do_not_say_how_a_job_ended_are_counted(tmp_path):
     assert not jobs.outcome.any()
     (said,) = [str(one.message).partition("cluster_log.csv: ")[2] for one in caught]
     assert said == (
-        "left out 3 of 8 jobs: 1 without GPUs (the first is row 8), 2 that had not ended (the first is"
-        " row 3); 1 of 5 jobs have no state and 3 of 5 jobs have a state that is not known, 'VANISHED' (2),"
+        "left out 3 of 8 jobs: 1 without GPUs (the first is line 9), 2 that had not ended (the first is"
+        " line 4); 1 of 5 jobs have no state and 3 of 5 jobs have a state that is not known, 'VANISHED' (2),"
         " 'Odd' (1): taken as completed"
     )
 
@@ -206,7 +206,7 @@ def test_where_comes_before_rows_are_counted_and_names_rows_of_the_file(tmp_path
     (said,) = [str(one.message).partition("cluster_log.csv: ")[2] for one in caught]
     assert said == (
         "where cluster=Venus, vc=b keeps 2 of 4 rows; left out 1 of 2 jobs: 1 without GPUs (the first is"
-        " row 3)"
+        " line 4)"
     )
     for window, there in (
         ([60, None], ["j1", "j3"]),
@@ -296,12 +296,12 @@ def test_long_numbers_are_not_rounded(tmp_path):
 
 def test_ids_that_tell_no_jobs_apart(tmp_path):
     file = user_file(tmp_path, "a", "b", "a")
-    with pytest.raises(WorkloadError, match=r"row 3: job_id is 'a', as in row 1; .*job_id=null numbers"):
+    with pytest.raises(WorkloadError, match=r"line 4: job_id is 'a', as in line 2; .*job_id=null numbers"):
         read_csv(file)
     assert read_csv(file, job_id=None).job_id.tolist() == [0, 1, 2]
-    with pytest.raises(WorkloadError, match="row 2: job_id is ''; expected an id for each job"):
+    with pytest.raises(WorkloadError, match="line 3: job_id is ''; expected an id for each job"):
         read_csv(user_file(tmp_path, "a", "", "c"))
-    with pytest.raises(WorkloadError, match=r"row 2: job_id is 'xxx.*; expected at most 128 characters"):
+    with pytest.raises(WorkloadError, match=r"line 3: job_id is 'xxx.*; expected at most 128 characters"):
         read_csv(user_file(tmp_path, "a", "x" * 129))
     with pytest.raises(WorkloadError, match="no column 'name'"):
         read_csv(file, job_id="name")
@@ -389,7 +389,7 @@ def test_reports_say_who_is_in_a_file(tmp_path):
         ("V", "a", "u1", 1, "x"),
     )
     report = describe_trace("helios", str(file))
-    assert set(report["ends"].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
-    assert report["virtual clusters"] == "2: a (2), b (1)"
-    assert report["users"] == "1: u1 (2)"
-    assert "a state that is not known, 'x' (1)" in report["note"]
+    assert set(report.columns["state"][1][3:].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
+    assert report.columns["vc"] == ("vc", "2: a (2), b (1)")
+    assert report.columns["user"] == ("user", "1: u1 (2)")
+    assert "a state that is not known, 'x' (1)" in report.facts["notes"]

@@ -1,6 +1,7 @@
 """`ringyard calibrate`: profiles, networks and interconnects from a CSV of measurements."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def calibrate(
     models = calibrated_models(rows, constants, given, path.name)
     written_by = f"{_COMMAND} {path.name}"
     texts = {f"profiles/{one.name}.yaml": profile_yaml(one, written_by) for one in models}
-    for group, fits in (("network", constants.networks), ("interconnect", constants.interconnects)):
+    fabrics = {"network": constants.networks, "interconnect": constants.interconnects}
+    for group, fits in fabrics.items():
         for name, fit in fits.items():
             texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
     folder = Path(out)
@@ -77,7 +79,9 @@ def calibrate(
     for line in missing_measurements(rows):
         print(f"missing: {line}")
     print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
-    print(f"use them: {USER_FOLDERS_VARIABLE}={folder} ringyard simulate ... (docs/calibration.md)")
+    use = [f"{group}@performance.{group}={next(iter(fits))}" for group, fits in fabrics.items() if fits]
+    command = shlex.join(["ringyard", "simulate", *use])
+    print(f"use them (docs/calibration.md): {USER_FOLDERS_VARIABLE}={shlex.quote(str(folder))} {command}")
 
 
 def _check_names(rows: pd.DataFrame, path: Path) -> None:

@@ -18,6 +18,9 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
 
+#: config groups of what a model of another library reads and does
+INTERFACE_GROUPS = ("observation", "action")
+
 
 @dataclass(frozen=True)
 class SchedulerEntry:
@@ -75,19 +78,25 @@ class SchedulerEntry:
         return self.scheduler if self.scheduler.startswith(ZOO_PREFIX) else self.scheduler.partition(":")[2]
 
 
-def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:
+def scheduler_config(
+    entry: SchedulerEntry, trust: Trust = (), interface: Mapping[str, Any] | None = None
+) -> DictConfig:
     """Compose the resolved config of a scheduler. Hydra must be initialised.
 
     Args:
         entry: scheduler with its options.
         trust: further classes that an agent may load.
+        interface: {group of `INTERFACE_GROUPS`: config}, for a model.zip. None: there is none.
 
     Raises:
         ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler that has its own.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        fixed = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint}
+        own = (
+            interface if interface and entry.checkpoint.endswith(".zip") else dict.fromkeys(INTERFACE_GROUPS)
+        )
+        fixed = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint, **own}
         return _with_options(entry, config, fixed)
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
@@ -95,7 +104,7 @@ def scheduler_config(entry: SchedulerEntry, trust: Trust = ()) -> DictConfig:
         raise ConfigurationError(
             explain_renamed("schedulers", name, f"{found}, which")
             or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"
-            " label:run_folder, such as mine:runs/quickstart, or zoo:NAME"
+            " label:run_folder, such as mine:runs/quickstart, mine:model.zip, or zoo:NAME"
         )
     if placement:
         require_placement(entry.scheduler, placement)

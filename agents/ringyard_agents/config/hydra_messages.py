@@ -21,8 +21,8 @@ _EXPLANATIONS = {
         '{1} needs a plugin that is not installed: pip install "ringyard[ray]"'
     ),
     r"Could not find 'scheduler/([^']*:[^']*)'": (
-        "scheduler is {1}; expected `ringyard compare schedulers=[{1}]` for an agent, or"
-        " scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder)"
+        "scheduler is {1}; expected scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder),"
+        " or schedulers=[{1}] of `ringyard compare`"
     ),
     r"Error merging override schedulers=(.*)": (
         f"schedulers is {{1}}; expected a list such as [fifo@consolidate, {_LABELLED_SCHEDULER}, ...]"

@@ -200,7 +200,10 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
         command: command of the overrides.
         words: overrides.
     """
-    unused = [word for word in words if re.split("[.=@]", word.lstrip("+~"))[0] in _AGENT_GROUPS]
+    has_model = any(".zip" in word for word in words)  # reads the observation and does the action
+    used = ("action", "observation") if has_model else ()
+    groups = {word: re.split("[.=@]", word.lstrip("+~"))[0] for word in words}
+    unused = [word for word, group in groups.items() if group in _AGENT_GROUPS and group not in used]
     if command != "train" and unused:
         warnings.warn(
             f"{' '.join(unused)} has no effect on `ringyard {command}`: schedulers do not use it, and agents"

@@ -1,11 +1,11 @@
 """Evaluation from Python: `evaluate` and `compare`, with the workloads and columns of `ringyard compare`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import hydra
 import pandas as pd
-from hydra.errors import HydraException
+from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -16,7 +16,13 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
 from ringyard.renamed import note_changed_schedulers
 from ringyard_agents.command_line import one_line
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
+from ringyard_agents.config.compose import (
+    ENVIRONMENT_GROUPS,
+    INTERFACE_GROUPS,
+    SchedulerEntry,
+    scheduler_config,
+    to_plain,
+)
 from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, build_object, run_scheduler
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
@@ -40,7 +46,7 @@ _COMMAND_ONLY = (
         "experiments",
         "tuning",
     ),
-    *("rerun", "trust", "tensorboard", "plots"),
+    *("rerun", "tensorboard", "plots"),
 )
 
 
@@ -63,20 +69,38 @@ class _SchedulerAdapter(Scheduler):
             setattr(self, name, getattr(policy, name, value))
 
 
-def _labelled_scheduler(given: Any) -> tuple[str, Scheduler]:
-    """Return the label and the scheduler of a name or of an object."""
-    if isinstance(given, str):
+def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]:
+    """Return the label and the scheduler of a name or of an object. `config` is that of the comparison."""
+    interface = {group: to_plain(config[group]) for group in INTERFACE_GROUPS}
+    label = None
+    if isinstance(given, Mapping) and len(given) == 1 and not isinstance(next(iter(given.values())), Mapping):
+        [(label, given)] = given.items()
+        given = {label: {"scheduler": f"{label}:{given}"}} if isinstance(given, str) else given
+    if isinstance(given, str | Mapping):
         entry = SchedulerEntry.read(given)
         note_changed_schedulers(f"scheduler={entry.scheduler}")
-        return entry.label, build_object(to_plain(scheduler_config(entry)))
-    if isinstance(given, type) or not callable(getattr(given, "decide", None)):
+        try:
+            return entry.label, build_object(to_plain(scheduler_config(entry, config.trust, interface)))
+        except InstantiationException as error:
+            raise (error.__cause__ or error) from None  # Hydra wraps our errors
+    if not isinstance(given, type) and callable(getattr(given, "decide", None)):
+        complete = all(hasattr(given, name) for name in _REQUIRED_ATTRIBUTES)
+        scheduler: Scheduler = given if complete else _SchedulerAdapter(given)  # type: ignore[abstract]
+        return str(label or scheduler.name), scheduler
+    if isinstance(given, type) or not (callable(given) or hasattr(given, "predict")):
         raise ConfigurationError(
             f"scheduler is {shown(given)}; expected a name such as sjf@consolidate or zoo:sharing, a trained"
-            " agent (ringyard_agents.load), or an object with decide(view)"
+            " agent (ringyard_agents.load), an object with decide(view), a model of Stable-Baselines3, a"
+            " torch module, or a function (observation, mask) -> action"
         )
-    complete = all(hasattr(given, name) for name in _REQUIRED_ATTRIBUTES)
-    scheduler: Scheduler = given if complete else _SchedulerAdapter(given)  # type: ignore[abstract]
-    return str(scheduler.name), scheduler
+    label = str(label or getattr(given, "__name__", type(given).__name__))
+    actions = build_object(interface["action"])
+    plain = {**to_plain(hydra.compose("entry", ["scheduler=learned/agent"]).scheduler), **interface}
+    agent = hydra.utils.instantiate({**plain, "name": label}, _partial_=True, _convert_="all")(
+        checkpoint=given
+    )
+    agent.require_spaces(build_object(to_plain(config.cluster)), actions)
+    return label, agent
 
 
 def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictConfig:
@@ -107,7 +131,7 @@ def _run_all(
         require_experiment(experiment)
     with hydra_initialized():
         config = _compose_config(experiment, overrides)
-        labelled = [_labelled_scheduler(one) for one in schedulers]
+        labelled = [_labelled_scheduler(one, config) for one in schedulers]
     labels = [label for label, _ in labelled]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more with different names")
@@ -129,9 +153,14 @@ def evaluate(
     """Run a scheduler on the workloads of `ringyard compare`, which no training draws.
 
     Args:
-        scheduler: name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`), agent of `load`, or object with
-            `decide(view) -> [Allocation, ...]`. The object's other attributes are those of `Scheduler`. By
-            default it sees `Observability.SIZES` and only starts jobs.
+        scheduler: one of
+            a name (`sjf@consolidate`, `zoo:sharing`, `mine:runs/x`, `mine:model.zip`) or an agent of `load`.
+            an object with `decide(view) -> [Allocation, ...]`. Its other attributes are those of `Scheduler`.
+            By default it sees `Observability.SIZES` and only starts jobs.
+            a model of Stable-Baselines3 or sb3-contrib, a torch module, or a function
+            `(observation, mask) -> action` (`ringyard_agents.learning.models.ModelPolicy`). Observation and
+            actions are those of the experiment, or of `overrides` such as "action=scores".
+            {label: one of these}.
         experiment: name of a file in conf/experiment, such as "sharing". None: the default cluster and jobs.
         seeds: number of workloads.
         overrides: further words of the command line: ("cluster.num_servers=8", "workload.load=1.2").

@@ -69,11 +69,16 @@ def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
         RingyardError: bad input.
     """
     entries = read_entries(request.schedulers)
-    return {name: _plan_comparison(request, entries, one) for name, one in request.environments().items()}
+    return {
+        name: _plan_comparison(request, entries, name, one) for name, one in request.environments().items()
+    }
 
 
 def _plan_comparison(
-    request: ComparisonRequest, given: Mapping[str, SchedulerEntry], environment: Mapping[str, Any]
+    request: ComparisonRequest,
+    given: Mapping[str, SchedulerEntry],
+    name: str,
+    environment: Mapping[str, Any],
 ) -> Comparison:
     tuned_name = request.tuned_name(environment)
     tuned = {} if tuned_name is None else read_tuned(tuned_name)
@@ -81,7 +86,8 @@ def _plan_comparison(
     entries = with_tuned_options({**given, **agents}, tuned)
     reference = _reference(request.reference, entries)
     seed = request.seed + COMPARISON_SEED_OFFSET
-    configs = {label: to_plain(scheduler_config(entry, request.trust)) for label, entry in entries.items()}
+    parts = (request.trust, request.interface_of(name))
+    configs = {label: to_plain(scheduler_config(entry, *parts)) for label, entry in entries.items()}
     labels, refused = supported_schedulers(configs, environment, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
@@ -238,9 +244,7 @@ def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
     from ringyard.rendering.chart import Chart
 
     sim = run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
-    chart = Chart(sim.cluster, live=False, dpi=_DPI)
-    chart.draw(history_of(sim.state, 0, sim.cluster))
-    return chart.pixels()
+    return Chart(history_of(sim.state, 0, sim.cluster), dpi=_DPI).pixels()
 
 
 def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:

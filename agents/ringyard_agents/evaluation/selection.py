@@ -15,7 +15,13 @@ from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerErr
 from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import derive_seed
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_names, to_plain
+from ringyard_agents.config.compose import (
+    ENVIRONMENT_GROUPS,
+    INTERFACE_GROUPS,
+    SchedulerEntry,
+    scheduler_names,
+    to_plain,
+)
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
@@ -92,6 +98,7 @@ class ComparisonRequest:
 
     schedulers: Sequence[Any]  #: schedulers as users write them (`SchedulerEntry.read`)
     environment: Mapping[str, Any]  #: {config group: config}
+    interface: Mapping[str, Any]  #: {config group: config} of observation and action, for a model.zip
     experiments: Sequence[str] | None  #: experiments to compare in. None: see `environments`
     tuning: str | None  #: file of tuned options, or name of one in conf/tuned. None: see `tuned_name`
     reference: str | None  #: label of the scheduler that the others are compared with. None: the default
@@ -104,8 +111,9 @@ class ComparisonRequest:
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of `ringyard compare`."""
         values = to_plain(config)
-        names = [field.name for field in fields(cls) if field.name != "environment"]
+        names = [field.name for field in fields(cls) if field.name not in ("environment", "interface")]
         settings = {name: values[name] for name in names}
+        settings["interface"] = {group: values[group] for group in INTERFACE_GROUPS}
         settings["schedulers"] = _as_list(config.schedulers)
         settings["measured_jobs"] = tuple(config.measured_jobs)
         return cls(environment={group: values[group] for group in ENVIRONMENT_GROUPS}, **settings)
@@ -154,6 +162,13 @@ class ComparisonRequest:
                 " experiments=[] for a table of the environment that you chose"
             )
         return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+
+    def interface_of(self, name: str) -> Mapping[str, Any]:
+        """Return the configs of observation and action of an environment that `environments` names."""
+        if not name:
+            return self.interface
+        config = hydra.compose("compare", [f"experiment={name}"])
+        return {group: to_plain(config[group]) for group in INTERFACE_GROUPS}
 
 
 def _environment_of(config: DictConfig) -> dict[str, Any]:

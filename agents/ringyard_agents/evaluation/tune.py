@@ -1,11 +1,12 @@
 """Command `ringyard tune`: search the best placement rule and options of each scheduler in an environment."""
 
 import itertools
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -43,57 +44,23 @@ from ringyard_agents.runs.run_folder import RunFolder
 TUNING_SEED_OFFSET = 3_000_000
 
 
-@dataclass(frozen=True)
-class TuningRequest:
-    """Settings of `ringyard tune` (conf/tune.yaml), with {config group: config} of its environment."""
-
-    environment: Mapping[str, Any]  #: {config group: config}
-    seed: int  #: seed that the user gave, without `TUNING_SEED_OFFSET`
-    schedulers: Any  #: names of conf/scheduler, or "all"
-    rules: Sequence[str]  #: placement rules to try
-    rules_for_sharing: Sequence[str]  #: further rules where several jobs may share a GPU
-    rules_for_types: Sequence[str]  #: further rules where the cluster has several GPU types
-    options: Mapping[str, Mapping[str, Sequence[Any]]]  #: {scheduler: {option: values to try}}
-    screening_seeds: int  #: number of workloads that all configurations run on
-    finalists: int  #: number of configurations of each scheduler that run on `seeds` workloads
-    tolerance: float  #: further finalists have a mean within this fraction of the best
-    seeds: int  #: number of workloads that choose among the finalists
-    fast_schedulers: Sequence[str]  #: schedulers that run every configuration on `fast_seeds` workloads
-    fast_seeds: int  #: number of workloads for `fast_schedulers`
-    measured_jobs: Sequence[float]  #: (first, last) fraction of the jobs that are measured
-    metric: str  #: field of `Metrics` to minimise
-    output: str | None  #: further file to write, beside tuned.yaml
-
-    @classmethod
-    def read(cls, config: DictConfig) -> Self:
-        """Unpack the config of `ringyard tune`.
-
-        Raises:
-            ConfigurationError: an unknown scheduler or rule, or an output that cannot be written.
-        """
-        values = to_plain(config)
-        names = [field.name for field in fields(cls) if field.name != "environment"]
-        if config.screening_seeds > config.seeds:
-            raise ConfigurationError(
-                f"screening_seeds is {config.screening_seeds}; expected"
-                f" {config.seeds} or fewer, since seeds={config.seeds}"
-            )
-        known = scheduler_names()
-        for setting in ("options", "fast_schedulers"):
-            for name in values[setting]:
-                if name not in known:
-                    raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
-        for setting in ("rules", "rules_for_sharing", "rules_for_types"):
-            for rule in values[setting]:
-                require_placement(setting, rule)
-        if config.output is not None:
-            require_writable("output", Path(config.output).expanduser())
-        environment = {group: values[group] for group in ENVIRONMENT_GROUPS}
-        return cls(environment=environment, **{name: values[name] for name in names})
-
-    def num_screening(self, name: str) -> int:
-        """Return the number of workloads on which all configurations of a scheduler run."""
-        return self.fast_seeds if name in self.fast_schedulers else self.screening_seeds
+def _check(config: DictConfig) -> None:
+    """Raise a ConfigurationError for an unknown scheduler or rule, or an output that cannot be written."""
+    if config.screening_seeds > config.seeds:
+        raise ConfigurationError(
+            f"screening_seeds is {config.screening_seeds}; expected"
+            f" {config.seeds} or fewer, since seeds={config.seeds}"
+        )
+    known = scheduler_names()
+    for setting in ("options", "fast_schedulers"):
+        for name in config[setting]:
+            if name not in known:
+                raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
+    for setting in ("rules", "rules_for_sharing", "rules_for_types"):
+        for rule in config[setting]:
+            require_placement(setting, rule)
+    if config.output is not None:
+        require_writable("output", Path(config.output).expanduser())
 
 
 def tune(config: DictConfig) -> None:
@@ -107,22 +74,22 @@ def tune(config: DictConfig) -> None:
         RingyardError: bad input, before anything runs.
         OSError: files cannot be written.
     """
-    request, folder, console = TuningRequest.read(config), RunFolder.of_job("tune"), Console()
-    search = _Search(request)
+    _check(config)
+    folder, console, search = RunFolder.of_job("tune"), Console(), _Search(config)
     with folder.claim(config):
         if config.rerun:
             folder.cache.unlink(missing_ok=True)
         for name in ("tuned.yaml", "table.csv", "table.md") if config.overwrite else ():
             (folder.path / name).unlink(missing_ok=True)
-        folder.record(config, {"seed": request.seed, "workloads": request.seeds})
+        folder.record(config, {"seed": config.seed, "workloads": config.seeds})
         for note in search.notes:
             print_line(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
-        _report(request, console, folder.path, found, search)
+        _report(config, console, folder.path, found, search)
 
 
 def _report(
-    request: TuningRequest,
+    config: DictConfig,
     console: Console,
     folder: Path,
     found: dict[str, TunedScheduler],
@@ -132,12 +99,13 @@ def _report(
     if not found:
         label, reason = next(iter(search.failed.items()))
         raise SchedulerError(f"all {len(search.failed)} configurations failed; {label}: {reason}")
-    most = pluralize(max(best.workloads for best in found.values()), "workload")
-    title = f"{request.metric} on at most {most} of seed {request.seed + TUNING_SEED_OFFSET}"
-    command = f"ringyard tune {' '.join(sys.argv[1:])}"
+    counts = [best.workloads for best in found.values()]
+    of_seed = f"of seed {config.seed + TUNING_SEED_OFFSET}"
+    title = f"{config.metric} on at most {pluralize(max(counts), 'workload')} {of_seed}"
+    command = shlex.join(["ringyard", "tune", *sys.argv[1:]])
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
-    for file in (folder / "tuned.yaml", *([Path(request.output).expanduser()] if request.output else [])):
-        write_tuned(file, needed, request.environment, command, title)
+    for file in (folder / "tuned.yaml", *([Path(config.output).expanduser()] if config.output else [])):
+        write_tuned(file, needed, search.environment, command, title)
         print_line(console, f"tuned configurations: {file}")
     tried = pd.DataFrame(
         {
@@ -147,40 +115,53 @@ def _report(
             "workloads": one.workloads,
             "best": one is best,
             "change": one.change if isinstance(one, AlternativeConfig) else 0.0,
+            "dropped": one.workloads < best.workloads,
         }
         for name, best in found.items()
         for one in (best, *best.others)
     )
-    means = {name: best.mean for name, best in found.items()}
+    # Fast schedulers run on more workloads than others, which says nothing of their means.
+    means = {name: search.mean(best.entry, min(counts)) for name, best in found.items()}
+    equal = f"{config.metric}: means over the same {pluralize(min(counts), 'workload')} {of_seed}"
     notes = search.blocking_notes()
-    report_tuning(console, folder, tried, means, request.metric, title, search.notes, notes)
+    report_tuning(console, folder, tried, means, config.metric, equal, search.notes, notes)
     for label, reason in search.failed.items():
         print_line(console, f"failed: {label}: {reason}")
+
+
+def _label(entry: SchedulerEntry) -> str:
+    """Return the label of a configuration in the search: its scheduler, placement rule and options."""
+    return f"{entry.scheduler} {format_options(entry)}".rstrip()
 
 
 class _Search:
     """Search over configurations of schedulers. All of them are built before the first run.
 
+    Args:
+        config: config of the command.
+
     Attributes:
+        environment: {config group: config}.
         failed: {label of a configuration that failed: reason}.
         notes: lines to print about the workloads.
     """
 
-    def __init__(self, request: TuningRequest) -> None:
+    def __init__(self, config: DictConfig) -> None:
         self.failed: dict[str, str] = {}
-        self._request = request
-        self._seed = request.seed + TUNING_SEED_OFFSET
+        self._settings = settings = SimpleNamespace(**to_plain(config))
+        self.environment = {group: getattr(settings, group) for group in ENVIRONMENT_GROUPS}
+        self._seed = settings.seed + TUNING_SEED_OFFSET
         self._values: dict[str, NDArray[np.float64]] = {}
         self._blocking: dict[str, None] = {}
-        cluster = build_object(request.environment["cluster"])
-        sharing = request.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
-        types = request.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
-        self._rules = [*request.rules, *sharing, *types]
+        cluster = build_object(self.environment["cluster"])
+        sharing = settings.rules_for_sharing if cluster.jobs_per_gpu > 1 else []
+        types = settings.rules_for_types if len(cluster.distinct_gpu_types) > 1 else []
+        self._rules = [*settings.rules, *sharing, *types]
         self._names = self._tunable()
         first = [entry for entries in self._first_round().values() for entry in entries]
         more = [entry for name in self._names for entry in self._with_options(SchedulerEntry(name, name))]
         check_tasks(self._tasks([(entry, 1) for entry in (*first, *more)]))
-        most = max(request.seeds, *map(request.num_screening, self._names))
+        most = max(settings.seeds, *map(self._num_screening, self._names))
         self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
             self.notes.append(
@@ -189,16 +170,16 @@ class _Search:
 
     def _tunable(self) -> list[str]:
         """Return the schedulers that support the jobs and have several configurations."""
-        given = read_entries(self._request.schedulers)
+        given = read_entries(self._settings.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
         configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
-        supported, refused = supported_schedulers(configs, self._request.environment, self._seed)
+        supported, refused = supported_schedulers(configs, self.environment, self._seed)
         names = [
-            name for name in supported if name in self._request.options or len(self._with_rules(name)) > 1
+            name for name in supported if name in self._settings.options or len(self._with_rules(name)) > 1
         ]
         if not names:
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
@@ -211,28 +192,33 @@ class _Search:
 
     def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:
         """Run the search with a cache of results. Returns {scheduler: its tuned configuration}."""
-        request, tried = self._request, self._first_round()
+        settings, tried = self._settings, self._first_round()
         self._measure(runs, tried, "trying placement rules")
         for name, entries in tried.items():
-            leaders = self._ranked(entries)[: None if name in request.fast_schedulers else 1]
+            leaders = self._ranked(entries)[: None if name in settings.fast_schedulers else 1]
             entries += [more for leader in leaders for more in self._with_options(leader)]
         self._measure(runs, tried, "trying options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
         finalists = {
             name: self._finalists(entries)
             for name, entries in ranked.items()
-            if name not in request.fast_schedulers
+            if name not in settings.fast_schedulers
         }
-        self._measure(runs, finalists, "comparing the best of each", request.seeds)
+        self._measure(runs, finalists, "comparing the best of each", settings.seeds)
         finished = {name: self._ranked(entries) for name, entries in ranked.items()}
         return {name: self._best(entries) for name, entries in finished.items() if entries}
 
+    def _num_screening(self, name: str) -> int:
+        """Return the number of workloads on which all configurations of a scheduler run."""
+        fast = name in self._settings.fast_schedulers
+        return int(self._settings.fast_seeds if fast else self._settings.screening_seeds)
+
     def blocking_notes(self) -> list[str]:
         """Return a note if jobs were blocked and the metric leaves blocked jobs out."""
-        if not self._blocking or self._request.metric == "blocking_rate":
+        if not self._blocking or self._settings.metric == "blocking_rate":
             return []
         return [
-            f"{', '.join(self._blocking)}: some jobs were blocked, which {self._request.metric} leaves out;"
+            f"{', '.join(self._blocking)}: some jobs were blocked, which {self._settings.metric} leaves out;"
             " metric=blocking_rate minimises their number"
         ]
 
@@ -248,7 +234,7 @@ class _Search:
 
     def _with_options(self, entry: SchedulerEntry) -> Iterator[SchedulerEntry]:
         """Yield the entry with every other combination of its scheduler's options."""
-        options = self._request.options.get(entry.name, {})
+        options = self._settings.options.get(entry.name, {})
         defaults = to_plain(scheduler_config(entry))
         choices = [
             [None, *(one for one in values if one != defaults.get(name))] for name, values in options.items()
@@ -257,17 +243,17 @@ class _Search:
             given = {name: one for name, one in zip(options, values, strict=True) if one is not None}
             if given:
                 made = replace(entry, options=given)
-                yield replace(made, label=f"{entry.label} {format_options(made)}")
+                yield replace(made, label=_label(made))
 
     def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
         """Return the tasks of (entry, number of its workloads)."""
-        request = self._request
+        settings = self._settings
         configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
         environments = [
-            workload_environment(request.environment, self._seed, workload) for workload in range(most)
+            workload_environment(self.environment, self._seed, workload) for workload in range(most)
         ]
-        first, last = request.measured_jobs
+        first, last = settings.measured_jobs
         return [
             EvaluationTask(
                 entry.label, configs[entry.label], environments[workload], workload, self._seed, (first, last)
@@ -285,8 +271,8 @@ class _Search:
         workloads: int | None = None,
     ) -> None:
         """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
-        metric = self._request.metric
-        counts = {name: workloads or self._request.num_screening(name) for name in tried}
+        metric = self._settings.metric
+        counts = {name: workloads or self._num_screening(name) for name in tried}
         new = [
             (entry, counts[name])
             for name, entries in tried.items()
@@ -306,34 +292,35 @@ class _Search:
             if any(one.blocking_rate > 0 for one in own):
                 self._blocking[entry.name] = None
 
-    def _mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
-        return float(self._values[entry.label][:workloads].mean())
+    def mean(self, entry: SchedulerEntry, workloads: int | None = None) -> float:
+        """Return the mean of the metric over the first workloads. None: over all that the entry ran on."""
+        return float(self._values[_label(entry)][:workloads].mean())
 
     def _ranked(self, entries: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Return the entries that finished, in the order of their means on the first workloads."""
         finished = [entry for entry in entries if entry.label not in self.failed]
-        return sorted(finished, key=lambda one: self._mean(one, self._request.num_screening(one.name)))
+        return sorted(finished, key=lambda one: self.mean(one, self._num_screening(one.name)))
 
     def _finalists(self, ranked: Sequence[SchedulerEntry]) -> list[SchedulerEntry]:
         """Return the best few entries and all that are close to the best. Equal results count once."""
         found: dict[bytes, SchedulerEntry] = {}
         for entry in ranked:
-            limit = self._mean(ranked[0]) * (1.0 + self._request.tolerance)
-            if len(found) < self._request.finalists or self._mean(entry) <= limit:
+            limit = self.mean(ranked[0]) * (1.0 + self._settings.tolerance)
+            if len(found) < self._settings.finalists or self.mean(entry) <= limit:
                 found.setdefault(self._values[entry.label].tobytes(), entry)
         return list(found.values())
 
     def _best(self, ranked: Sequence[SchedulerEntry]) -> TunedScheduler:
         """Return the best of the entries that ran on most workloads, and how far the others are from it."""
         ran = {entry.label: len(self._values[entry.label]) for entry in ranked}
-        best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self._mean)
+        best = min((entry for entry in ranked if ran[entry.label] == max(ran.values())), key=self.mean)
         others = []
         for entry in ranked:
             if entry is best:
                 continue
-            own, against = self._mean(entry), self._mean(best, ran[entry.label])
+            own, against = self.mean(entry), self.mean(best, ran[entry.label])
             beside_zero = 0.0 if own == 0.0 else float("inf")
             change = own / against - 1.0 if against else beside_zero
             others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
-        others.sort(key=lambda one: one.change)
-        return TunedScheduler.of(best, ran[best.label], mean=self._mean(best), others=others)
+        others.sort(key=lambda one: (-one.workloads, one.change))
+        return TunedScheduler.of(best, ran[best.label], mean=self.mean(best), others=others)

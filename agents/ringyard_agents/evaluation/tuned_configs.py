@@ -13,7 +13,12 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
-from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
+from ringyard_agents.config.compose import (
+    SchedulerEntry,
+    require_placement,
+    scheduler_config,
+    to_plain,
+)
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write
@@ -63,7 +68,8 @@ class TunedScheduler(_TriedConfig):
     """The best configuration of a scheduler, with the others that were tried."""
 
     mean: Annotated[float, Field(allow_inf_nan=False)]  #: mean of the metric on the workloads that chose it
-    #: other configurations, the best first. A file has only its `alternatives`.
+    #: other configurations: those that ran on as many workloads, the best first, then those that were
+    #: dropped after fewer. A file has only its `alternatives`.
     others: list[AlternativeConfig] = []
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from ringyard.allocator import JobUtilities
-from ringyard.checks import NonNegative, checked
+from ringyard.checks import NonNegative, checked, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.errors import ActionError, CheckpointError, ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.batch import ClusterBatch
@@ -26,6 +27,7 @@ from ringyard.state.arrays import State, copy_state, waiting_rows
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.learning.agent_file import find_checkpoint, load_policy
 from ringyard_agents.learning.learner import Policy
+from ringyard_agents.learning.models import ModelPolicy, read_model
 from ringyard_agents.learning.score_networks import ScorePolicy
 from ringyard_baselines.policies import allocating
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -63,6 +65,12 @@ def choose_action(policy: Policy, observation: Any, mask: Any) -> Any:
     return policy.act(batch, masks[None])[0]
 
 
+def _shapes(space: spaces.Space[Any]) -> set[str]:
+    if isinstance(space, spaces.Dict):
+        return {f"{name} {block.shape}" for name, block in space.items()}
+    return {f"{type(space).__name__}({getattr(space, 'n', space.shape)})"}
+
+
 class AgentScheduler(Scheduler):
     """Scheduler that takes the preferred actions of a trained policy.
 
@@ -98,6 +106,26 @@ class AgentScheduler(Scheduler):
             self._episode_actions = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MAX_SCORED_JOBS))
         self._cluster = cluster
         self._utilities = None
+        if isinstance(self.policy, ModelPolicy):
+            self.require_spaces(cluster, self.actions)
+            self.policy.reset()
+
+    def require_spaces(self, cluster: Cluster, actions: ActionKind) -> None:
+        """Raise a CheckpointError if the policy was trained with other spaces than it meets on a cluster."""
+        if not self.observation.flat and not isinstance(self.policy, ModelPolicy):
+            return  # networks over sets of jobs fit any cluster
+        met = self.observation.space(cluster, actions), actions.space
+        for part, space in zip(("observation_space", "action_space"), met, strict=True):
+            trained = getattr(getattr(self.policy, "network", None), part, None)
+            if trained is None or _shapes(trained) == _shapes(space):
+                continue
+            pairs = ((trained, space), (space, trained))
+            own, theirs = (sorted(_shapes(one) - _shapes(other)) for one, other in pairs)
+            raise CheckpointError(
+                f"{self.name} cannot act in this environment: its {part} is {', '.join(own) or 'smaller'},"
+                f" the environment's {', '.join(theirs) or 'smaller'}: it was trained on another cluster, or"
+                " with other numbers of visible jobs"
+            )
 
     def act(self, observation: Any, mask: Any) -> Any:
         """Choose an action in an environment with the spaces of the training, which `load` can check.
@@ -159,7 +187,11 @@ class AgentScheduler(Scheduler):
 
     def _choose(self, batch: ClusterBatch) -> Any:
         action = self.policy.act(batch.split(batch.observations), batch.masks)
-        batch.replace_invalid(action, np.array([0]))
+        try:
+            action = batch.action_array(action)
+            batch.replace_invalid(action, np.array([0]))
+        except ActionError as error:
+            raise ActionError(f"{self.name}: {error}") from error
         return action
 
 
@@ -180,10 +212,12 @@ def _with_preemption_price(actions: ActionKind, preemption_price: float, name: s
 
 @checked("scheduler")
 def load_agent(
-    checkpoint: str | None = None,
+    checkpoint: Any = None,
     name: str = "agent",
     trust: Trust = (),
     preemption_price: NonNegative | None = None,
+    observation: Observation | None = None,
+    action: ActionKind | None = None,
 ) -> AgentScheduler:
     """Load a trained agent as a scheduler. conf/scheduler/learned/agent.yaml configures it.
 
@@ -192,26 +226,42 @@ def load_agent(
         trust: as in `load`.
         name: name in tables.
         preemption_price: option of its allocator, see `ringyard.allocator.Allocator`. None: as in training.
+        observation: of the environment that a model or function was made for. Agents have their own.
+        action: actions of that environment.
 
     Raises:
         CheckpointError: see `load`.
-        ConfigurationError: an argument has another type, or `preemption_price` without preemption.
+        ConfigurationError: an argument has another type, `preemption_price` without preemption, or a model
+            without `observation` and `action`.
     """
-    policy, observation, actions = load_policy(find_checkpoint(checkpoint), trust)
+    is_path = checkpoint is None or isinstance(checkpoint, str | Path)
+    file = find_checkpoint(None if checkpoint is None else str(checkpoint)) if is_path else None
+    if file is not None and file.suffix != ".zip":
+        policy, observation, action = load_policy(file, trust)
+    elif observation is None or action is None:
+        raise ConfigurationError(
+            f"{shown(checkpoint)} does not say which environment it is for; expected load(MODEL, env), or a"
+            " model.zip among the schedulers of `ringyard compare experiment=...`"
+        )
+    else:
+        model = checkpoint if file is None else read_model(file, trust)
+        policy = ModelPolicy(model, observation.flat, isinstance(action, Scores))
     if preemption_price is not None:
-        actions = _with_preemption_price(actions, preemption_price, name)
-    return AgentScheduler(policy, observation, actions, name)
+        action = _with_preemption_price(action, preemption_price, name)
+    return AgentScheduler(policy, observation, action, name)
 
 
 def load(
-    checkpoint: str | Path | None = None,
+    checkpoint: Any = None,
     env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any] | EnvConfig | None = None,
     trust: Trust = (),
 ) -> AgentScheduler:
     """Load a trained agent: `.act(observation, mask)` in an environment, `.decide(view)` as a scheduler.
 
     Args:
-        checkpoint: an agent.safetensors, its run folder or zoo:NAME. None: the newest agent under runs/.
+        checkpoint: an agent.safetensors, its run folder or zoo:NAME. None: the newest agent under runs/. With
+            `env` also a model of Stable-Baselines3 or sb3-contrib, its model.zip (with `trust=True`), a torch
+            module or a function, see `ringyard_agents.learning.models.ModelPolicy`.
         env: environment to act in, wrapped or not, single or vector, or its `EnvConfig`. The agent's
             observation and actions must be equal to those of it. None: no check.
         trust: full names of your own classes that the agent may name. True trusts any class.
@@ -221,30 +271,23 @@ def load(
             its observation or actions differ from those of `env`.
         ConfigurationError: an argument has another type.
     """
-    name = "agent" if checkpoint is None else str(checkpoint)
-    agent = load_agent(None if checkpoint is None else str(checkpoint), name, trust)
-    if env is not None:
-        config = getattr(getattr(env, "unwrapped", None), "config", env)
-        if not isinstance(config, EnvConfig):
-            raise ConfigurationError(f"env is {env!r}; expected an environment of Ringyard or an EnvConfig")
-        own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
-        differences = [
-            f"its {part}: {own[part]}; the environment's: {theirs[part]}"
-            for part in own
-            if part in theirs and own[part] != theirs[part]
-        ]
-        spaces = config.observation.space(config.cluster, config.actions), config.actions.space
-        for part, space in zip(("observation_space", "action_space"), spaces, strict=True):
-            trained = getattr(getattr(agent.policy, "network", None), part, None)
-            if differences or trained is None or not agent.observation.flat:  # other networks fit any cluster
-                continue
-            if trained.shape != space.shape or getattr(trained, "n", None) != getattr(space, "n", None):
-                differences.append(
-                    f"its {part} is {trained}, the environment's {space}: it was trained on another cluster,"
-                    " or with other numbers of visible jobs"
-                )
-        if differences:
-            raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(differences)}")
+    config: Any = getattr(getattr(env, "unwrapped", None), "config", env)
+    if not isinstance(config, EnvConfig | None):
+        raise ConfigurationError(f"env is {env!r}; expected an environment of Ringyard or an EnvConfig")
+    given = "agent" if checkpoint is None else checkpoint
+    name = str(given if isinstance(given, str | Path) else getattr(given, "__name__", type(given).__name__))
+    if config is None:
+        return load_agent(checkpoint, name, trust)
+    agent = load_agent(checkpoint, name, trust, observation=config.observation, action=config.actions)
+    own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
+    differences = [
+        f"its {part}: {own[part]}; the environment's: {theirs[part]}"
+        for part in own
+        if part in theirs and own[part] != theirs[part]
+    ]
+    if differences:
+        raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(differences)}")
+    agent.require_spaces(config.cluster, config.actions)
     return agent
 
 

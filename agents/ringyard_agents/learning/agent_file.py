@@ -69,7 +69,9 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
     if file.is_dir():
         file = file / AGENT_FILE
     if not file.is_file():
-        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT_FILE} or its run folder")
+        raise CheckpointError(
+            f"there is no checkpoint {file}; give an {AGENT_FILE}, its run folder or a model.zip"
+        )
     return file
 
 

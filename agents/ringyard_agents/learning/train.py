@@ -1,6 +1,7 @@
 """The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingC
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
+from ringyard_agents.command_line import quoted
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
@@ -214,7 +216,8 @@ def _learn(
             ) from error
         raise
     except KeyboardInterrupt as stop:
-        stop.add_note(f"continue with: ringyard train resume={run.folder}")
+        resume = f"resume={quoted(str(run.folder))}"
+        stop.add_note(f"continue with `{shlex.join(['ringyard', 'train', resume])}`")
         raise
     finally:
         run.close()
@@ -237,4 +240,5 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation, total
     note = f" (total_decisions={total:,.0f}; the last round is completed)" if decisions > total else ""
     console.print(f"learnt from {decisions:,} decisions{note}", highlight=False, soft_wrap=True)
     console.print(f"agent: {folder / AGENT_FILE}", soft_wrap=True, markup=False)
-    console.print(f"curves: tensorboard --logdir {folder.parent}", soft_wrap=True, markup=False)
+    curves = shlex.join(["tensorboard", "--logdir", str(folder.parent)])
+    console.print(f"curves: {curves}", soft_wrap=True, markup=False)

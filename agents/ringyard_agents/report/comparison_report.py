@@ -1,5 +1,6 @@
 """Report of a comparison: printed tables and notes, CSV files, plots and TensorBoard runs."""
 
+import shlex
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -119,7 +120,7 @@ def report_comparison(
 
         runs = folder / "tensorboard"
         write_tensorboard(results, runs, f"{tensorboard}\n\n{texts.printed_markdown(rows, below)}", images)
-        print_line(console, f"TensorBoard: tensorboard --logdir {runs}")
+        print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
     tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]

@@ -12,6 +12,7 @@ from rich.table import Table
 from ringyard.bounds import LowerBounds
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
+from ringyard.rendering.frames import require_video, save_video
 from ringyard.rendering.history import ScheduleHistory
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
@@ -62,7 +63,7 @@ def require_drawings(files: Mapping[str, Path]) -> None:
     for name, file in files.items():
         setting = f"output.{name}"
         try:
-            from ringyard.rendering.chart import PICTURES, require_video
+            from ringyard.rendering.chart import PICTURES
         except ImportError as error:
             raise ConfigurationError(
                 f'{setting} needs {error.name}, which is not installed: pip install "ringyard[render]"'
@@ -84,7 +85,7 @@ def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: i
         history: history of the schedule.
         frames: number of frames of a video.
     """
-    from ringyard.rendering.chart import save_gantt, save_video
+    from ringyard.rendering.chart import save_gantt
 
     for name, file in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)

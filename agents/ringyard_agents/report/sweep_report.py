@@ -15,7 +15,13 @@ from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.report.tables import pluralize, print_line, print_table
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
-from ringyard_agents.runs.sweep_table import best_job, describe_job, sweep_table, swept_settings
+from ringyard_agents.runs.sweep_table import (
+    best_job,
+    describe_job,
+    jobs_by_environment,
+    sweep_table,
+    swept_settings,
+)
 
 _MAX_ROWS = 30  # on the console
 _MAX_PLOTTED_SETTINGS = 8
@@ -47,12 +53,11 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     elif several:
         draw_sweep(table, names, folder / "sweep.png", logarithmic)
         print_line(console, f"plot: {folder / 'sweep.png'}")
-    best = best_job(records)
-    if best is not None:
-        see = shlex.join(["ringyard", "best", str(folder)])
-        print_line(
-            console, f"best: job {describe_job(best, names)}, {_value_text(best.objective)}; see `{see}`"
-        )
+    see = shlex.join(["ringyard", "best", str(folder)])
+    for jobs in jobs_by_environment(folder, records):
+        if best := best_job(jobs):
+            found = f"best: job {describe_job(best, names)}, {_value_text(best.objective)}"
+            print_line(console, f"{found}; see `{see}`")
 
 
 def _value_text(value: Any) -> str:
@@ -65,14 +70,16 @@ def _value_text(value: Any) -> str:
 
 
 def _print(console: Console, table: pd.DataFrame) -> None:
-    best_first = table.sort_values("objective", na_position="last", kind="stable")
+    several = [name for name in ("environment",) if name in table]
+    best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
     names = [name for name in table.columns if name not in ("error", "folder")]
     headers = {name: _header(name, names) for name in names}
     rows = [
         {headers[str(name)]: _value_text(value) for name, value in row.items()}
         for row in best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
     ]
-    title = f"{pluralize(len(table), 'job')}, the best first (a lower objective is better)"
+    of = " of each environment" if several else ""
+    title = f"{pluralize(len(table), 'job')}, the best{of} first (a lower objective is better)"
     print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
     if len(table) > _MAX_ROWS:
         print_line(console, f"and {len(table) - _MAX_ROWS} more jobs in sweep.csv")
@@ -106,9 +113,8 @@ def draw_sweep(
     figure = Figure(figsize=(4.4 * columns, 3.3 * rows), layout="constrained")
     axes = [figure.add_subplot(rows, columns, at + 1) for at in range(1 + len(shown))]
     _best_so_far(axes[0], done)
-    best = done.sort_values("objective", kind="stable").iloc[0]
     for axis, name in zip(axes[1:], shown, strict=True):
-        _over_setting(axis, done, name, best, name in logarithmic)
+        _over_setting(axis, done, name, name in logarithmic)
     for axis in axes[::columns]:
         axis.set_ylabel("objective (lower is better)")
     figure.suptitle(f"{file.parent}: {len(done)} of {len(table)} jobs")
@@ -118,30 +124,38 @@ def draw_sweep(
 
 def _best_so_far(axis: Any, done: pd.DataFrame) -> None:
     axis.scatter(done["job"], done["objective"], s=18, color="tab:gray", label="job")
-    axis.step(done["job"], done["objective"].cummin(), where="post", color="tab:blue", label="best so far")
+    for number, some in done.groupby(_environments(done)):
+        of = f" in environment {number:g}" if "environment" in done else ""
+        axis.step(some["job"], some["objective"].cummin(), where="post", label=f"best so far{of}")
     axis.set_xlabel("job")
     axis.locator_params(axis="x", integer=True)
     axis.legend()
 
 
-def _over_setting(axis: Any, done: pd.DataFrame, name: str, best: pd.Series, logarithmic: bool) -> None:
+def _environments(done: pd.DataFrame) -> Any:
+    """Return the number of each job's environment. Objectives compare only within one."""
+    return done.get("environment", pd.Series(0, done.index))
+
+
+def _over_setting(axis: Any, done: pd.DataFrame, name: str, logarithmic: bool) -> None:
     column = done[name].infer_objects()
     from matplotlib.ticker import MaxNLocator
 
     numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
     places: Any = column
-    chosen: Any = best[name]
     if numeric:
         if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_SCALE_RATIO):
             _logarithmic_scale(axis, column.max() / column.min())
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
-        places, chosen = [labels.index(str(value)) for value in column], labels.index(str(chosen))
+        places = column.map(lambda value: labels.index(str(value)))
         short = [label if len(label) <= 24 else f"{label[:21]}..." for label in labels]
         axis.set_xticks(range(len(labels)), short, rotation=20, ha="right")
         axis.set_xlim(-0.5, len(labels) - 0.5)
     points = axis.scatter(places, done["objective"], s=22, c=done["job"], cmap="viridis")
-    axis.scatter([chosen], [best["objective"]], s=90, facecolors="none", edgecolors="tab:red", label="best")
+    best = done["objective"].groupby(_environments(done)).idxmin()
+    marks: Any = dict(s=90, facecolors="none", edgecolors="tab:red", label="best")
+    axis.scatter(places[best], done["objective"][best], **marks)
     axis.set_xlabel(name)
     axis.legend()
     axis.figure.colorbar(points, ax=axis, label="job", ticks=MaxNLocator(integer=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ringyard_agents.report.tables import print_line, print_table, write_tables
+from ringyard_agents.report.tables import markdown, print_line, print_table, write_tables
 
 
 def report_tuning(
@@ -24,9 +24,10 @@ def report_tuning(
     Args:
         console: console to print on.
         folder: folder for the tables.
-        tried: one row per configuration with the columns scheduler, tried, options, workloads, best and
-            change (mean of the metric / that of the best - 1), grouped by scheduler with the best first.
-        means: {scheduler: mean of the metric of its best configuration}.
+        tried: one row per configuration with the columns scheduler, tried, options, workloads, best,
+            change (mean of the metric / that of the best on the same workloads - 1) and dropped (it ran on
+            fewer workloads than the best), grouped by scheduler with the best first.
+        means: {scheduler: mean of the metric of its best configuration, on workloads that all share}.
         metric: field of `Metrics`.
         title: title of the printed table.
         notes: notes below the written table.
@@ -34,11 +35,14 @@ def report_tuning(
     """
     texts = tried.astype(str)[["scheduler", "tried", "options", "workloads"]]
     texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")
-    write_tables(folder, tried, texts.to_dict("records"), [*notes, *blocking_notes])
+    kept, dropped = (texts[tried["dropped"] == which].to_dict("records") for which in (False, True))
+    apart = "Dropped after fewer workloads, on which they are compared with the best:"
+    below = [apart, markdown(dropped).rstrip()] if dropped else []
+    write_tables(folder, tried, kept, [*below, *notes, *blocking_notes])
     print_line(console, f"all configurations: {folder / 'table.md'}")
     rows = []
     for name in sorted(means, key=lambda one: means[one]):
-        best, *others = texts[texts["scheduler"] == name].to_dict("records")
+        best, *others = (row for row in kept if row["scheduler"] == name)
         following = [f"{one['tried']} {one['options']}".rstrip() + f" {one['vs best']}" for one in others[:1]]
         mean = f"{means[name]:,.0f}" if means[name] >= 100 else f"{means[name]:.3g}"
         rows.append(
@@ -46,7 +50,7 @@ def report_tuning(
                 "scheduler": best["tried"],
                 "options": best["options"],
                 metric: mean,
-                "workloads": best["workloads"],
+                "chosen on": best["workloads"],
                 "next best": "".join(following),
             }
         )

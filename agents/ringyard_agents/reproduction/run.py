@@ -1,5 +1,6 @@
 """`ringyard reproduce`: run a paper's experiment and compare the result with its claims."""
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT_FILE
+from ringyard_agents.report.tables import print_line
 from ringyard_agents.reproduction.claims import (
     CaseMetrics,
     MeasuredClaim,
@@ -112,7 +114,7 @@ def _trained(
     for number, (label, entry) in enumerate(entries.items()):
         if "train" in entry:
             words = [*case["overrides"], *entry["train"]]
-            on_result(f"training {label}: ringyard train {' '.join(words)}")
+            on_result(f"training {label}: {shlex.join(['ringyard', 'train', *words])}")
             run = folder / str(number)
             command = [sys.executable, "-m", "ringyard_agents", "train", *words, f"hydra.run.dir={run}"]
             done = subprocess.run(command, capture_output=True, text=True)
@@ -134,16 +136,21 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
         rule: placement rule of entries that name none, a name in conf/placement.
     """
     schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
-    tasks = []
-    for seed in range(seeds):
-        config = hydra.compose("compare", [*case["overrides"], f"seed={seed}"])
-        environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
-        measured = tuple(config.measured_jobs)
-        tasks += [
-            EvaluationTask(label, schedulers[label], environment, seed, seed, measured)
-            for label in schedulers
-        ]
-    return tasks
+    config = hydra.compose("compare", case["overrides"])
+    environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+    cluster, measured = environment["cluster"], tuple(config.measured_jobs)
+    return [
+        EvaluationTask(
+            label,
+            scheduler,
+            environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})},
+            seed,
+            seed,
+            measured,
+        )
+        for seed in range(seeds)
+        for label, scheduler in schedulers.items()
+    ]
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -232,7 +239,7 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Repro
         RingyardError: see `reproduce`.
     """
     console = Console()
-    one = reproduce(paper, seeds, workers, lambda line: console.print(line, style="dim"))
+    one = reproduce(paper, seeds, workers, lambda line: print_line(console, line))
     table = Table(title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
     for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
         table.add_column(title)

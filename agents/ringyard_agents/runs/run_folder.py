@@ -61,7 +61,12 @@ _RECORD_FIELDS = {
 def register_run_folders() -> None:
     """Register the OmegaConf resolvers `run_folder` and `job_number` of conf/run.yaml and sweeps."""
     OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
-    OmegaConf.register_new_resolver("job_number", lambda first, number: first + number, replace=True)
+    OmegaConf.register_new_resolver("job_number", _job_number, replace=True)
+
+
+def _job_number(unfinished: Sequence[int], first: int, job: int) -> int:
+    """Return the number of a job: those of unfinished trials, then one after the other from `first`."""
+    return unfinished[job] if job < len(unfinished) else first + job - len(unfinished)
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:

@@ -1,10 +1,11 @@
-"""The Optuna study of a sweep: its storage, and pruning of jobs by their evaluations."""
+"""The Optuna study of a sweep: its storage, its sampler, and pruning of jobs by their evaluations."""
 
 import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -13,6 +14,8 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder
 
 PRUNERS = Literal["median", "successive_halving"]
+
+_SQLITE = "sqlite:///"
 
 
 class Pruning:
@@ -43,6 +46,7 @@ class Pruning:
                 f"the study {name} in {storage} has no trial {number}; evaluate.prune needs it"
             )
         self._trial = optuna.trial.Trial(study, own[0]._trial_id)
+        self._reported = {*own[0].intermediate_values}  # of a job that was interrupted
         self._step = -1
 
     @classmethod
@@ -68,7 +72,8 @@ class Pruning:
         if step <= self._step:
             return False
         self._step = step
-        self._trial.report(value, step)
+        if step not in self._reported:
+            self._trial.report(value, step)
         stops = bool(self._trial.should_prune())
         if stops:
             self._trial.set_user_attr("pruned at evaluation", step)
@@ -89,33 +94,25 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
         )
 
 
-def num_stored_trials(
-    sweeper: DictConfig, folder: Path, replaced: bool, space: Collection[str]
-) -> int | None:
-    """Count the trials in the study of a sweep, which another person may have made.
+def load_study(sweeper: DictConfig, space: Collection[str]) -> Any:
+    """Return the stored study of a sweep, which another person may have made.
 
     Args:
         sweeper: Hydra's config of the sweeper.
-        folder: folder of the sweep.
-        replaced: whether the sweep will replace the files in the folder.
         space: settings that the sweep searches.
 
     Returns:
-        None if the study has no storage.
+        None if there is no such study yet.
 
     Raises:
-        ConfigurationError: the study has no name or cannot be opened, or a trial that waits sets something
+        ConfigurationError: the study has no name or cannot be opened, or an unfinished trial sets something
             outside of `space`. The sweeper would make an override of it.
     """
-    if sweeper.get("storage") is None:
-        return None
     require_stored_study(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)
-    if storage.startswith("sqlite:///"):
-        file = Path(storage.removeprefix("sqlite:///"))
-        if not file.exists() or (replaced and file.resolve().parent == folder.resolve()):
-            return 0
-    elif storage.startswith("redis"):
+    if storage.startswith(_SQLITE) and not Path(storage.removeprefix(_SQLITE)).exists():
+        return None
+    if storage.startswith("redis"):
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}; expected a database such as sqlite:///study.db, because"
             " reading pickles from Redis may run any code"
@@ -123,18 +120,55 @@ def num_stored_trials(
     import optuna
 
     try:
-        trials = optuna.load_study(study_name=str(sweeper.study_name), storage=storage).trials
+        study = optuna.load_study(study_name=str(sweeper.study_name), storage=storage)
+        trials = study.get_trials(deepcopy=False)
     except KeyError:  # no study of that name
-        return 0
+        return None
     except Exception as error:  # its type depends on the database
         first = str(error).strip().partition("\n")[0]
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}, which cannot be opened: {first}"
         ) from error
-    waiting = [one for one in trials if one.state == optuna.trial.TrialState.WAITING]
-    for name in sorted({name for one in waiting for name in one.params} - {*space}):
+    unfinished = [one for one in trials if not one.state.is_finished()]
+    for name in sorted({name for one in unfinished for name in one.params} - {*space}):
         raise ConfigurationError(
             f"hydra.sweeper.storage is {storage}: a waiting trial sets {shown(name)}, which this sweep does"
             " not search; expected a study that this sweep began, or another hydra.sweeper.study_name"
         )
-    return len(trials)
+    return study
+
+
+def is_stored_in(sweeper: DictConfig, folder: Path) -> bool:
+    """Return whether the study of a sweep is a file in a folder."""
+    file = Path(str(sweeper.get("storage")).removeprefix(_SQLITE))
+    return file.resolve().parent == folder.resolve()
+
+
+def run_again(study: Any, numbers: Collection[int]) -> None:
+    """Make a study ask for its unfinished trials again, with the parameters that they have."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False):
+        if trial.number in numbers:
+            study._storage.set_trial_state(trial._trial_id, TrialState.WAITING)
+
+
+def tpe_sampler(seed: int | None = None, **options: Any) -> Any:
+    """Return a TPE sampler that draws the same after an interruption: a trial's draws depend on its number.
+
+    Args:
+        seed: seed of all draws. None: random.
+        **options: arguments of `optuna.samplers.TPESampler`.
+    """
+    from optuna.samplers import TPESampler
+
+    if seed is None:
+        return TPESampler(**options)
+
+    class NumberedTPESampler(TPESampler):
+        def infer_relative_search_space(self, study: Any, trial: Any) -> Any:
+            own = int(np.random.SeedSequence([seed, trial.number]).generate_state(1)[0])
+            super().__init__(seed=own, **options)
+            return super().infer_relative_search_space(study, trial)
+
+    return NumberedTPESampler(seed=seed, **options)

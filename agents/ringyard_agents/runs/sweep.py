@@ -2,11 +2,13 @@
 
 import json
 import os
+import secrets
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -20,7 +22,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
-from ringyard_agents.runs.study import num_stored_trials
+from ringyard_agents.runs.study import is_stored_in, load_study, run_again
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
 from ringyard_agents.runs.sweep_table import describe_job, swept_settings
 
@@ -28,15 +30,38 @@ _FILE = "sweep.json"
 
 #: files of a sweep besides the folders of its jobs
 _OUTPUTS = (
-    *(_FILE, "sweep.csv", "sweep.png", "multirun.yaml", "optimization_results.yaml", "study.db"),
-    ".submitit",
+    *(_FILE, "sweep.csv", "sweep.png", "multirun.yaml", "optimization_results.yaml"),
+    *("study.db", "study.db-journal", ".submitit"),
 )
 
 #: prefixes of overrides that do not affect results
 _EXECUTION_OVERRIDES = (
     *("overwrite=", "num_threads=", "workers=", "save_minutes="),
-    *("hydra/launcher", "hydra.launcher"),
+    *("hydra/launcher", "hydra.launcher", "hydra.sweeper.n_trials=", "hydra.sweeper.n_jobs="),
 )
+
+#: launchers whose jobs are processes of this machine, which end with the process of the sweep
+_LOCAL_LAUNCHERS = ("JoblibLauncher", "LocalLauncher")
+
+_MARK = "RINGYARD_SWEEP"
+
+#: program that ends the processes with a mark in their environment when its standard input is closed.
+#: Resource trackers remove what these leave and end by themselves.
+_GUARD = """
+import os, pathlib, signal, sys
+sys.stdin.read()
+found = True
+while found:
+    found = False
+    for home in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            marked = sys.argv[1].encode() in (home / "environ").read_bytes().split(b"\\0")
+            if marked and b"resource_tracker" not in (home / "cmdline").read_bytes():
+                os.kill(int(home.name), signal.SIGKILL)
+                found = True
+        except OSError:
+            pass
+"""
 
 
 @dataclass(frozen=True)
@@ -44,16 +69,24 @@ class Sweep:
     """A planned sweep."""
 
     folder: Path  #: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
-    first: int  #: number of the first job
     continues: bool  #: whether finished jobs are not repeated
     logarithmic: frozenset[str]  #: settings that are searched on a logarithmic scale
+    local: bool  #: whether jobs run in other processes of this machine
+    study: Any = None  #: its Optuna study, if there is one already
+    unfinished: Sequence[int] = ()  #: numbers of the trials that were interrupted
+    next_number: int = 0  #: number of the next trial of the study
+    num_trials: int = 0  #: number of trials that are left of those of the study
 
     @property
-    def folder_overrides(self) -> list[str]:
-        """Overrides that make all processes put their jobs into the same folder."""
+    def overrides(self) -> list[str]:
+        """Overrides that make all processes put their jobs into the same folder, and run what is left."""
         text = os.path.abspath(self.folder).replace("\\", "\\\\").replace("'", "\\'")
-        numbered = [f"hydra.sweep.subdir='${{job_number:{self.first},${{hydra.job.num}}}}'"]
-        return [f"hydra.sweep.dir='{text}'", *(numbered if self.first else [])]
+        words = [f"hydra.sweep.dir='{text}'"]
+        if self.study is not None:
+            numbers = f"{[*self.unfinished]},{self.next_number}"
+            words.append(f"hydra.sweep.subdir='${{job_number:{numbers},${{hydra.job.num}}}}'")
+            words.append(f"hydra.sweeper.n_trials={self.num_trials}")
+        return words
 
     def remove_replaced(self) -> None:
         """Remove the files of an earlier sweep of this name, unless this one continues it."""
@@ -92,21 +125,36 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     overwrite = bool(config.get("overwrite"))
     home = RunFolder(folder, command)
     home.refuse_another(overwrite, sweep=True)
-    earlier = read_job_records(folder)
-    space = _search_space(words, sweeper)
-    first = num_stored_trials(sweeper, folder, overwrite, {one.get_key_element() for one in space})
-    continues = bool(earlier) and not overwrite
-    if continues and first is None:
-        _require_same_sweep(
-            home, words, len(earlier), repeats=str(sweeper._target_).endswith(".BasicSweeper")
-        )
-    elif continues and first is not None and first <= earlier[-1].number:
+    earlier = [] if overwrite else read_job_records(folder)
+    stored = sweeper.get("storage") is not None
+    repeats = stored or str(sweeper._target_).endswith(".BasicSweeper")
+    continues = not overwrite and repeats and _is_same_sweep(home, words)
+    if earlier and not continues:
+        condition = "" if repeats else ", if its study has a storage (hydra.sweeper.storage)"
         raise ConfigurationError(
-            f"{folder} has jobs up to number {earlier[-1].number}, but its study has {first} trials, so they"
-            " belong to another sweep; give another name=, or replace it with overwrite=true"
+            f"{folder} already has a sweep of {len(earlier)} jobs; the same command continues it{condition};"
+            f" otherwise give another name=, or replace it with {home.name_override} overwrite=true"
         )
+    local = str(config.hydra.launcher._target_).endswith(_LOCAL_LAUNCHERS)
+    space = _search_space(words, sweeper)
     logarithmic = {one.key_or_group for one in space if "log" in getattr(one.value(), "tags", ())}
-    return Sweep(folder, first or 0, continues, frozenset(logarithmic))
+    planned = Sweep(folder, continues, frozenset(logarithmic), local)
+    own = stored and is_stored_in(sweeper, folder)
+    searched = {one.get_key_element() for one in space}
+    study = load_study(sweeper, searched) if stored and (continues or not own) else None
+    if study is None:
+        return planned
+    trials = study.get_trials(deepcopy=False)
+    if earlier and len(trials) <= earlier[-1].number:
+        raise ConfigurationError(
+            f"{folder} has jobs up to number {earlier[-1].number}, but its study has {len(trials)} trials, so"
+            " they belong to another sweep; give another name=, or replace it with overwrite=true"
+        )
+    open_trials = [one.number for one in trials if not one.state.is_finished()]
+    ours = open_trials if own else [one.number for one in earlier]  # a database may have those of others
+    unfinished = [number for number in open_trials if number in ours]
+    left = max(0, sweeper.n_trials - len(trials) + len(unfinished))
+    return replace(planned, study=study, unfinished=unfinished, next_number=len(trials), num_trials=left)
 
 
 def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
@@ -119,25 +167,17 @@ def _search_space(words: Sequence[str], sweeper: DictConfig) -> list[Override]:
     return [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
 
 
-def _require_same_sweep(home: RunFolder, words: Sequence[str], jobs: int, repeats: bool) -> None:
-    """Raise a ConfigurationError if a sweep cannot continue the jobs in its folder."""
+def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:
+    """Return whether a folder has a sweep by the same command line."""
+
+    def results(overrides: Sequence[str]) -> list[str]:
+        return sorted(word for word in overrides if not word.startswith(_EXECUTION_OVERRIDES))
+
     try:
         stored = read_plain(home.path / _FILE, words=True)
-        known = stored["command"] == home.command and _result_overrides(
-            stored["overrides"]
-        ) == _result_overrides(words)
-    except (ValueError, KeyError, TypeError):
-        known = False
-    if not (known and repeats):
-        condition = "" if repeats else ", if its study has a storage (hydra.sweeper.storage)"
-        raise ConfigurationError(
-            f"{home.path} already has a sweep of {jobs} jobs; the same command continues it{condition};"
-            f" otherwise give another name=, or replace it with {home.name_override} overwrite=true"
-        )
-
-
-def _result_overrides(words: Sequence[str]) -> list[str]:
-    return sorted(word for word in words if not word.startswith(_EXECUTION_OVERRIDES))
+        return bool(stored["command"] == home.command and results(stored["overrides"]) == results(words))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 class SweepError(RingyardError):
@@ -170,14 +210,19 @@ def run_sweep(
         sweep.remove_replaced()
         with atomic_write(sweep.folder / _FILE) as partial:
             partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
-        sys.argv += sweep.folder_overrides
+        if sweep.study is not None:
+            run_again(sweep.study, sweep.unfinished)
+        sys.argv += sweep.overrides
         try:
-            with redirect_stderr(cast(TextIO, _HydraErrorFilter(sys.stderr))):
-                start()
-        except Exception as error:
-            hydra_error = error
+            with _jobs_end_with_this_process() if sweep.local else nullcontext():
+                try:
+                    with redirect_stderr(cast(TextIO, _HydraErrorFilter(sys.stderr))):
+                        start()
+                except Exception as error:
+                    hydra_error = error
         except KeyboardInterrupt as stop:
-            stop.add_note("finished jobs are stored, and the same command continues")
+            name = RunFolder(sweep.folder, command).name_override
+            stop.add_note(f"finished jobs are stored; the same command with {name} continues")
             raise
         finally:
             records = read_job_records(sweep.folder)
@@ -190,6 +235,20 @@ def run_sweep(
         raise SweepError(f"{len(failed)} of {len(records)} jobs failed: {which}; {first}") from hydra_error
     if hydra_error is not None:
         raise hydra_error
+
+
+@contextmanager
+def _jobs_end_with_this_process() -> Iterator[None]:
+    """Make processes of this machine that the block starts end with this process, even if it is killed.
+
+    joblib's would wait for work for minutes, and submitit's would go on.
+    """
+    mark = secrets.token_hex(8)
+    words = [sys.executable, "-I", "-S", "-c", _GUARD, f"{_MARK}={mark}"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as guard:
+        os.environ[_MARK] = mark
+        yield
+        guard.kill()  # not after Ctrl-C
 
 
 class _HydraErrorFilter:

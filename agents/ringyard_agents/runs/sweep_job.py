@@ -124,8 +124,9 @@ class HydraJob:
                 remove_if_empty(folder)  # Hydra makes it before the config is checked
         record = JobRecord(int(folder.name), tuple(_overrides()))
         earlier = JobRecord.read(folder)
-        if earlier is not None and earlier.status == "done" and earlier.overrides == record.overrides:
-            return earlier.objective
+        if earlier is not None and earlier.status == "done":
+            if sorted(earlier.overrides) == sorted(record.overrides):  # a study changes their order
+                return earlier.objective
         return self._recorded(config, folder, record)
 
     def _run(self, config: Any) -> float | None:

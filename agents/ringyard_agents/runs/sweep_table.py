@@ -1,5 +1,6 @@
 """The jobs of a sweep as a table, and the best job."""
 
+import json
 import math
 import shlex
 import sys
@@ -10,11 +11,19 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from ringyard.errors import ConfigurationError
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.safe_load import read_plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.safe_load import check_plain, read_plain
+from ringyard_agents.runs.run_folder import flatten_config
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
+
+_CLASS = "_target_"  # key of a config that calls what it names
 
 AGENT = "agent.safetensors"  # file that `ringyard train` writes
 
@@ -36,15 +45,62 @@ def best_job(records: Sequence[JobRecord]) -> JobRecord | None:
     return min(groups[0], key=lambda one: float(one.objective or 0.0)) if groups else None
 
 
+def jobs_by_environment(sweep: Path, records: Sequence[JobRecord]) -> list[list[JobRecord]]:
+    """Group the jobs of a sweep by the environment in their config.yaml. Only within one they compare."""
+    groups: dict[str, list[JobRecord]] = {}
+    for record in records:
+        groups.setdefault(repr(_environment(sweep / str(record.number))), []).append(record)
+    return list(groups.values())
+
+
+def _environment(job: Path) -> dict[str, Any]:
+    """Return {dotted setting: value} of the environment of a job. Empty if the job wrote no config."""
+    try:
+        config = read_plain(job / "config.yaml")
+        return flatten_config({group: config[group] for group in ENVIRONMENT_GROUPS})
+    except (ValueError, LookupError, TypeError):
+        return {}
+
+
+def _environment_words(job: Path, record: JobRecord) -> list[str]:
+    """Return the overrides that give `ringyard compare` the environment of a job."""
+    wanted, chosen = _environment(job), (*ENVIRONMENT_GROUPS, "experiment")
+    words = [word for word in record.overrides if word.lstrip("+~").partition("=")[0] in chosen]
+    words = [word for word in words if _is_plain(word)]
+    with hydra_initialized():
+        config = compose("compare", words)
+    found = flatten_config({group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS})
+    changed = {name: value for name, value in wanted.items() if name not in found or found[name] != value}
+    changed = {name: value for name, value in changed.items() if _CLASS not in name}
+    removed = [f"~{name}" for name in found if name not in wanted] if wanted else []
+    return [*words, *(f"++{name}={_override_value(value)}" for name, value in changed.items()), *removed]
+
+
+def _is_plain(word: str) -> bool:
+    """Return whether an override resolves and calls nothing. Another person may have made the sweep."""
+    try:
+        check_plain(OverridesParser.create().parse_override(word).value())
+    except (ConfigurationError, HydraException):
+        return False
+    return _CLASS not in word
+
+
+def _override_value(value: Any) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    return str(value) if isinstance(value, float) else json.dumps(value)
+
+
 def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep and how to use it.
+    """Print the best job of a sweep in each environment, and how to use it.
 
     Args:
         sweep: folder of the sweep.
         only_folder: print only the folder of the job.
 
     Raises:
-        ConfigurationError: the folder has no sweep, or no job has an objective.
+        ConfigurationError: the folder has no sweep, or no job has an objective, or `only_folder` is asked of
+            jobs in several environments.
     """
     records = read_job_records(sweep)
     if not records:
@@ -52,20 +108,32 @@ def print_best(sweep: Path, only_folder: bool) -> None:
             f"{sweep} has no jobs of a sweep; expected the folder of a `ringyard COMMAND -m`, or its name in"
             " runs/"
         )
-    best = best_job(records)
-    if best is None:
+    found = [(best, jobs) for jobs in jobs_by_environment(sweep, records) if (best := best_job(jobs))]
+    if not found:
         reasons = "; ".join(f"job {one.number}: {one.failure}" for one in records if one.failure)
         raise ConfigurationError(f"no job of {sweep} has an objective{': ' * bool(reasons)}{reasons}")
     for one in records:
         if one.status == "damaged":
             print(f"left out: job {one.number}: {one.failure}", file=sys.stderr)
+    if only_folder and len(found) > 1:
+        bests = ", ".join(str(sweep / str(best.number)) for best, _ in found)
+        raise ConfigurationError(
+            f"{sweep} has jobs in {len(found)} environments, whose objectives do not compare; the best of"
+            f" each are {bests}"
+        )
+    if len(found) > 1:
+        print(f"{len(found)} environments, whose objectives do not compare: the best job of each")
+    for best, jobs in found:
+        if only_folder:
+            print(sweep / str(best.number))
+        else:
+            _print_best(sweep, best, jobs, swept_settings(records))
+
+
+def _print_best(sweep: Path, best: JobRecord, jobs: Sequence[JobRecord], names: Sequence[str]) -> None:
     folder = sweep / str(best.number)
-    if only_folder:
-        print(folder)
-        return
-    settings = describe_job(best, swept_settings(records))
-    print(f"best of {len(records)} jobs: {settings}, objective {best.objective:.6g}")
-    seeds = jobs_by_setting(records)[0]
+    print(f"best of {len(jobs)} jobs: {describe_job(best, names)}, objective {best.objective:.6g}")
+    seeds = jobs_by_setting(jobs)[0]
     if len(seeds) > 1:
         values = [float(one.objective or 0.0) for one in seeds]
         spread = f"{min(values):.6g} to {max(values):.6g}"
@@ -74,7 +142,8 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if (folder / AGENT).is_file():
         print(f"agent: {folder / AGENT}")
         entry = quoted(f"best:{folder}")
-        print(f"compare with: ringyard compare {shlex.quote(f'schedulers=[fifo_backfill,sjf,{entry}]')}")
+        words = [f"schedulers=[fifo_backfill,sjf,{entry}]", *_environment_words(folder, best)]
+        print(f"compare with: {shlex.join(['ringyard', 'compare', *words])}")
 
 
 SEED = "seed"
@@ -125,9 +194,11 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
 
     Returns:
         One row per job: job, objective, settings in which jobs differ, results, seconds, status, error,
-        folder.
+        folder. If jobs are in several environments, `environment` numbers these.
     """
     names = swept_settings(records)
+    groups = jobs_by_environment(folder, [one for one in records if one.objective is not None])
+    environments = {one.number: number for number, jobs in enumerate(groups) for one in jobs}
     rows = []
     for record in records:
         settings = override_values(record)
@@ -135,6 +206,7 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
         rows.append(
             {"job": record.number, "objective": record.objective}
             | {name: settings.get(name) for name in names}
+            | ({"environment": environments.get(record.number)} if len(groups) > 1 else {})
             | _training_results(job)
             | _comparison_results(job)
             | {

@@ -1,6 +1,7 @@
 """`ringyard watch`: run schedulers on one workload, and write a page that plays their schedules."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from importlib import resources
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, scheduler_config, to_plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, INTERFACE_GROUPS, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import build_object, run_to_end
 from ringyard_agents.evaluation.selection import (
     COMPARISON_SEED_OFFSET,
@@ -52,7 +53,8 @@ def watch(config: DictConfig) -> None:
             {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number
         )
         entries = read_entries(config.schedulers)
-        configs = {label: to_plain(scheduler_config(entry, config.trust)) for label, entry in entries.items()}
+        parts = (config.trust, {group: to_plain(config[group]) for group in INTERFACE_GROUPS})
+        configs = {label: to_plain(scheduler_config(entry, *parts)) for label, entry in entries.items()}
         _, refused = supported_schedulers(configs, environment, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
@@ -62,7 +64,7 @@ def watch(config: DictConfig) -> None:
             sim = run_to_end(build_object(one), environment, number, seed)
             schedules.append(schedule_data(label, build_object(one), sim))
             print_line(console, f"{label}: mean JCT {sim.metrics().mean_jct:,.0f} s")
-        command = " ".join(["ringyard", "watch", *sys.argv[1:]])
+        command = shlex.join(["ringyard", "watch", *sys.argv[1:]])
         data = workload_data(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -110,9 +110,8 @@ class ClusterBatch:
             np.inf if config.limit_seconds is None else float(config.limit_seconds),
         )
         #: record with the blocks of an observation row as fields
-        self._blocks = np.dtype(
-            [(one.name, np.float32, one.shape(config.cluster, config.actions)) for one in observation.blocks]
-        )
+        lengths = observation.lengths(config.cluster, config.actions)
+        self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
         self._closed = False
         self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
         self._all_clusters = np.arange(num_clusters)
@@ -245,12 +244,23 @@ class ClusterBatch:
         end = self._out.ends.item(b)
         return end == DONE, end == TRUNCATED
 
-    def final_info(self, b: int) -> dict[str, Any]:
-        """Return the entries of `info` at the end of an episode of cluster `b`."""
+    def infos(self, replaced: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        """Return new arrays [B, ...] of all keys of `info`, which are the same in every step and reset.
+
+        Args:
+            replaced: [B] booleans, True where a masked action was replaced.
+        """
+        clusters = self.state.clusters
+        num_done = clusters["num_done"].astype(np.int64)
+        served = num_done - self.state.integrals[:, Integral.BLOCKED_JOBS]
+        jct = clusters["total_jct"] / np.maximum(served, 1.0)
+        jct[(served == 0) & (self._out.ends != ONGOING)] = np.nan
         return {
-            "episode_jct": self.mean_jct(b),
-            "num_finished": int(self.state.clusters["num_done"][b]),
-            "workload": int(self.entries[b]),
+            "action_mask": self.masks.astype(np.int8),
+            "invalid_action": replaced,
+            "workload": self.entries.copy(),
+            "episode_jct": jct,
+            "num_finished": num_done,
         }
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:

@@ -1,31 +1,26 @@
 """`ClusterEnv`: one simulated GPU cluster as a `gymnasium.Env`."""
 
-import importlib.util
+import functools
 import inspect
-import os
 from collections.abc import Collection, Mapping, Sized
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, Unpack
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
-from ringyard.checks import require, shown
-from ringyard.cluster import Cluster
+from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ActionError, ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import ConfigArguments, choose_config
 from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.observations.queue import BLOCKS
-from ringyard.rendering.history import history_of
-from ringyard.state.arrays import State
+from ringyard.rendering.frames import Renderer
 
 #: intervals of the schedule that `render` can show
 MAX_SEGMENTS = 8192
-
-#: seconds that the event loop of the window runs after each picture
-_WINDOW_SECONDS = 1e-3
 
 #: [1] index of the only cluster of the batch
 _FIRST = np.zeros(1, np.int64)
@@ -63,20 +58,24 @@ def workload_option(options: Any, known: Collection[str], num_workloads: int) ->
     return None if chosen is None else int(chosen)
 
 
-def _warn_in_sync_vector_env() -> None:
-    """Warn that a faster vector environment exists if Gymnasium's `SyncVectorEnv` creates this one."""
+@functools.cache  # once a process
+def _warn_of_sync_vector_env() -> None:
+    gymnasium.logger.warn(
+        "SyncVectorEnv steps clusters one by one in Python; gymnasium.make_vec(id, num_envs=...) and"
+        " ringyard.ClusterVectorEnv step them all in one compiled call, with equal results"
+    )
+
+
+def _is_in_sync_vector_env() -> bool:
+    """Return whether Gymnasium's `SyncVectorEnv` creates this environment among others."""
     frame = inspect.currentframe()
     while frame is not None:
         maker = frame.f_locals.get("self")
         if isinstance(maker, SyncVectorEnv):
             makers = maker.env_fns  # other libraries pass a generator, which has no length
-            if isinstance(makers, Sized) and len(makers) > 1:
-                gymnasium.logger.warn(
-                    "SyncVectorEnv steps clusters one by one in Python; gymnasium.make_vec(id, num_envs=...)"
-                    " and ringyard.ClusterVectorEnv step them all in one compiled call, with equal results"
-                )
-            return
+            return isinstance(makers, Sized) and len(makers) > 1
         frame = frame.f_back
+    return False
 
 
 def _copy_generator(generator: np.random.Generator) -> np.random.Generator:
@@ -84,97 +83,6 @@ def _copy_generator(generator: np.random.Generator) -> np.random.Generator:
     bits = type(generator.bit_generator)(0)
     bits.state = generator.bit_generator.state
     return type(generator)(bits)
-
-
-class Renderer:
-    """Draw the schedule of a cluster with matplotlib.
-
-    The figure is created with the first picture. Copies and pickles create figures of their own.
-
-    Args:
-        mode: "rgb_array" or "human".
-        cluster: servers and GPUs to draw.
-
-    Raises:
-        ConfigurationError: matplotlib is not installed, or "human" finds no display.
-    """
-
-    def __init__(self, mode: str, cluster: Cluster) -> None:
-        if importlib.util.find_spec("matplotlib") is None:
-            raise ConfigurationError(
-                f"render_mode={mode!r} needs matplotlib, which is not installed: pip install"
-                ' "ringyard[render]"'
-            )
-        #: False with MPLBACKEND=agg, which draws without a window
-        self._shows = mode == "human" and os.environ.get("MPLBACKEND", "").lower() != "agg"
-        if self._shows:
-            _require_display()
-        self.mode = mode
-        self._cluster = cluster
-        self._chart: Any = None
-
-    def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
-        """Draw cluster b of a state.
-
-        Args:
-            state: simulation arrays, which keep segments.
-            b: index of the cluster.
-
-        Returns:
-            [720, 1280, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
-        """
-        from ringyard.rendering.chart import Chart
-
-        if self._chart is None:
-            self._chart = Chart(self._cluster, figure=self._window())
-        self._chart.draw(history_of(state, b, self._cluster))
-        if self.mode == "rgb_array":
-            return np.asarray(self._chart.pixels())
-        canvas = self._chart.figure.canvas
-        canvas.draw()
-        if self._shows:
-            canvas.start_event_loop(_WINDOW_SECONDS)
-        return None
-
-    def close(self) -> None:
-        """Close the window, if there is one."""
-        if self._chart is not None and self._shows:
-            from matplotlib import pyplot
-
-            pyplot.close(self._chart.figure)
-        self._chart = None
-
-    def _window(self) -> Any:
-        if not self._shows:
-            return None
-        from matplotlib import pyplot
-
-        figure = pyplot.figure("Ringyard", figsize=(12.8, 7.2), dpi=100)
-        figure.show()
-        return figure
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_chart": None}
-
-
-def _require_display() -> None:
-    """Raise a ConfigurationError if matplotlib cannot open a window."""
-    import matplotlib
-    from matplotlib import backends, pyplot
-
-    registry: Any = vars(backends)["backend_registry"]
-    backend = matplotlib.get_backend()  # without a choice of the user, the first that works
-    why = f"matplotlib's backend {backend} opens none"
-    try:
-        pyplot.switch_backend(backend)
-        if registry.resolve_backend(backend)[1] is not None:
-            return
-    except ImportError as error:
-        why = str(error)
-    raise ConfigurationError(
-        f"render_mode='human' needs a window, but {why}; expected a display and MPLBACKEND=tkagg (qtagg ...),"
-        " or MPLBACKEND=agg to draw without a window, or render_mode='rgb_array'"
-    )
 
 
 class ClusterEnv(gymnasium.Env[Any, Any]):
@@ -196,11 +104,13 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     turns the scores into GPU assignments. See `ringyard.mdp.actions.Scores`.
 
     ## Observation space
-    A Dict of float32 blocks with values in [-10, 10], most of them in [0, 1]. `flat=True` gives the same
-    numbers as one Box. A block has a row of features for each item. Rows without an item are 0, and 0 in the
-    block's mask. `env.metadata["blocks"]` has the shape and the feature names of each block. Running jobs are
-    in the heap order of their ends, or in the order of the job table if an end is uncertain. `s(x, c)` stands
-    for x / (x + c). The table shows the default, `queue_and_cluster`. docs/observations.md has the others.
+    A Dict of float32 vectors, the blocks, with values in [-10, 10], most of them in [0, 1]. `flat=True` gives
+    the same numbers as one Box, in the order of Gymnasium's `FlattenObservation`. A block has features of
+    each item, item by item: `env.metadata["blocks"]` has its shape, such as (16, 12), for `reshape`, and the
+    names of the features. Features of a slot without an item are 0, and so is its number in the block's mask.
+    Running jobs are in the heap order of their ends, or in the order of the job table if an end is uncertain.
+    `s(x, c)` stands for x / (x + c). The table shows the default, `queue_and_cluster`. docs/observations.md
+    has the others.
 
     FEATURE TABLE
 
@@ -217,27 +127,37 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     Terminated when every job has ended. Truncated at `limit_seconds`.
 
     ## Info
-    Keys of `info`:
+    The keys of `info` are the same after every reset and step, with arrays and numbers as values:
 
     * `action_mask`: int8 [actions], 1 where an action is valid, or where a score has a job. It is what
       `action_space.sample(mask)` takes. `action_masks()` returns it in booleans, for sb3-contrib, and
       `ringyard.ActionMaskObservation` adds it to the observation.
     * `invalid_action`: True if a masked action was replaced in this step.
-    * `workload`: number of the job table, after `reset` and in the last step.
-    * `episode_jct`: mean job completion time in seconds, without blocked jobs. In the last step.
-    * `num_finished`: number of jobs that ended. In the last step.
+    * `workload`: number of the job table.
+    * `episode_jct`: mean job completion time of the jobs that have ended, in seconds, without blocked jobs.
+      0 while there is none, NaN if there is none at the end.
+    * `num_finished`: number of jobs that have ended.
 
     ## Experiments
     Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one yaml of
-    `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`.
+    `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`. Every id takes the
+    arguments below, also those that Gymnasium passes on: `gymnasium.make("ringyard/Sharing-v1",
+    action="scores", observation="live_jobs", flat=True)`. Processes that do not import ringyard, such as
+    workers of RLlib, name the package in the id: `"ringyard:ringyard/Sharing-v1"`.
 
     ## Arguments
     Args:
-        config: configuration of the environment. None: `EnvConfig()`.
-        render_mode: None, "rgb_array" (`render()` returns pictures of 1280 x 720 pixels: GPUs by server over
+        config: configuration of the environment. None: that of `experiment` and `arguments`.
+        render_mode: None, "rgb_array" (`render()` returns pictures of 640 x 400 pixels: GPUs by server over
             time, waiting jobs, shared links), or "human" (the same in a window, after each step).
+        experiment: name of a yaml in `conf/experiment`. None: `EnvConfig()`.
+        num_threads: as in `ClusterVectorEnv`. One cluster has one thread.
+        arguments: parts of the configuration by name, such as `action="scores"`, and `flat`,
+            `limit_seconds`, `num_workloads` and `workload_seed`. See
+            `ringyard.mdp.experiments.ConfigArguments`. Unlike a `config`, they keep `env.spec` JSON.
 
     Raises:
+        ConfigurationError: from the constructor, for an argument of another type or value.
         ActionError: from `step`, for an action outside of the space, or for a masked action if `on_invalid`
             is "raise".
         ResetNeededError: from `step`, before `reset` and after the end of an episode. It is a subclass of
@@ -252,11 +172,19 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 10}
 
-    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        config: EnvConfig | None = None,
+        render_mode: str | None = None,
+        experiment: str | None = None,
+        num_threads: int | None = None,
+        **arguments: Unpack[ConfigArguments],
+    ) -> None:
         require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
-        require("config", config, EnvConfig | None)
-        _warn_in_sync_vector_env()
-        self.config = EnvConfig() if config is None else config
+        require("num_threads", num_threads, PositiveInt | None)
+        if _is_in_sync_vector_env():
+            _warn_of_sync_vector_env()
+        self.config = choose_config(config, experiment, arguments)
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
         self.batch = ClusterBatch(self.config, 1, MAX_SEGMENTS if render_mode else 0)
@@ -280,7 +208,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             options: `{"workload": k}` takes job table k instead of a drawn one.
 
         Returns:
-            Observation and `info`, with the keys `action_mask` and `workload`.
+            Observation and `info`.
 
         Raises:
             ConfigurationError: the seed or an option has another type or value.
@@ -298,8 +226,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             cache.prefetch(np.array([later.integers(num_workloads) for _ in range(cache.prefetch_size)]))
         self.batch.reset(_FIRST, np.array([entry]))
         self._update_window()
-        observation, info = self._observation_and_info()
-        return observation, info | {"workload": entry}
+        return self._observation_and_info(False)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action and let time pass to the next decision.
@@ -325,13 +252,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         masked = self.batch.replace_invalid(actions, _FIRST)
         self.batch.step(actions)
         self._update_window()
-        done, truncated = self.batch.ending(0)
-        observation, info = self._observation_and_info()
-        if masked[0]:
-            info["invalid_action"] = True
-        if done or truncated:
-            info |= self.batch.final_info(0)
-        return observation, float(self.batch.rewards[0]), done, truncated, info
+        observation, info = self._observation_and_info(bool(masked[0]))
+        return observation, float(self.batch.rewards[0]), *self.batch.ending(0), info
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment, for look-ahead."""
@@ -346,7 +268,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         """Draw the schedule so far: the last 8,192 intervals in which a job held GPUs of a server.
 
         Returns:
-            [720, 1280, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
+            [400, 640, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
         """
         if self._renderer is None:
             gymnasium.logger.warn("render() needs render_mode='rgb_array' or 'human'")
@@ -364,9 +286,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if self._renderer is not None and self.render_mode == "human":
             self._renderer.draw(self.batch.state, 0)
 
-    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
-        mask = self.batch.masks[0].copy()
-        return self.batch.split(self.batch.observations[0].copy()), {"action_mask": mask.view(np.int8)}
+    def _observation_and_info(self, replaced: bool) -> tuple[Any, dict[str, Any]]:
+        infos = self.batch.infos(np.array([replaced]))
+        info = {name: value[0] for name, value in infos.items()}
+        info["invalid_action"] = infos["invalid_action"].reshape(())  # Gymnasium stacks no np.bool_
+        return self.batch.split(self.batch.observations[0].copy()), info
 
 
 _page = inspect.cleandoc(ClusterEnv.__doc__ or "")

@@ -1,26 +1,48 @@
-"""Environments of the experiments in `conf/experiment/NAME.yaml`.
+"""Environments of the experiments in `conf/experiment/NAME.yaml`, and plain arguments that change them.
 
-`gymnasium.make("ringyard/Sharing-v1")` creates the environment of the experiment, and
-`gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))` a changed one.
+`gymnasium.make("ringyard/Sharing-v1")` creates the environment of the experiment,
+`gymnasium.make("ringyard/Sharing-v1", action="scores", observation="live_jobs")` one with other parts, and
+`gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))` one with any change.
 """
 
-from typing import TYPE_CHECKING
-
-from gymnasium.vector import AutoresetMode
+import difflib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints
 
 from ringyard.checks import require
 from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard.mdp.vector import ClusterVectorEnv
+from ringyard.renamed import explain_renamed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 #: groups of `conf` that make up an `EnvConfig`
 _GROUPS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+
+
+class UnexpectedArgumentError(ConfigurationError, TypeError):
+    """An argument that there is not. It is a TypeError, too, after which TorchRL leaves `frameskip` out."""
+
+
+class ConfigArguments(TypedDict, total=False):
+    """Arguments that change the configuration of an environment: texts, numbers and booleans, as JSON has."""
+
+    cluster: str  #: name of a yaml in `conf/cluster`, or in that folder of a folder in RINGYARD_CONF
+    workload: str  #: likewise
+    performance: str  #: likewise
+    restart: str  #: likewise
+    failures: str  #: likewise
+    action: str  #: likewise
+    observation: str  #: likewise
+    reward: str  #: likewise
+    flat: bool  #: whether the observation is one Box instead of a Dict of blocks
+    limit_seconds: float | None  #: as in `EnvConfig`
+    num_workloads: int  #: as in `EnvConfig`
+    workload_seed: int  #: as in `EnvConfig`
 
 
 def require_experiment(name: str) -> None:
@@ -34,73 +56,98 @@ def require_experiment(name: str) -> None:
         )
 
 
-def experiment(name: str, **parts: str) -> EnvConfig:
+def experiment(name: str, **arguments: Unpack[ConfigArguments]) -> EnvConfig:
     """Return the `EnvConfig` of an experiment, as `ringyard train experiment=NAME` uses it.
 
     `num_workloads` and `workload_seed` have their defaults.
 
     Args:
         name: of a yaml in `conf/experiment`, or in the folder `experiment` of a folder in RINGYARD_CONF.
-        parts: {group: choice} that replace parts of the experiment, such as `action="scores"`. Groups are
-            cluster, workload, performance, restart, failures, action, observation and reward.
+        arguments: what differs from the experiment, such as `action="scores"`. See `ConfigArguments`.
 
     Raises:
-        ConfigurationError: no such experiment, group or choice.
+        ConfigurationError: no such experiment, argument or choice.
     """
-    from hydra import compose
-
     require_experiment(name)
-    for group, part in parts.items():
-        known = config_files(group)
-        if group not in _GROUPS or part not in known:
+    return choose_config(None, name, arguments)
+
+
+def choose_config(config: EnvConfig | None, experiment: str | None, arguments: ConfigArguments) -> EnvConfig:
+    """Return the configuration that the arguments of an environment describe.
+
+    Args:
+        config: the configuration itself, or None.
+        experiment: name of an experiment. None: `EnvConfig()`.
+        arguments: what differs from the experiment.
+
+    Raises:
+        ConfigurationError: both `config` and `arguments`, or no such experiment, argument or choice.
+    """
+    require("config", config, EnvConfig | None)
+    others: dict[str, Any] = dict(arguments)
+    for argument, value in arguments.items():
+        _check_argument(argument, value)
+    if config is not None:
+        if others:
             raise ConfigurationError(
-                f"an experiment has no part {group}={part!r}; expected one of {', '.join(_GROUPS)},"
-                f" and for {group} one of {', '.join(known) or 'nothing'}"
+                f"config is given together with {', '.join(others)}; expected one of them: change config with"
+                " dataclasses.replace, or leave it out"
             )
-    with hydra_initialized():
-        config = compose(
-            "train", [f"experiment={name}", *(f"{group}={part}" for group, part in parts.items())]
+        return config
+    flat, choices = others.pop("flat", None), [group for group in _GROUPS if group in others]
+    overrides = [f"{group}={others.pop(group)}" for group in choices]
+    if experiment is not None:
+        require_experiment(experiment)
+        overrides, choices = [f"experiment={experiment}", *overrides], list(_GROUPS)
+    built = EnvConfig()
+    if overrides:
+        from hydra import compose
+
+        with hydra_initialized():
+            composed = compose("train", overrides)
+        built = build_env_config(composed, built.num_workloads, built.workload_seed, choices)
+    if flat is not None:
+        others["observation"] = replace(built.observation, flat=flat)
+    return replace(built, **others) if others else built
+
+
+def _check_argument(name: str, value: Any) -> None:
+    """Raise a ConfigurationError unless `value` can be that of a `ConfigArguments` `name`."""
+    known = get_type_hints(ConfigArguments)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise UnexpectedArgumentError(
+            f"got an unexpected keyword argument {name!r}; {f'did you mean {near[0]}? ' if near else ''}"
+            f"expected config, experiment, {', '.join(known)}"
         )
-    return build_env_config(config, EnvConfig.num_workloads, EnvConfig.workload_seed)
+    require(name, value, known[name])
+    if name in _GROUPS and value not in config_files(name):
+        raise ConfigurationError(
+            explain_renamed("choices", f"{name}={value}")
+            or f"{name} is {value!r}; expected one of {', '.join(config_files(name))}"
+        )
 
 
-def build_env_config(config: "DictConfig", num_workloads: int, workload_seed: int) -> EnvConfig:
+def build_env_config(
+    config: "DictConfig", num_workloads: int, workload_seed: int, groups: Iterable[str] = _GROUPS
+) -> EnvConfig:
     """Create the `EnvConfig` of a config that Hydra has composed.
 
     Args:
-        config: with the groups cluster, workload, performance, restart, failures, action, observation and
-            reward, and the key `limit_seconds`.
+        config: with the `groups` and the key `limit_seconds`.
         num_workloads: number of different job tables of the episodes.
         workload_seed: of the job tables.
+        groups: groups of `conf` to read: cluster, workload, performance, restart, failures, action,
+            observation and reward. Others have the defaults of `EnvConfig`.
     """
     from hydra.utils import instantiate
 
-    parts = {name: instantiate(config[name], _convert_="all") for name in _GROUPS}
+    parts = {name: instantiate(config[name], _convert_="all") for name in groups}
+    if "action" in parts:
+        parts["actions"] = parts.pop("action")
     return EnvConfig(
-        actions=parts.pop("action"),
         **parts,
         limit_seconds=config.limit_seconds,
         num_workloads=num_workloads,
         workload_seed=workload_seed,
     )
-
-
-def make(name: str, config: EnvConfig | None = None, render_mode: str | None = None) -> ClusterEnv:
-    """Create the environment of experiment `name`, or of `config`, with the given `render_mode`."""
-    return ClusterEnv(experiment(name) if config is None else config, render_mode)
-
-
-def make_vector(
-    name: str,
-    num_envs: int = 1,
-    config: EnvConfig | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    copy: bool = True,
-    render_mode: str | None = None,
-) -> ClusterVectorEnv:
-    """Create the vector environment of experiment `name`, or of `config`.
-
-    The arguments `num_envs`, `autoreset_mode`, `copy` and `render_mode` are those of `ClusterVectorEnv`.
-    """
-    chosen = experiment(name) if config is None else config
-    return ClusterVectorEnv(num_envs, chosen, autoreset_mode, copy, render_mode)

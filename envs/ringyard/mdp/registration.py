@@ -34,15 +34,10 @@ def register_environments() -> None:
     """Register all ids with Gymnasium, once."""
     if "ringyard/Cluster-v0" in registry:
         return
-    register(
-        id="ringyard/Cluster-v0",
-        entry_point="ringyard.mdp.env:ClusterEnv",
-        vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
-    )
-    for name, experiment in experiment_ids().items():
+    for name, experiment in {"ringyard/Cluster-v0": None, **experiment_ids()}.items():
         register(
             id=name,
-            entry_point="ringyard.mdp.experiments:make",
-            vector_entry_point="ringyard.mdp.experiments:make_vector",
-            kwargs={"name": experiment},
+            entry_point="ringyard.mdp.env:ClusterEnv",
+            vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
+            kwargs={"experiment": experiment} if experiment else {},
         )

@@ -1,7 +1,7 @@
 """`ClusterVectorEnv`: many clusters as a `gymnasium.vector.VectorEnv`, stepped by one compiled call."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from gymnasium.utils import seeding
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ringyard.checks import PositiveInt, require, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
-from ringyard.mdp.env import ClusterEnv, validate_seed, workload_option
+from ringyard.mdp.env import MAX_SEGMENTS, ClusterEnv, validate_seed, workload_option
 from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import ConfigArguments, choose_config
+from ringyard.rendering.frames import Renderer
 
-#: [0] indices of no clusters
-_NO_ENVS = np.zeros(0, np.int64)
 #: attributes of a `ClusterEnv` that differ between the clusters
 _OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")
 #: {attribute of a `ClusterEnv` that all clusters share: its name in `ClusterVectorEnv`}
@@ -40,20 +40,23 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     ## Rewards, episode end and information
     They equal those of Gymnasium's `SyncVectorEnv` over `ClusterEnv`. Each key of `info` is an array
     [num_envs], `_key` marks the clusters that have the key, and the others hold 0. `info["action_mask"]` is
-    int8 [num_envs, actions]. In the step that ends an episode, `info` has `episode_jct`, `num_finished` and
-    `workload`. With `SAME_STEP` they are in `info["final_info"]`, and `info["final_obs"]` has the last
-    observations.
+    int8 [num_envs, actions]. With `SAME_STEP`, `info["final_info"]` and `info["final_obs"]` have the last
+    `info` and observations of the episodes that ended.
 
     ## Arguments
     Args:
         num_envs: number of clusters.
-        config: configuration of all clusters. None: `EnvConfig()`.
+        config: configuration of all clusters. None: that of `experiment` and `arguments`.
         autoreset_mode: `NEXT_STEP` (Gymnasium's default: the step after the end resets), `SAME_STEP`, or
             `DISABLED` (`reset(options={"reset_mask": ended})` begins the next episodes).
         copy: return new arrays each step. False returns views of buffers that the next step overwrites.
-        render_mode: must be None. To render, create a `ClusterEnv`.
+        render_mode: None, or "rgb_array" (`render()` returns a picture of each cluster).
         num_threads: threads that step parts of the batch. None: `ringyard.get_num_threads()`. Results do not
             depend on it.
+        max_episode_steps: steps after which an episode is truncated, as by Gymnasium's `TimeLimit`. None or
+            -1: without limit.
+        experiment: as in `ClusterEnv`.
+        arguments: as in `ClusterEnv`.
 
     Raises:
         ConfigurationError: an argument has another type or value, or the machine lacks memory.
@@ -72,11 +75,15 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         copy: bool = True,
         render_mode: str | None = None,
         num_threads: int | None = None,
+        max_episode_steps: int | None = None,
+        experiment: str | None = None,
+        **arguments: Unpack[ConfigArguments],
     ) -> None:
         require("num_envs", num_envs, PositiveInt)
         require("num_threads", num_threads, PositiveInt | None)
-        require("config", config, EnvConfig | None)
+        require("max_episode_steps", max_episode_steps, PositiveInt | Literal[-1] | None)
         require("copy", copy, bool)
+        require("render_mode", render_mode, Literal["rgb_array"] | None)
         try:
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
@@ -84,18 +91,17 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             raise ConfigurationError(
                 f"autoreset_mode is {shown(autoreset_mode)}; expected {expected}"
             ) from None
-        if render_mode is not None:
-            raise ConfigurationError(
-                f"render_mode is {shown(render_mode)}; a vector environment does not render: expected None;"
-                " render one ClusterEnv"
-            )
-        self.config = EnvConfig() if config is None else config
+        self.config = choose_config(config, experiment, arguments)
         self.num_envs = int(num_envs)
-        self.render_mode = None
+        self.render_mode = render_mode
+        self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
+        self._max_steps = np.inf if max_episode_steps in (None, -1) else max_episode_steps
         observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
         blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
-        self.batch = ClusterBatch(self.config, self.num_envs, num_threads=num_threads)
+        self.batch = ClusterBatch(
+            self.config, self.num_envs, MAX_SEGMENTS if render_mode else 0, num_threads=num_threads
+        )
         self.single_observation_space = observation.space(cluster, actions)
         self.single_action_space = actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -124,7 +130,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def action_masks(self) -> NDArray[np.bool_]:
         """Return [num_envs, actions] booleans, True where an action is valid."""
         self.batch.require_episode()
-        return self._masks()
+        return self.batch.masks.copy() if self._copy else self.batch.masks
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -137,7 +143,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                 clusters that begin an episode (all by default).
 
         Returns:
-            Observations, and `info` with the keys `action_mask` and `workload`.
+            Observations and `info`.
 
         Raises:
             ConfigurationError: a seed or option has another type or value.
@@ -156,9 +162,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self._seed(seeds, begun)
         self._begin(begun, workload)
         self._resets = self._resets & ~chosen
-        info = self._infos(begun, _NO_ENVS, _NO_ENVS)
-        masks = info["action_mask"] * chosen[:, None]  # the others hold 0, as in Gymnasium
-        return self._observations(), {**info, "action_mask": masks, "_action_mask": chosen.copy()}
+        return self._observations(), self._infos(~self._all, chosen)
 
     def step(
         self, actions: NDArray[Any]
@@ -169,8 +173,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             actions: [num_envs, ...] an element of `action_space`.
 
         Returns:
-            Observations, rewards, whether every job has ended, whether `limit_seconds` is reached (each
-            [num_envs]), and `info`.
+            Observations, rewards, whether every job has ended, whether `limit_seconds` or
+            `max_episode_steps` is reached (each [num_envs]), and `info`.
 
         Raises:
             ActionError: another number of actions, an action outside of the space, or a masked one with
@@ -180,30 +184,28 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             SchedulerError: see `ClusterEnv.step`.
         """
         given = self.batch.action_array(actions)
-        stepping, begun = np.flatnonzero(~self._resets), _NO_ENVS
-        invalid = stepping[self.batch.replace_invalid(given, stepping)]
+        stepping, replaced = np.flatnonzero(~self._resets), ~self._all
+        replaced[stepping] = self.batch.replace_invalid(given, stepping)
         self.batch.step(given, stepping)
-        done, truncated, rewards = self.batch.done, self.batch.truncated, self.batch.rewards.copy()
+        done, rewards = self.batch.done, self.batch.rewards.copy()
+        truncated = self.batch.truncated | (self.batch.lengths >= self._max_steps)
         if len(stepping) < self.num_envs:
             begun = np.flatnonzero(self._resets)
             done[begun] = truncated[begun] = False
             rewards[begun] = 0.0
             self._begin(begun)
         over = done | truncated
-        ended = np.flatnonzero(over)
-        info: dict[str, Any] = {}
+        final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self._resets = over
-        elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(ended):
-            for b in ended.tolist():
-                final = {"action_mask": self.batch.masks[b].view(np.int8), **self.batch.final_info(b)}
-                final |= {"invalid_action": True} if b in invalid else {}
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and over.any():
+            final = {"final_info": self._infos(replaced, over), "_final_info": over.copy()}
+            for b in np.flatnonzero(over).tolist():
                 last = self.batch.split(self.batch.observations[b].copy())
-                info = self._add_info(info, {"final_info": final, "final_obs": last}, b)
-            self._begin(ended)
-            begun, ended, invalid = ended, _NO_ENVS, invalid[~over[invalid]]
-        info |= self._infos(begun, ended, invalid)
-        return self._observations(), rewards, done, truncated, info
+                final = self._add_info(final, {"final_obs": last}, b)
+            self._begin(np.flatnonzero(over))
+            replaced &= ~over
+        return self._observations(), rewards, done, truncated, self._infos(replaced, self._all) | final
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
@@ -225,9 +227,16 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Raise a ConfigurationError for any `name` and `values`: all clusters share one configuration."""
         raise ConfigurationError(f"cannot set {shown(name)} of single clusters; create a new environment")
 
-    def render(self) -> None:
-        """Raise a ConfigurationError. Create a `ClusterEnv` with a render mode instead."""
-        raise ConfigurationError("a vector environment does not render; render one ClusterEnv")
+    def render(self) -> tuple[Any, ...]:
+        """Return a picture [height, width, 3] of each cluster, as `ClusterEnv.render`.
+
+        Raises:
+            ConfigurationError: `render_mode` is None.
+        """
+        if self._renderer is None:
+            raise ConfigurationError("render() needs render_mode='rgb_array'")
+        self.batch.require_episode()
+        return tuple(np.array(self._renderer.draw(self.batch.state, b)) for b in range(self.num_envs))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let later calls of `step` and `reset` raise a `ClosedError`."""
@@ -263,22 +272,18 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _draw(self, b: int) -> int:
         return int(self._generators[b].integers(self.config.num_workloads))
 
-    def _infos(
-        self, begun: NDArray[np.int64], ended: NDArray[np.int64], invalid: NDArray[np.int64]
-    ) -> dict[str, Any]:
-        """Return `info`, given the clusters that began or ended an episode or had an invalid action."""
-        info: dict[str, Any] = {"action_mask": self._masks().view(np.int8), "_action_mask": self._all.copy()}
-        if len(invalid):
-            masked = np.isin(np.arange(self.num_envs), invalid)
-            info |= {"invalid_action": masked, "_invalid_action": masked.copy()}
-        for b in ended.tolist():
-            info = self._add_info(info, self.batch.final_info(b), b)
-        for b in begun.tolist():
-            info = self._add_info(info, {"workload": int(self.batch.entries[b])}, b)
-        return info
+    def _infos(self, replaced: NDArray[np.bool_], shown: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return `info` of the clusters that are `shown` [num_envs]. The others hold 0.
 
-    def _masks(self) -> NDArray[np.bool_]:
-        return self.batch.masks.copy() if self._copy else self.batch.masks
+        Args:
+            replaced: [num_envs] booleans, True where a masked action was replaced.
+            shown: [num_envs] booleans.
+        """
+        info: dict[str, Any] = {}
+        for name, values in self.batch.infos(replaced.copy()).items():
+            values[~shown] = 0
+            info |= {name: values, f"_{name}": shown.copy()}
+        return info
 
     def _observations(self) -> Any:
         rows = self.batch.observations

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,10 +60,42 @@ class ScheduleHistory:
         return np.flatnonzero(np.isfinite(self.end_seconds) & ~self.blocked)
 
     @cached_property
+    def held(self) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """(segments of jobs on GPUs until now, by job and start, number of the run of each) [rows]."""
+        held = self.segments[(self.segments["job"] >= 0) & (self.segments["gpu_bits"] > 0)]
+        held = held[np.lexsort((held["start_seconds"], held["job"]))]
+        held["stop_seconds"] = np.minimum(held["stop_seconds"], self.now)
+        held = held[held["stop_seconds"] > held["start_seconds"]]
+        return held, np.cumsum(_first_of_run(held)) - 1
+
+    @cached_property
     def mean_jct(self) -> float:
         """Mean JCT of the finished jobs, seconds, NaN without any."""
         jct = (self.end_seconds - self.submit_seconds)[self.finished]
         return float(jct.mean()) if len(jct) else float("nan")
+
+    def waiting_at(self, seconds: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """Return the number of waiting jobs at each of some times, none after `now`. `seconds`: [times]."""
+        held = self.segments[self.segments["job"] >= 0]
+        runs = held[np.lexsort((held["start_seconds"], held["job"]))]
+        runs = runs[_first_of_run(runs)]
+        more = self.submit_seconds, runs["stop_seconds"]
+        fewer = self.end_seconds, runs["start_seconds"]
+
+        def count(columns: tuple[NDArray[np.float64], ...], times: Any) -> Any:
+            return sum(np.searchsorted(np.sort(column), times, side="right") for column in columns)
+
+        waiting: NDArray[np.int64] = count(more, seconds) - count(fewer, seconds)
+        if self.is_complete:
+            return waiting
+        counted = int(count(more, self.now) - count(fewer, self.now))
+        return waiting + len(self.waiting) - counted  # counted back from the jobs that wait now
+
+
+def _first_of_run(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return [rows] booleans, True for the first of each run of a job, in rows sorted by job and start."""
+    jobs, starts = np.diff(rows["job"], prepend=-1), np.diff(rows["start_seconds"], prepend=-1.0)
+    return (jobs != 0) | (starts != 0)
 
 
 def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
@@ -135,37 +167,31 @@ class Rings:
     rings: NDArray[np.int64]  #: number of rings, 1 or more
 
 
-def _allocations_until_now(history: ScheduleHistory) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-    """Return (segments of jobs on GPUs until now, number of the run that each is part of [rows])."""
-    held = history.segments[(history.segments["job"] >= 0) & (history.segments["gpu_bits"] > 0)].copy()
-    held["stop_seconds"] = np.minimum(held["stop_seconds"], history.now)
-    held = held[held["stop_seconds"] > held["start_seconds"]]
-    _, run = np.unique(held[["job", "start_seconds"]], return_inverse=True)
-    return held, run.ravel()
-
-
 def _spans_several(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return [rows] booleans, True where the group of a row has more than one place."""
-    if not len(group):
-        return np.zeros(0, bool)
-    pairs = np.unique(np.stack([group, place]), axis=1)
-    return np.bincount(pairs[0])[group] > 1
+    """Return [rows] booleans, True where the group of a row has more than one place. Groups are sorted."""
+    first = np.searchsorted(group, group)
+    return np.bincount(group, place != place[first])[group] > 0
+
+
+def gpus_of(history: ScheduleHistory) -> Bars:
+    """Return the bars of all jobs on all GPUs in a schedule, each whole: all have lane 0 of 1."""
+    held, run = history.held
+    octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
+    row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
+    gpu = np.asarray(history.cluster.first_gpu_of_server)[held["server"][row]] + local
+    start, stop = held["start_seconds"][row], held["stop_seconds"][row]
+    spans = _spans_several(run, held["server"])[row]
+    lane, lanes = np.zeros(len(row), np.int64), np.ones(len(row), np.int64)
+    return Bars(held["job"][row].astype(np.int64), gpu, start, stop, lane, lanes, spans)
 
 
 def bars_of(history: ScheduleHistory) -> Bars:
-    """Return the bars of all jobs on all GPUs in a schedule."""
-    held, run = _allocations_until_now(history)
-    octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
-    row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
-    first = np.asarray(history.cluster.first_gpu_of_server)
-    gpu = first[held["server"][row]] + local
-    start, stop = held["start_seconds"][row], held["stop_seconds"][row]
-    spans = _spans_several(run, held["server"])[row]
+    """Return the bars of a schedule, cut where the jobs on their GPU change."""
+    bars = gpus_of(history)
     if history.cluster.jobs_per_gpu == 1:
-        lane, lanes, part = np.zeros(len(row), np.int64), np.ones(len(row), np.int64), np.arange(len(row))
-    else:
-        part, start, stop, lane, lanes = _split_at_changes(gpu, start, stop)
-    return Bars(held["job"][row][part].astype(np.int64), gpu[part], start, stop, lane, lanes, spans[part])
+        return bars
+    part, start, stop, lane, lanes = _split_at_changes(bars.gpu, bars.start, bars.stop)
+    return Bars(bars.job[part], bars.gpu[part], start, stop, lane, lanes, bars.spans[part])
 
 
 def _split_at_changes(
@@ -195,13 +221,13 @@ def _split_at_changes(
 
 def rings_of(history: ScheduleHistory) -> Rings:
     """Return the rings on each link: of jobs that span servers, and on uplinks of jobs that span racks."""
-    held, run = _allocations_until_now(history)
+    held, run = history.held
     spans = _spans_several(run, held["server"])
     link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))
     if history.cluster.rack_of_server:
         rack = np.asarray(history.cluster.rack_of_server)[held["server"]]
         far = _spans_several(run, rack)
-        _, once = np.unique(np.stack([run[far], rack[far]]), axis=1, return_index=True)
+        _, once = np.unique(run[far] * history.cluster.num_racks + rack[far], return_index=True)
         uplinks = history.cluster.num_servers + rack[far][once]
         link = np.concatenate([link, uplinks])
         start = np.concatenate([start, held["start_seconds"][far][once]])

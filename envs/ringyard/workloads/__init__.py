@@ -34,17 +34,20 @@ from ringyard.workloads.workload import Workload as Workload
 from ringyard.workloads.workload import scale_to_load as scale_to_load
 
 if TYPE_CHECKING:
+    from ringyard.workloads.readers import TraceReader as TraceReader
     from ringyard.workloads.readers import read_csv as read_csv
     from ringyard.workloads.readers import read_helios as read_helios
     from ringyard.workloads.readers import read_pai as read_pai
     from ringyard.workloads.readers import read_philly as read_philly
+    from ringyard.workloads.readers import read_trace as read_trace
 
 if not TYPE_CHECKING:  # else type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import readers of files on first use, because pandas takes long to import."""
-        if name in ("read_csv", "read_helios", "read_pai", "read_philly"):
+        if name == "TraceReader" or name.startswith("read_"):
             from ringyard.workloads import readers
 
-            return getattr(readers, name)
+            if hasattr(readers, name):
+                return getattr(readers, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

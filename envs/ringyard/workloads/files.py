@@ -1,46 +1,70 @@
-"""Job data on disk as a table of rows, and conditions that select rows (`where`).
+"""Files of jobs as rows of texts: CSV and other separated text, JSON, JSON lines and Parquet, also gzip.
 
-Errors name the file, the row and the column.
+The first characters say which format a file has, not its name.
 """
 
 import csv
 import gzip
 import io
+import json
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.checks import require, shown
-from ringyard.errors import ConfigurationError, WorkloadError
-from ringyard.jobs import MAX_TEXT_LENGTH
+from ringyard.checks import shown
+from ringyard.errors import WorkloadError
 
-_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
+#: {first bytes: what the file is and what helps}
+_OTHER_FILES = {
+    b"PK\x03\x04": "zip archive; expected text or gzip: unpack it first",
+    b"BZh": "bzip2 archive; expected text or gzip: unpack it first",
+    b"\xfd7zXZ": "xz archive; expected text or gzip: unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstandard archive; expected text or gzip: unpack it first",
+    b"version https://git-lfs": "pointer of Git LFS; `git lfs pull` in its repository gets the file itself",
+}
 
 #: texts that files use for missing values
-_MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None")
+MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None", "Unknown")
 
 
-@contextmanager
-def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Context in which errors about job data begin with the `path` of the file."""
-    try:
-        yield
-    except WorkloadError as error:
-        raise WorkloadError(f"{path}: {error}") from error
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a file.
+
+    Attributes:
+        frame: [rows] texts as written, "" where a cell is blank. The index is the position in the file.
+        numbers: [rows of the file] number of each row, as the file counts.
+        unit: what the numbers count, "line" or "job".
+        notes: what to tell about the file, for a WorkloadWarning.
+    """
+
+    frame: pd.DataFrame
+    numbers: NDArray[np.int64]
+    unit: str = "line"
+    notes: tuple[str, ...] = ()
+
+    def place(self, row: int) -> str:
+        """Return where row `row` of the `frame` is in the file, such as "line 7"."""
+        return f"{self.unit} {self.numbers[self.frame.index[row]]}"
+
+    def column(self, name: str) -> "pd.Series[str]":
+        """[rows] texts of column `name` without spaces around them, "" where a value is missing."""
+        written = self.frame[name].str.strip()
+        return written.mask(written.isin(MISSING), "")
 
 
-def read_text(path: str | Path) -> str:
-    """Return the text of a file, unpacked if it is gzip, whatever its name.
+def read_bytes(path: str | Path) -> bytes:
+    """Return the bytes of a file, unpacked if it is gzip, whatever its name.
 
     Raises:
-        WorkloadError: no such file, it cannot be read, or it is another archive or no UTF-8 text.
+        WorkloadError: no such file, it cannot be read, or it is another archive.
     """
     try:
         data = Path(path).expanduser().read_bytes()
@@ -54,287 +78,173 @@ def read_text(path: str | Path) -> str:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
         raise WorkloadError(f"cannot be read: {error}") from error
-    for magic, name in _ARCHIVES.items():
+    for magic, what in _OTHER_FILES.items():
         if data.startswith(magic):
-            raise WorkloadError(f"is a {name} archive; expected text or gzip: unpack it first")
+            raise WorkloadError(f"is a {what}")
+    if data[257:262] == b"ustar":
+        raise WorkloadError("is a tar archive; expected one file of it: unpack it first (tar -xf)")
+    return data
+
+
+def _decoded(data: bytes) -> str:
+    """Return the text of a file, or raise a WorkloadError if it is no UTF-8 text."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        row = data[: error.start].count(b"\n") + 1
-        raise WorkloadError(f"is no UTF-8 text (line {row}: {error.reason}); save it as UTF-8") from error
+        line = data[: error.start].count(b"\n") + 1
+        raise WorkloadError(f"is no UTF-8 text (line {line}: {error.reason}); save it as UTF-8") from error
     if "\0" in text:
-        row = text[: text.index("\0")].count("\n") + 1
-        raise WorkloadError(f"is no text: line {row} has a zero byte; expected a text file")
-    return text
+        line = text[: text.index("\0")].count("\n") + 1
+        raise WorkloadError(f"is no text: line {line} has a zero byte; expected a text file")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_rows(path: str | Path, as_text: Sequence[str | None] = ()) -> pd.DataFrame:
-    """Return the rows of a CSV file, at least one.
+def read_rows(
+    path: str | Path,
+    separator: str = ",",
+    header: Sequence[str] | None = None,
+    comment: str | None = None,
+    known: Sequence[str] = (),
+) -> Rows:
+    r"""Return the rows of a file, at least one.
 
     Args:
         path: the file.
-        as_text: columns that may be there and are kept as written ("0007", "7f04ca", "6214e9").
+        separator: character between cells, `\t` for a tab or `\s+` for spaces.
+        header: names of the columns, used unless the first line has one of them or of the `known` names.
+        comment: lines that begin with this text are left out.
+        known: names that only a header has.
 
     Raises:
-        WorkloadError: no readable CSV file, no rows, or two columns of one name.
+        WorkloadError: no file of these formats, no rows, or two columns of one name.
     """
-    text = read_text(path)
+    data = read_bytes(path)
+    if data.startswith(b"PAR1"):
+        rows = _parquet_rows(data)
+    else:
+        text = _decoded(data)
+        if text.lstrip()[:1] in ("[", "{"):
+            rows = _json_rows(text)
+        else:
+            rows = _separated_rows(text, separator, header, comment, known)
+    if not len(rows.frame):
+        raise WorkloadError("has no rows; expected a job a row below the header")
+    return rows
+
+
+def _separated_rows(
+    text: str, separator: str, header: Sequence[str] | None, comment: str | None, known: Sequence[str]
+) -> Rows:
+    separator = "\t" if separator == r"\t" else separator
+    lines = text.split("\n")
+    skipped = (lambda line: line.lstrip().startswith(comment)) if comment else (lambda _: False)
+    kept = [number for number, line in enumerate(lines) if line.strip() and not skipped(line)]
+    lines = [lines[number] for number in kept]
     try:
-        lines = csv.reader(io.StringIO(text), skipinitialspace=True)
-        header = next((line for line in lines if any(map(str.strip, line))), [])
-        names = [name.strip() for name in header]
+        names = [name.strip() for name in next(_records(lines, separator), [])]
+        if header is not None and not set(names) & {*header, *known}:
+            names = list(header)
+        else:
+            kept, lines = kept[1:], lines[1:]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise WorkloadError(f"has column {shown(twice[0])} twice; expected columns of different names")
+        if not names:
+            raise WorkloadError("is not a readable CSV file: it is empty")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
             frame = pd.read_csv(
-                io.StringIO(text),
-                low_memory=False,
+                io.StringIO("\n".join(lines)),
+                sep=separator,
+                header=None,
+                names=names,
                 index_col=False,
+                dtype=str,
+                na_filter=False,
                 skipinitialspace=True,
-                dtype={name: str for name in header if name.strip() in as_text},
-                keep_default_na=False,
-                na_values={name: _MISSING for name in header if name.strip() not in as_text},
+                low_memory=False,
             )
-    except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, csv.Error) as error:
+    except pd.errors.EmptyDataError:
+        frame = pd.DataFrame(columns=names)
+    except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
+        _reject_long_line(lines, kept, separator, names)
         raise WorkloadError(f"is not a readable CSV file: {error}") from error
-    if len(frame) == 0:
-        raise WorkloadError("has no rows; expected a job a row below the header")
-    return frame.rename(columns=lambda name: str(name).strip())
+    frame = frame.fillna("").astype(object)
+    first = np.arange(len(frame))
+    if len(frame) < len(lines):  # cells with line breaks
+        breaks = np.sum([frame[name].str.count("\n") for name in names], axis=0)
+        first[1:] += np.cumsum(breaks)[:-1].astype(np.int64)
+    return Rows(frame, np.array(kept, dtype=np.int64)[first] + 1)
 
 
-def numeric_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] numbers of column `name` of the `frame`, NaN where there is none. The column must exist."""
-    if name not in frame.columns:
-        raise WorkloadError(
-            f"has no column {name!r}; it has {shown(list(frame.columns))}"
-            " (workload.reader.* names other columns)"
-        )
-    values = frame[name]
-    if values.dtype == bool:
-        return np.full(len(frame), np.nan)
-    return pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+def _records(lines: Sequence[str], separator: str) -> Any:
+    """Iterator over the cells of each record. Its `line_num` is the number of lines read."""
+    if separator == r"\s+":
+        return (line.split() for line in lines)
+    return csv.reader(lines, delimiter=separator, skipinitialspace=True)
 
 
-def finite_column(frame: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """[rows] finite numbers of column `name` of the `frame`. A WorkloadError names the first row without."""
-    values = numeric_column(frame, name)
-    reject_rows(frame, name, ~np.isfinite(values), "a finite number")
-    return values
-
-
-def reject_rows(frame: pd.DataFrame, name: str, bad: NDArray[np.bool_], expected: str) -> None:
-    """Raise a WorkloadError for the first bad row of a column, if there is one.
-
-    Args:
-        frame: rows. Its index is that of the file.
-        name: column.
-        bad: [rows] whether the value is bad.
-        expected: what the message says was expected.
-    """
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        value = shown(frame[name].iloc[row])
-        raise WorkloadError(f"row {frame.index[row] + 1}: {name} is {value}; expected {expected}")
-
-
-def date_column(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], pd.Timestamp]:
-    """Read dates (ISO 8601) of column `name` of the `frame`.
-
-    Returns:
-        [rows] seconds since the first date, NaN where there is no date, and that date.
-    """
-    if pd.api.types.is_numeric_dtype(frame[name]):
-        reject_rows(frame, name, np.ones(len(frame), np.bool_), "a date such as 2020-04-01 00:00:00")
-    found = pd.to_datetime(frame[name].astype(str), errors="coerce", utc=True, format="ISO8601")
-    micros = found.dt.as_unit("us").astype(np.int64).to_numpy()
-    there = found.notna().to_numpy()
-    first = int(micros[there].min()) if there.any() else 0
-    seconds = np.where(there, (micros - np.where(there, first, micros)) / 1e6, np.nan)
-    return seconds, pd.Timestamp(first, unit="us", tz="UTC")
-
-
-def text_column(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
-    """[rows] texts of column `name` of the `frame` as written. "" where there is none, or no such column."""
-    if name not in frame.columns:
-        return pd.Series("", index=frame.index)
-    written = _as_text(frame, name).str.strip()
-    return written.mask(written.isin(_MISSING), "")
-
-
-def name_column(frame: pd.DataFrame, name: str) -> NDArray[np.str_]:
-    """[rows] `text_column` (`frame`, `name`) as an array. A WorkloadError if a text is too long."""
-    return _text_array(frame, name, text_column(frame, name))
-
-
-def id_column(frame: pd.DataFrame, name: str | None) -> NDArray[np.int64] | NDArray[np.str_]:
-    """[rows] ids of column `name` of the `frame`: integers if all are, else texts as written.
-
-    Without a name or such a column, they are row numbers.
-
-    Raises:
-        WorkloadError: a row without an id.
-    """
-    if name is None or name not in frame.columns:
-        return frame.index.to_numpy(dtype=np.int64)
-    written = _as_text(frame, name)
-    reject_rows(frame, name, (written.str.strip() == "").to_numpy(), "an id for each job")
-    found = _text_array(frame, name, written)
-    try:
-        whole = found.astype(np.int64)
-    except (ValueError, OverflowError):
-        return found
-    return whole if (whole.astype(np.str_) == found).all() else found
-
-
-def _as_text(frame: pd.DataFrame, name: str) -> "pd.Series[str]":
-    """[rows] a column as written, "" where a row is too short for it."""
-    values = frame[name].astype(object)
-    return values.where(values.notna(), "").astype(str)
-
-
-def _text_array(frame: pd.DataFrame, name: str, written: "pd.Series[str]") -> NDArray[np.str_]:
-    reject_rows(
-        frame, name, (written.str.len() > MAX_TEXT_LENGTH).to_numpy(), f"at most {MAX_TEXT_LENGTH} characters"
-    )
-    return written.to_numpy().astype(np.str_)
-
-
-#: {"cluster", "vc", "user" or a column of the file: one value or several; "submit_s": [from, to]}
-Where = Mapping[str, Any]
-
-_Values = str | float | Annotated[Sequence[str | float], "not empty"]
-_Window = tuple[str | float | None, str | float | None]
-
-_SETTING = "workload.reader.where"
-_MOST_SHOWN = 8  # values in an error
-_MOST_COLUMNS = 50
-
-
-class SubmissionTimes:
-    """Submission times of the rows of a file.
-
-    Args:
-        frame: all rows.
-        name: column of the times.
-        dated: the column holds dates, not seconds.
-    """
-
-    def __init__(self, frame: pd.DataFrame, name: str, dated: bool) -> None:
-        self.dated = dated
-        if dated:
-            self.seconds, self._first = date_column(frame, name)
-        else:
-            self.seconds = numeric_column(frame, name)
-
-    def end(self, value: str | float | None, otherwise: float) -> float:
-        """Return an end of a window in seconds.
-
-        Args:
-            value: seconds, a date, or None for an open end.
-            otherwise: seconds of an open end.
-
-        Raises:
-            ConfigurationError: a text that is no date, or a date where the file has seconds.
-        """
-        if not isinstance(value, str):
-            return otherwise if value is None else float(value)
-        if not self.dated:
-            raise ConfigurationError(
-                f"{_SETTING}.submit_s is {value!r}; expected seconds: this file has no dates"
-            )
-        date = pd.to_datetime(value, format="ISO8601", utc=True, errors="coerce")
-        if not isinstance(date, pd.Timestamp):
-            raise ConfigurationError(
-                f"{_SETTING}.submit_s is {value!r}; expected seconds, or a date such as 2020-04-01"
-            )
-        return float((date - self._first).total_seconds())
-
-
-def select_rows(
-    frame: pd.DataFrame, where: Where | None, columns: Mapping[str, str], times: SubmissionTimes
-) -> tuple[pd.DataFrame, str]:
-    """Select the rows that meet every condition.
-
-    Args:
-        frame: all rows.
-        where: {column: condition}. Conditions that are None are ignored.
-        columns: {"cluster", "vc", "user": column of this file}.
-        times: submission times of all rows.
-
-    Returns:
-        The rows, and a text that says how many were kept, "" without conditions.
-
-    Raises:
-        ConfigurationError: a condition of the wrong kind.
-        WorkloadError: no such column or value, or no row meets all conditions.
-    """
-    conditions = {key: value for key, value in (where or {}).items() if value is not None}
-    if not conditions:
-        return frame, ""
-    met, texts = {}, []
-    for key, value in conditions.items():
-        if key == "submit_s":
-            met[key], text = _in_window(times, value)
-        else:
-            met[key], text = _has_value(frame, key, columns.get(key, key), value)
-        texts.append(f"{key}={text}")
-    keep = np.logical_and.reduce(list(met.values()))
-    summary = ", ".join(texts)
-    if not keep.any():
-        alone = ", ".join(f"{key} {mask.sum():,}" for key, mask in met.items())
-        spans = ""
-        if np.isfinite(times.seconds).any():
-            spans = f"; submit_s goes from {np.nanmin(times.seconds):.0f} to {np.nanmax(times.seconds):.0f}"
-        raise WorkloadError(
-            f"no row meets where {summary} (rows that meet each alone: {alone}{spans}); expected one or more"
-        )
-    return frame[keep], f"where {summary} keeps {keep.sum():,} of {len(frame):,} rows"
-
-
-def _in_window(times: SubmissionTimes, window: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether submitted in the `window`, its end not included, and the window as text)."""
-    require(f"{_SETTING}.submit_s", window, _Window)
-    low, high = times.end(window[0], -np.inf), times.end(window[1], np.inf)
-    if not low < high:
-        raise ConfigurationError(
-            f"{_SETTING}.submit_s is {shown(window)}; expected [from, to], from before to"
-        )
-    ends = ["null" if end is None else f"{end:.15g}" if not isinstance(end, str) else end for end in window]
-    return (times.seconds >= low) & (times.seconds < high), f"[{','.join(ends)}]"
-
-
-def _has_value(frame: pd.DataFrame, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether column `name` has one of the `wanted` values, and these values as written).
-
-    A number matches however it is written.
-    """
-    require(f"{_SETTING}.{key}", wanted, _Values)
-    if name not in frame.columns:
-        there = ", ".join(frame.columns[:_MOST_COLUMNS])
-        raise WorkloadError(f"where.{key} is given, but there is no column {name!r}; expected one of {there}")
-    written = text_column(frame, name)
-    amounts = pd.to_numeric(written, errors="coerce").to_numpy()
-    keep = np.zeros(len(frame), dtype=np.bool_)
-    for value in [wanted] if isinstance(wanted, str | float | int) else wanted:
-        exact = isinstance(value, str) or (isinstance(value, int) and abs(value) > 2**53)
-        same = (written == str(value)).to_numpy() if exact else amounts == float(value)
-        if not same.any():
+def _reject_long_line(lines: Sequence[str], kept: Sequence[int], separator: str, names: list[str]) -> None:
+    """Raise a WorkloadError for the first record with more cells than there are names, if there is one."""
+    records = _records(lines, separator)
+    for number, cells in enumerate(records):
+        if len(cells) > len(names):
+            line = kept[getattr(records, "line_num", number + 1) - 1] + 1
             raise WorkloadError(
-                f"where.{key}: no row has {name} {shown(value)}; expected some of {_common_values(written)}"
+                f"is not a readable CSV file: line {line} has {len(cells)} cells; expected {len(names)},"
+                f" one for each of {shown(names)} (quote cells that contain a separator,"
+                " or name the separator of the file: workload.reader.separator=';')"
             )
-        keep |= same
-    found = written[keep].unique().tolist()
-    return keep, found[0] if len(found) == 1 else f"[{','.join(found)}]"
 
 
-def _common_values(written: "pd.Series[str]") -> str:
-    """Text that lists the most common values of a column."""
-    counts = written[written != ""].value_counts()
-    summary = [f"{value!r} ({count:,})" for value, count in counts.head(_MOST_SHOWN).items()]
-    if len(counts) > _MOST_SHOWN:
-        summary.append(f"{len(counts) - _MOST_SHOWN:,} more values")
-    if unnamed := int((written == "").sum()):
-        summary.append(f"{unnamed:,} rows without one")
-    return ", ".join(summary)
+def _text_frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame.from_records(list(records))
+    return frame.map(
+        lambda value: (
+            value
+            if isinstance(value, str)
+            else ""
+            if value is None or value != value
+            else json.dumps(value, default=str)
+        )
+    ).astype(object)
+
+
+def _json_rows(text: str) -> Rows:
+    """Rows of a list of objects, or of an object per line. Numbers stay as they are written."""
+    numbers: dict[str, Any] = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+    unit, place = "job", 0
+    try:
+        if text.lstrip().startswith("["):
+            found = json.loads(text, **numbers)
+            places = np.arange(1, len(found) + 1)
+        else:
+            unit, found, where = "line", [], []
+            for place, line in enumerate(text.split("\n"), 1):
+                if line.strip():
+                    found.append(json.loads(line, **numbers))
+                    where.append(place)
+            places = np.array(where, dtype=np.int64)
+    except (ValueError, RecursionError) as error:
+        line = f"line {place}: " if place else ""
+        raise WorkloadError(f"is no JSON and no JSON lines: {line}{error}") from error
+    for place, job in zip(places.tolist(), found, strict=True):
+        if not isinstance(job, dict):
+            raise WorkloadError(f"{unit} {place} is {shown(job)}; expected a JSON object with a job's values")
+    if found and "attempts" in found[0]:
+        from ringyard.workloads.philly import philly_jobs
+
+        records, notes = philly_jobs(found)
+        return Rows(_text_frame(records), places, unit, notes)
+    return Rows(_text_frame(found), places, unit)
+
+
+def _parquet_rows(data: bytes) -> Rows:
+    try:
+        frame = pd.read_parquet(io.BytesIO(data))
+    except ImportError as error:
+        raise WorkloadError("is a Parquet file; pandas reads it with pyarrow: pip install pyarrow") from error
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"is not a readable Parquet file: {error}") from error
+    texts = frame.astype(object).where(frame.notna(), "").astype(str).astype(object)
+    return Rows(texts.reset_index(drop=True), np.arange(1, len(frame) + 1), "row")

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class Replay:
     """
 
     jobs: JobTable  #: the whole trace
-    models: CostAssignment  #: costs per iteration
+    models: CostAssignment  #: costs per iteration of jobs without a model of their own
     window_jobs: PositiveInt | None = None  #: largest number of jobs in a window. None: no limit.
     window_seconds: Positive | None = None  #: length of a window. None: no limit.
     start_seconds: NonNegative | None = None  #: start of the window. None: drawn for each sample.
@@ -120,37 +120,26 @@ class Replay:
         window = window.shifted(window.submit_seconds - window.submit_seconds[0])
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
-        return self.models.assign(window, rng)
+        own = window.model_ids
+        assigned = self.models.assign(window, rng)
+        if (own < 0).all():
+            return assigned
+        batch = np.where(own >= 0, window.batch_size, np.nan)
+        return assigned.with_models(np.where(own >= 0, own, assigned.model_ids), batch)
 
 
 def replay_file(
-    path: str,
-    reader: Callable[[str], JobTable],
-    models: CostAssignment,
-    window_jobs: int | None = None,
-    window_seconds: float | None = None,
-    start_seconds: float | None = None,
-    load: float | None = None,
-    max_gpus: int | None = None,
-    extra_seconds: float = 0.0,
-    part: tuple[float, float] = (0.0, 1.0),
+    path: str, reader: Callable[[str], JobTable], models: CostAssignment, **settings: Any
 ) -> Replay:
     """Return the `Replay` of the trace in a file.
 
     Args:
         path: the file.
-        reader: function of `ringyard.workloads` that reads it, such as `read_csv`.
-        models: costs per iteration.
-        window_jobs: largest number of jobs in a window. None: no limit.
-        window_seconds: length of a window, seconds. None: no limit.
-        start_seconds: start of the window. None: drawn for each sample.
-        load: offered load to which arrivals are stretched. None: the recorded times.
-        max_gpus: larger jobs are left out. None: no limit.
-        extra_seconds: added to every job's run time.
-        part: shares of the trace's jobs between which windows lie.
+        reader: function that reads it, such as a `ringyard.workloads.TraceReader`.
+        models: costs per iteration of jobs without a model of their own.
+        **settings: settings of `Replay`, such as `window_jobs`.
 
     Raises:
         WorkloadError: no such file, or the reader does not understand it.
     """
-    limits = (window_jobs, window_seconds, start_seconds, load, max_gpus)
-    return Replay(reader(path), models, *limits, extra_seconds, part)
+    return Replay(reader(path), models, **settings)

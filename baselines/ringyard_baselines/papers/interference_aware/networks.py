@@ -4,6 +4,7 @@ A job's profile holds its speed beside a few reference jobs, and theirs beside i
 new job. The shapes of the networks are assumptions, since the paper's are not public.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,8 @@ class InterferenceNetworks:
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
             raise ConfigurationError(
-                f"no weights at {path}; expected a file that `ringyard fit --out {path}` writes"
+                f"no weights at {path}; expected a file that"
+                f" `{shlex.join(['ringyard', 'fit', '--out', str(path)])}` writes"
             )
         try:
             with np.load(path, allow_pickle=False) as stored:

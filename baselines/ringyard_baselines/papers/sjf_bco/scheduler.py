@@ -39,8 +39,8 @@ class PlannedScheduler(Scheduler):
     When jobs have arrived since the last plan, the waiting ones are planned anew around the running ones.
     With all jobs submitted at time 0 this is the offline algorithm as published, otherwise its online form.
     Plans use estimated run times. A job starts when it is first in the queue of each of its GPUs and these
-    are free, whatever time the plan says. The published plan knows GPUs only. A job that lacks cores or GPU
-    memory there is packed elsewhere, or waits (an assumption).
+    are free, whatever time the plan says. The published plan knows GPUs only. A job that lacks cores, RAM or
+    GPU memory there is packed elsewhere, or waits (an assumption).
 
     Args:
         name: shown in tables.
@@ -156,9 +156,7 @@ class PlannedScheduler(Scheduler):
         return chosen
 
     def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
-        """Return what fits: if planned GPUs lack cores or memory, the job is packed elsewhere or waits."""
-        if not (ready and (self._cluster.cores_per_server or self._cluster.gpu_types)):
-            return ready  # a free GPU is all that a job needs
+        """Return what fits: if its planned GPUs lack cores, RAM or memory, a job goes elsewhere or waits."""
         plan = PlacementPlan(view)
         placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in ready]
         return [allocation for allocation in placed if allocation is not None]

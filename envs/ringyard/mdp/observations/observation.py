@@ -146,14 +146,17 @@ class Observation:
         return sum(self.lengths(cluster, actions).values())
 
     def space(self, cluster: Cluster, actions: ActionKind) -> spaces.Space[Any]:
-        """Return the observation space of one cluster, given the `cluster` and the `actions`."""
-        if self.flat:
-            return spaces.Box(-10.0, 10.0, (self.size(cluster, actions),), np.float32)
-        shapes = {block: block.shape(cluster, actions) for block in self.blocks}
-        low = {block: 0.0 if block.is_mask else -10.0 for block in self.blocks}
-        return spaces.Dict(
-            {block.name: spaces.Box(low[block], 10.0, shape, np.float32) for block, shape in shapes.items()}
-        )
+        """Return the observation space of one cluster, given the `cluster` and the `actions`.
+
+        Blocks are vectors, since libraries such as Stable-Baselines3 take arrays with more axes for images.
+        """
+        lengths = self.lengths(cluster, actions)
+        boxes = []  # a list, because Gymnasium sorts the keys of mappings, and flattens in their order
+        for block in self.blocks:
+            low = 0.0 if block.is_mask else -10.0
+            boxes.append((block.name, spaces.Box(low, 10.0, (lengths[block.name],), np.float32)))
+        blocks = spaces.Dict(boxes)
+        return spaces.flatten_space(blocks) if self.flat else blocks
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
         """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""

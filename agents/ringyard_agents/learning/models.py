@@ -1,0 +1,127 @@
+"""Models of other libraries, torch modules and functions as policies."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import nn
+
+from ringyard.checks import shown
+from ringyard.errors import CheckpointError
+from ringyard_agents.config.safe_load import Trust
+
+
+class ModelPolicy:
+    """Policy of a model that learnt elsewhere, or of a function.
+
+    Args:
+        model: one of
+            a model of Stable-Baselines3, sb3-contrib or SBX. It gets masks if its `predict` takes them.
+            a torch module, from a batch of observations to [clusters, actions] logits, of which the highest
+            valid one is taken, or to [clusters, (1 + T) N] scores.
+            a function `(observation, mask) -> action` of one cluster.
+        flat: True if a module or function reads one row of numbers, False if it reads blocks by name. The
+            observation space of a model says which.
+        scores: True if an action is an array of scores.
+    """
+
+    def __init__(self, model: Any, flat: bool, scores: bool) -> None:
+        if isinstance(model, type) or not (callable(model) or hasattr(model, "predict")):
+            raise CheckpointError(
+                f"the model is {shown(model)}; expected a model of Stable-Baselines3, a torch module or a"
+                " function (observation, mask) -> action"
+            )
+        self.network = model
+        space = getattr(model, "observation_space", None)
+        self.flat = flat if space is None else not isinstance(space, spaces.Dict)
+        self._scores = scores
+        self._state: Any = None  # of a recurrent model
+        self._choose: Callable[[Any, NDArray[np.bool_]], Any] = self._call
+        if hasattr(model, "predict"):
+            self._masked = "action_masks" in inspect.signature(model.predict).parameters
+            self._choose = self._predict
+        elif isinstance(model, nn.Module):
+            model.eval()
+            self._choose = self._forward
+
+    def reset(self) -> None:
+        """Forget the state of a recurrent model, because an episode begins."""
+        self._state = None
+
+    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return the action of each cluster. See `Policy.act`."""
+        return np.asarray(self._choose(observations, masks))
+
+    def _predict(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
+        options = {"action_masks": masks} if self._masked else {}
+        actions, self._state = self.network.predict(
+            observations, state=self._state, deterministic=True, **options
+        )
+        return actions
+
+    def _forward(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
+        def tensor(values: NDArray[Any]) -> torch.Tensor:
+            return torch.tensor(values, device=device)
+
+        device = next((weights.device for weights in self.network.parameters()), None)
+        blocks = None if self.flat else {name: tensor(block) for name, block in observations.items()}
+        with torch.no_grad():
+            values = self.network(tensor(observations) if blocks is None else blocks).cpu().numpy()
+        if not self._scores and (values.shape != masks.shape or np.isnan(values).any()):
+            raise CheckpointError(
+                f"{type(self.network).__name__} returned {shown(values)} of shape {values.shape}; expected a"
+                f" logit per action, of shape {masks.shape}"
+            )
+        return values if self._scores else np.where(masks, values, -np.inf).argmax(-1)
+
+    def _call(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
+        rows = (
+            observations.copy()
+            if self.flat
+            else [{name: block[i].copy() for name, block in observations.items()} for i in range(len(masks))]
+        )
+        return [self.network(row, mask.astype(np.int8)) for row, mask in zip(rows, masks, strict=True)]
+
+
+def read_model(file: Path, trust: Trust) -> Any:
+    """Read the policy of a model that Stable-Baselines3 or sb3-contrib has saved.
+
+    Args:
+        file: model.zip.
+        trust: must be True, because reading the file runs the code in it.
+
+    Returns:
+        A `stable_baselines3.common.policies.BasePolicy`.
+
+    Raises:
+        CheckpointError: the file is not trusted, or it is no such model.
+    """
+    if trust is not True:
+        raise CheckpointError(
+            f"{file} is read by Stable-Baselines3, which runs any code in it; if you trust it whole, add"
+            " trust=true (in Python trust=True, or load the model yourself and give the object)"
+        )
+    from stable_baselines3.common.save_util import load_from_zip_file
+
+    torch.set_num_threads(1)
+    try:
+        data, weights, _ = load_from_zip_file(file, device="cpu")
+        assert data is not None
+        make = data["policy_class"]
+        options: dict[str, Any] = {"use_sde": True} if data.get("use_sde") else {}
+        if "lr_schedule" in inspect.signature(make).parameters:
+            options["lr_schedule"] = lambda progress: 0.0
+        options |= data["policy_kwargs"]
+        network = make(data["observation_space"], data["action_space"], **options)
+        network.load_state_dict(weights["policy"])
+    except Exception as error:  # a damaged file can raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(
+            f"{file} is not a model of Stable-Baselines3 or sb3-contrib: {reason}"
+        ) from error
+    return network

@@ -1,0 +1,381 @@
+"""Small pictures of a schedule so far, drawn with NumPy and Pillow: frames of `render` and of videos."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
+from ringyard.rendering.history import Rings, ScheduleHistory, gpus_of, history_of, rings_of
+from ringyard.rendering.style import (
+    DOWN,
+    EDGE,
+    FREE,
+    GAP,
+    RINGS,
+    SHARED_LINK,
+    WAITING,
+    job_colour,
+    summary,
+    time_text,
+    time_unit,
+)
+from ringyard.state.arrays import State
+
+#: [height, width] of a picture, in pixels
+SIZE = 400, 640
+_FRAMES_PER_SECOND = 10
+_FFMPEG_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
+
+#: left, top, right, bottom of the parts of a picture, in pixels
+_GANTT, _LINKS, _QUEUE = (58, 36, 456, 304), (462, 36, 486, 304), (498, 36, 638, 396)
+_COUNTS = (58, 318, 456, 380)
+_LINE = 14  # height of a line of text
+_BLANK, _FREE, _DOWN, _EDGE, _SHARED, _JOBS = 0, 1, 2, 3, 4, 8  # colours of the palette
+_NUM_COLOURS = 256 - _JOBS
+#: seconds that the event loop of the window runs after each picture
+_WINDOW_SECONDS = 1e-3
+
+
+def _palette() -> NDArray[np.uint8]:
+    from PIL.ImageColor import getrgb
+
+    named = ["#ffffff", FREE, DOWN, EDGE, *SHARED_LINK, SHARED_LINK[-1]]
+    jobs = [[round(255 * part) for part in job_colour(j)] for j in range(_NUM_COLOURS)]
+    return np.array([*map(getrgb, named), *jobs], np.uint8)
+
+
+def _cells(
+    row: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64], width: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (interval, index into a flat [rows, width]) of all cells that the intervals cover."""
+    lengths = np.maximum(right - left, 0)
+    interval = np.repeat(np.arange(len(row)), lengths)
+    first = np.repeat(row * width + left - np.cumsum(lengths) + lengths, lengths)
+    return interval, first + np.arange(len(interval))
+
+
+class FrameDrawer:
+    """Draws one schedule after the other.
+
+    A picture has a line for each GPU over time, with a colour for each job. Strips above a server show two or
+    more rings on its link. On the right are the rings on each link now, and the waiting jobs. A GPU that is
+    shared shows the newest of its jobs above the oldest.
+
+    Args:
+        cluster: servers and GPUs of the schedules.
+        scale: size of a picture, in multiples of `SIZE`.
+    """
+
+    def __init__(self, cluster: Cluster, scale: int = 1) -> None:
+        from PIL import Image, ImageDraw, ImageFont
+
+        self.scale, self._cluster = scale, cluster
+        self._colours = _palette()
+        # the bitmap font takes a tenth of the time
+        self._font: Any = (
+            ImageFont.load_default_imagefont() if scale == 1 else ImageFont.load_default(10 * scale)
+        )
+        first, counts = np.asarray(cluster.first_gpu_of_server), np.asarray(cluster.gpus_per_server)
+        tops = first + GAP * np.arange(cluster.num_servers)
+        _, top, _, bottom = (scale * edge for edge in _GANTT)
+        #: pixels of a line of a GPU
+        self._pitch = (bottom - top) / (tops[-1] + GAP + counts[-1])
+        self._middles = top + self._pitch * (tops + GAP + counts / 2)
+        self._stack_rows, self._pixel_rows = np.unique(
+            self._rows_of_pixels(tops, bottom - top), return_inverse=True
+        )
+        picture = Image.new("RGB", (SIZE[1] * scale, SIZE[0] * scale), "white")
+        self._draw = ImageDraw.Draw(picture)
+        above, apart = _GANTT[1] - _LINE / 2, 0.0
+        self._text(4, above, "server")
+        self._text(_LINKS[0] - 3, above, "rings")
+        self._text(_COUNTS[0] + 30, _COUNTS[1] - 5, "jobs waiting", WAITING)
+        self._text(_COUNTS[0] + 120, _COUNTS[1] - 5, "rings on the busiest link", RINGS)
+        for s, middle in enumerate(self._middles.tolist()):
+            if middle >= apart:
+                name = f"{s} {cluster.gpu_types[s]}" if cluster.gpu_types else str(s)
+                self._text(4, middle / scale, name)
+                apart = middle + _LINE * scale
+        self._background = np.asarray(picture)
+
+    def _rows_of_pixels(self, tops: NDArray[np.float64], height: int) -> NDArray[np.int64]:
+        """Return the row of the stack of `draw` that each row of pixels of the Gantt chart shows."""
+        gpus = self._cluster.num_gpus
+        place = (np.arange(height) + 0.5) / self._pitch
+        server = np.searchsorted(tops, place, side="right") - 1
+        depth = place - tops[server] - GAP
+        gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
+        part = depth % 1.0 * self._pitch
+        rows = 1 + gpu + gpus * (part > self._pitch / 2)
+        if self._pitch >= 3 * self.scale:  # room for an edge above the line and a space below it
+            rows[part < self.scale] = (1 + 2 * gpus + gpu)[part < self.scale]
+            rows[part > self._pitch - self.scale] = 0
+        strip = (depth < -0.12) & (depth > -0.62)
+        return np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
+
+    def _text(self, x: float, y: float, text: str, colour: str = "black", align: float = 0.0) -> None:
+        """Write a text beside (align 0), around (0.5) or before (1) x, with its middle at y."""
+        left = x * self.scale - align * self._font.getlength(text)
+        self._draw.text((round(left), round((y - 5.5) * self.scale)), text, colour, self._font)
+
+    def _rectangle(self, left: float, top: float, right: float, bottom: float, colour: Any) -> None:
+        edges = left * self.scale, top * self.scale, right * self.scale, bottom * self.scale
+        self._draw.rectangle(edges, colour)
+
+    def draw(self, history: ScheduleHistory) -> NDArray[np.uint8]:
+        """Return the schedule `history` until its time `now` as RGB pixels [height, width, 3]."""
+        from PIL import Image, ImageDraw
+
+        rings = rings_of(history)
+        left, top, right, bottom = (self.scale * edge for edge in _GANTT)
+        columns = right - left
+        begin, now = history.begins, max(history.now, history.begins + 1e-6)
+        per_second = columns / (now - begin)
+        counts = self._rings_by_column(rings, begin, per_second, columns)
+        pixels = self._background.copy()
+        stack = self._stack(history, counts, begin, per_second, columns)
+        pixels[top:bottom, left:right] = self._colours[stack[self._stack_rows]][self._pixel_rows]
+        picture = Image.fromarray(pixels)
+        self._draw = ImageDraw.Draw(picture)
+        self._text(4, 10, summary(history))
+        self._draw_links(rings, history.now)
+        self._draw_queue(history)
+        times = begin + (np.arange(columns) + 0.5) / per_second
+        self._draw_counts(history.waiting_at(times), counts.max(axis=0, initial=0))
+        self._draw_time_axis(begin, now)
+        return np.asarray(picture)
+
+    def _stack(
+        self,
+        history: ScheduleHistory,
+        rings: NDArray[np.int64],
+        begin: float,
+        per_second: float,
+        columns: int,
+    ) -> NDArray[np.uint8]:
+        """Return [1 + 3 GPUs + servers, columns] colours: blank, newest jobs, oldest, edges, strips."""
+
+        def cells(row: Any, start: Any, stop: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+            left = ((start - begin) * per_second).astype(np.int64).clip(0, columns - 1)
+            right = np.ceil((np.minimum(stop, history.now) - begin) * per_second).astype(np.int64)
+            return _cells(row.astype(np.int64), left, right.clip(left + 1, columns), columns)
+
+        servers = self._cluster.num_servers
+        down, bars = history.segments[history.segments["job"] < 0], gpus_of(history)
+        is_down = np.zeros(servers * columns, bool)
+        is_down[cells(down["server"], down["start_seconds"], down["stop_seconds"])[1]] = True
+        idle = np.where(is_down.reshape(servers, columns), _DOWN, _FREE).astype(np.uint8)
+        layers = np.tile(idle[self._cluster.server_of_gpu], (3, 1))
+        order = np.argsort(bars.start, kind="stable")
+        colour = (_JOBS + bars.job[order] % _NUM_COLOURS).astype(np.uint8)
+        edge = np.where(bars.spans[order], _EDGE, colour).astype(np.uint8)
+        bar, cell = cells(bars.gpu[order], bars.start[order], bars.stop[order])
+        newest, oldest, edges = layers.reshape(
+            3, -1
+        )  # where several jobs are, the last that is written stays
+        newest[cell] = colour[bar]
+        oldest[cell[::-1]] = colour[bar[::-1]]
+        edges[cell] = edge[bar]
+        strips = np.where(rings[:servers] > 1, _SHARED - 2 + rings[:servers].clip(2, 4), _BLANK)
+        blank = np.full((1, columns), _BLANK)
+        return np.concatenate([blank, layers, strips]).astype(np.uint8)
+
+    def _rings_by_column(
+        self, rings: Rings, begin: float, per_second: float, columns: int
+    ) -> NDArray[np.int64]:
+        """Return the rings on each link [servers + racks, columns] at the middles of the columns."""
+        links = self._cluster.num_servers + self._cluster.num_racks
+        found = np.zeros(links * columns, np.int64)
+        left, right = (
+            np.ceil((time - begin) * per_second - 0.5).astype(np.int64).clip(0, columns)
+            for time in (rings.start, rings.stop)
+        )
+        interval, cell = _cells(rings.link, left, right, columns)
+        found[cell] = rings.rings[interval]
+        return found.reshape(links, columns)
+
+    def _draw_links(self, rings: Rings, now: float) -> None:
+        live = (rings.stop >= now) & (rings.link < self._cluster.num_servers)
+        most = max(4, int(rings.rings[live].max(initial=0)))
+        left, _, right, _ = _LINKS
+        half = max(self._pitch / self.scale, 1.0)
+        for link, count in zip(rings.link[live].tolist(), rings.rings[live].tolist(), strict=True):
+            middle = self._middles[link] / self.scale
+            colour = DOWN if count == 1 else SHARED_LINK[min(count, 4) - 2]
+            self._rectangle(left, middle - half, left + (right - left) * count / most, middle + half, colour)
+
+    def _draw_queue(self, history: ScheduleHistory) -> None:
+        left, top, right, bottom = _QUEUE
+        jobs = history.waiting
+        self._text(left, top - _LINE / 2, f"{len(jobs)} waiting" if len(jobs) else "no job waits")
+        shown = jobs[: (bottom - top) // _LINE]
+        ages = history.now - history.submit_seconds[shown]
+        longest = float(ages.max(initial=1e-9))
+        for i, (j, age) in enumerate(zip(shown.tolist(), ages.tolist(), strict=True)):
+            y = top + i * _LINE
+            light = tuple(round(255 * (0.45 + 0.55 * part)) for part in job_colour(j % _NUM_COLOURS))
+            self._rectangle(left, y + 1, left + (right - left) * age / longest, y + _LINE - 2, light)
+            self._text(left + 2, y + _LINE / 2, f"{j}: {history.num_gpus[j]} GPUs, {time_text(age)}")
+
+    def _draw_counts(self, waiting: NDArray[np.int64], rings: NDArray[np.int64]) -> None:
+        left, top, right, bottom = _COUNTS
+        most = max(4, int(waiting.max(initial=0)), int(rings.max(initial=0)))
+        self._text(left - 4, top, str(most), align=1)
+        self._text(left - 4, bottom, "0", align=1)
+        self._rectangle(left, top, left, bottom, DOWN)
+        self._rectangle(left, bottom, right, bottom, DOWN)
+        x = np.repeat(np.arange(len(waiting)), 2) + left * self.scale
+        for values, colour in ((rings, RINGS), (waiting, WAITING)):
+            y = self.scale * (bottom - np.repeat(values, 2) / most * (bottom - top))
+            self._draw.line(np.stack([x[1:], y[:-1]], axis=1).ravel().tolist(), colour, self.scale)
+
+    def _draw_time_axis(self, begin: float, now: float) -> None:
+        """Draw some round times below the chart."""
+        size, unit = time_unit(now - begin)
+        left, _, right, bottom = _COUNTS
+        least = (now - begin) / size / 6
+        step = 10.0 ** np.floor(np.log10(least))
+        step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= least)
+        for tick in np.arange(np.ceil(begin / size / step), np.floor(now / size / step) + 1) * step:
+            x = left + (tick * size - begin) / (now - begin) * (right - left)
+            self._rectangle(x, bottom, x, bottom + 3, DOWN)
+            if x < right - 70:
+                self._text(x, bottom + 10, f"{tick:.12g}", align=0.5)
+        self._text(right, bottom + 10, f"time ({unit})", align=1)
+
+
+class Renderer:
+    """Draw the schedule of a cluster as pictures, or in a window of matplotlib.
+
+    The window opens with the first picture. Copies and pickles open windows of their own. Without a display,
+    pictures are drawn and not shown, and a line on standard error says so.
+
+    Args:
+        mode: "rgb_array" or "human".
+        cluster: servers and GPUs to draw.
+
+    Raises:
+        ConfigurationError: a library is not installed.
+    """
+
+    def __init__(self, mode: str, cluster: Cluster) -> None:
+        for module in ("PIL", "matplotlib")[: 2 if mode == "human" else 1]:
+            if importlib.util.find_spec(module) is None:
+                library = {"PIL": "Pillow"}.get(module, module)
+                raise ConfigurationError(
+                    f"render_mode={mode!r} needs {library}, which is not installed: pip install"
+                    ' "ringyard[render]"'
+                )
+        self._mode, self._cluster = mode, cluster
+        self._drawer: FrameDrawer | None = None
+        self._shown: Any = None
+
+    def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
+        """Draw cluster b of a state.
+
+        Args:
+            state: simulation arrays, which keep segments.
+            b: index of the cluster.
+
+        Returns:
+            [400, 640, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
+        """
+        self._drawer = self._drawer or FrameDrawer(self._cluster)
+        pixels = self._drawer.draw(history_of(state, b, self._cluster))
+        if self._mode == "rgb_array":
+            return pixels
+        self._show(pixels)
+        return None
+
+    def _show(self, pixels: NDArray[np.uint8]) -> None:
+        """Show a picture in the window."""
+        from matplotlib import pyplot
+
+        if self._shown is None:
+            height, width = SIZE
+            try:
+                figure = pyplot.figure("Ringyard", figsize=(width / 100, height / 100), dpi=100)
+            except ImportError as error:  # MPLBACKEND names a window that cannot be opened here
+                raise ConfigurationError(
+                    f"render_mode='human' cannot open a window: {error}; expected a display, or no MPLBACKEND"
+                ) from error
+            self._shown = figure.figimage(pixels)
+            if figure.canvas.required_interactive_framework is None:
+                print("ringyard: no display, so pictures are drawn and not shown", file=sys.stderr)
+            else:
+                figure.show()
+        self._shown.set_array(pixels)
+        canvas = self._shown.figure.canvas
+        if canvas.required_interactive_framework is not None:
+            canvas.draw()
+            canvas.start_event_loop(_WINDOW_SECONDS)
+
+    def close(self) -> None:
+        """Close the window, if there is one."""
+        if self._shown is not None:
+            from matplotlib import pyplot
+
+            pyplot.close(self._shown.figure)
+        self._shown = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_drawer": None, "_shown": None}
+
+
+def require_video(setting: str, file: Path) -> None:
+    """Raise a ConfigurationError unless a video with this suffix can be written.
+
+    Args:
+        setting: name of the setting, for the error.
+        file: with suffix .gif, or one that needs ffmpeg.
+    """
+    suffix = file.suffix.lower()
+    if suffix != ".gif" and suffix not in _FFMPEG_SUFFIXES:
+        raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_FFMPEG_SUFFIXES)}")
+    if suffix != ".gif" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigurationError(
+            f'{setting} is {str(file)!r}, which needs ffmpeg: pip install "ringyard[render]", or name a .gif'
+        )
+
+
+def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
+    """Write a video of equally distant moments, from the first arrival to the end.
+
+    Args:
+        file: a path that `require_video` accepts.
+        history: the whole schedule.
+        frames: number of pictures, 1 or more.
+
+    Yields:
+        Number of pictures drawn so far. The file is complete after the last.
+    """
+    drawer = FrameDrawer(history.cluster, scale=2)
+    moments = np.linspace(history.begins, history.now, frames + 1)[1:].tolist()
+    pictures = (drawer.draw(history.until(moment)) for moment in moments)
+    if file.suffix.lower() == ".gif":
+        from PIL import Image
+
+        kept = []
+        for picture in pictures:
+            kept.append(Image.fromarray(picture).quantize())
+            yield len(kept)
+        duration = 1000 // _FRAMES_PER_SECOND
+        kept[0].save(file, "GIF", save_all=True, append_images=kept[1:], duration=duration, loop=0)
+        return
+    import imageio_ffmpeg
+
+    height, width = (drawer.scale * length for length in SIZE)
+    writer = imageio_ffmpeg.write_frames(str(file), (width, height), fps=_FRAMES_PER_SECOND)
+    writer.send(None)
+    try:
+        for drawn, picture in enumerate(pictures, 1):
+            writer.send(np.ascontiguousarray(picture))
+            yield drawn
+    finally:
+        writer.close()
