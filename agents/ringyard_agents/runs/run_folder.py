@@ -2,7 +2,7 @@
 
 import errno
 import functools
-import json
+import itertools
 import os
 import platform
 import shlex
@@ -26,7 +26,7 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.config.safe_load import read_plain
-from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write
+from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write, write_json
 
 _LOCK = ".lock"
 _HYDRA_SWEEP_FILE = "multirun.yaml"  # which Hydra writes before the first job of a sweep
@@ -37,7 +37,7 @@ _LOCKS_UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL
 #: settings that do not affect results, so that a run with other values is the same run
 _NOT_COMPARED = (
     *("name", "overwrite", "rerun", "workers", "trust", "environment_id"),
-    *("plots", "tensorboard", "output", "out", "file"),
+    *("plots", "tensorboard", "wide", "output", "out", "file"),
 )
 
 _MAX_NAME_BYTES = 255  # bytes, of a folder on most file systems
@@ -60,13 +60,27 @@ _RECORD_FIELDS = {
 
 def register_run_folders() -> None:
     """Register the OmegaConf resolvers `run_folder` and `job_number` of conf/run.yaml and sweeps."""
-    OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
+    OmegaConf.register_new_resolver("run_folder", _make_run_folder, replace=True)
     OmegaConf.register_new_resolver("job_number", _job_number, replace=True)
 
 
 def _job_number(unfinished: Sequence[int], first: int, job: int) -> int:
     """Return the number of a job: those of unfinished trials, then one after the other from `first`."""
     return unfinished[job] if job < len(unfinished) else first + job - len(unfinished)
+
+
+def _make_run_folder(name: object, resume: object, *, _root_: DictConfig) -> str:
+    """Return the folder of a run. For a name that is a time, make the first free one: T, T-2, T-3, ..."""
+    folder = Path(_resolve_run_folder(name, resume))
+    if resume is not None or "${now:" not in str(_root_._get_node("name")):
+        return str(folder)
+    if os.environ.get("RANK", "0") != "0":  # another process of torchrun, which writes nothing
+        return "runs"
+    for free in itertools.chain([folder], (Path(f"{folder}-{number}") for number in itertools.count(2))):
+        with suppress(FileExistsError):
+            free.mkdir(parents=True)
+            break
+    return str(free)
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:
@@ -226,8 +240,7 @@ class RunFolder:
             record = {**first, "resumed": [*(first.get("resumed") or ()), record]}
         with atomic_write(self.path / "config.yaml") as partial:
             OmegaConf.save(config, partial, resolve=True)
-        with atomic_write(file) as partial:
-            partial.write_text(json.dumps(record, indent=2) + "\n")
+        write_json(file, record)
 
 
 def command_of(file: Path) -> str | None:
