@@ -1,7 +1,7 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
 import contextlib
-import importlib.util
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +46,7 @@ from ringyard_agents.evaluation.tuned_configs import (
 )
 from ringyard_agents.report.comparison_report import remove_stale_tables, report_comparison
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import print_line
+from ringyard_agents.report.tables import print_line, print_note
 from ringyard_agents.runs.run_folder import RunFolder
 
 _DPI = 60  # of the image of a schedule
@@ -165,21 +165,30 @@ def compare_command(config: DictConfig) -> float | None:
             remove_stale_tables(
                 folder.path, ()
             )  # tables of the replaced run must not stay while this one runs
-        return _run_comparisons(planned, folder, config.workers, plots, tensorboard)
+        return _run_comparisons(planned, folder, config.workers, plots, tensorboard, config.wide)
 
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
     """Return whether to write an output. By default it is written if its library is installed."""
-    installed = importlib.util.find_spec(library) is not None
-    if value and not installed:
-        raise ConfigurationError(
-            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
-        )
-    return installed if value is None else value
+    try:
+        if value is None or value:
+            importlib.import_module(library)
+    except ImportError:
+        if value:
+            raise ConfigurationError(
+                f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
+            ) from None
+        return False
+    return value is None or value
 
 
 def _run_comparisons(
-    planned: Mapping[str, Comparison], home: RunFolder, workers: int | None, plots: bool, tensorboard: bool
+    planned: Mapping[str, Comparison],
+    home: RunFolder,
+    workers: int | None,
+    plots: bool,
+    tensorboard: bool,
+    wide: bool,
 ) -> float | None:
     console = Console()
     cached = CachedRuns(home.cache, workers, console)
@@ -191,7 +200,7 @@ def _run_comparisons(
     failures, reported, means = [], [], []
     for name, comparison in planned.items():
         for note in comparison.notes:
-            print_line(console, note)
+            print_note(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
         where = f"in experiment {name} on " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
@@ -209,6 +218,7 @@ def _run_comparisons(
             window=comparison.tasks[0].measured_jobs,
             plots=plots,
             tensorboard=text,
+            wide=wide,
         )
         if plots and tensorboard:
             runs = home.path / name / "tensorboard"
@@ -235,12 +245,12 @@ def _draw_schedules(
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
         long = ", ".join(task.label for task in own if task not in short)
-        print_line(
+        print_note(
             console, f"schedules not drawn, since runs take long (`ringyard watch` draws them): {long}"
         )
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
-        for task, image in bar.track(outcomes, len(short), description="drawing schedules for TensorBoard"):
+        for task, image in bar.track(outcomes, len(short), description="drawing schedules"):
             if isinstance(image, Exception):
                 print_line(console, f"schedule of {task.label} not drawn: {image}")
             else:

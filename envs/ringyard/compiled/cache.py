@@ -48,7 +48,8 @@ def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
     begin = time.monotonic()
     _pending.update(missing)
     _expected = len(missing)
-    _print(f"ringyard: compiling {name} and {_expected} kernels that it calls, once for this machine ...")
+    short = name.rpartition(".")[2][:28]
+    _print(f"ringyard: compiling {short} and {_expected} kernels, once for this machine")
     how = "compilation stopped after"
     try:
         yield
