@@ -18,7 +18,14 @@ from rich.progress import Progress
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks, run_to_end
+from ringyard_agents.evaluation.evaluate import (
+    EvaluationTask,
+    build_object,
+    check_tasks,
+    make_simulator,
+    run_to_end,
+    sharing_notes,
+)
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
@@ -100,6 +107,7 @@ def _plan_comparison(
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
+    notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
     return Comparison(supported, tasks, {**refused, **missing}, reference, notes)

@@ -3,7 +3,6 @@
 import errno
 import functools
 import itertools
-import json
 import os
 import platform
 import shlex
@@ -17,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -27,6 +25,7 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write, write_json
 
 _LOCK = ".lock"
@@ -54,8 +53,8 @@ _RECORD_FIELDS = {
     "command": str,
     "arguments": Sequence[str],
     "commit": str | None,
-    "versions": Mapping[str, str],
-    "resumed": Sequence[Mapping[str, object]],
+    "versions": Mapping[str, str] | None,
+    "resumed": Sequence[Mapping[str, object]] | None,
 }
 
 
@@ -206,8 +205,8 @@ class RunFolder:
 
     def _refuse_other_settings(self, now: Mapping[str, Any]) -> None:
         try:
-            before = flatten_config(yaml.safe_load((self.path / "config.yaml").read_text()))
-        except (OSError, yaml.YAMLError, UnicodeError, RecursionError):
+            before = flatten_config(read_plain(self.path / "config.yaml"))
+        except ConfigurationError:
             return
         for name in (*before, *now):
             if name.partition(".")[0] in _NOT_COMPARED or (name in before) > (name in now):
@@ -238,7 +237,7 @@ class RunFolder:
         record = _new_record(self.command, seeds)
         if resumed and file.is_file():
             first = _read_record(file)
-            record = {**first, "resumed": [*first.get("resumed", []), record]}
+            record = {**first, "resumed": [*(first.get("resumed") or ()), record]}
         with atomic_write(self.path / "config.yaml") as partial:
             OmegaConf.save(config, partial, resolve=True)
         write_json(file, record)
@@ -247,20 +246,20 @@ class RunFolder:
 def command_of(file: Path) -> str | None:
     """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
-        command: str = json.loads(file.read_text())["command"]
+        command: str = read_plain(file, words=True)["command"]
         return command
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ConfigurationError, KeyError, TypeError):
         return None
 
 
 def _read_record(file: Path) -> dict[str, Any]:
     """Read a run.json. Raises CheckpointError if it is damaged."""
     try:
-        record: dict[str, Any] = json.loads(file.read_text())
+        record: dict[str, Any] = read_plain(file, words=True)
         require("it", record, Mapping[str, object])
-        for name in _RECORD_FIELDS.keys() & record:
-            require(name, record[name], _RECORD_FIELDS[name])
-    except (ValueError, RecursionError, ConfigurationError) as error:
+        for name, annotation in _RECORD_FIELDS.items():
+            require(name, record.get(name), annotation)
+    except ConfigurationError as error:
         raise CheckpointError(
             f"cannot resume: {file}, the record of the run's start, is damaged ({error}); remove it to"
             " continue without it"
