@@ -21,7 +21,7 @@ from ringyard.mdp.actions import Actions
 from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
 from ringyard.placement import consolidate
 from ringyard_baselines.classic.preemptive import las, srtf
-from ringyard_baselines.classic.start_only import fifo_backfill
+from ringyard_baselines.classic.start_only import fifo_backfill, sjf
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.tiresias import tiresias
 from ringyard_baselines.scheduler import run
@@ -32,6 +32,7 @@ GPUS = (64, 1_024, 16_384, 100_000)
 CLUSTERS, STEPS = 4, 2_000
 ORDERS = {
     "fifo_backfill": fifo_backfill,
+    "sjf": sjf,
     "srtf": srtf,
     "tiresias": tiresias,
     "gittins": GittinsTiresias,
@@ -103,8 +104,13 @@ def wide(size):
 
 
 def schedule(size, name, load, num_jobs=None):
-    """(microseconds per job of the schedule, set-up, metrics; MB at most) on so many GPUs."""
+    """(microseconds per job of the schedule, set-up, metrics; MB at most) on so many GPUs.
+
+    At infinite load, jobs of one GPU are all submitted at one instant.
+    """
     jobs = workload(num_jobs or max(5 * size // 4, 20_000), size, load)
+    if load == np.inf:
+        jobs = JobTable.from_columns(jobs.submit_seconds, np.ones(len(jobs), int), jobs.duration_seconds)
     cluster = Cluster.homogeneous(size // 4, 4)
     times = [time.perf_counter()]
     sim = Simulator(cluster, jobs, ten_gigabit_rings())
@@ -229,15 +235,19 @@ def main():
     if "million" in parts:
         print("\none million jobs, in memory that the process has not used before")
         print("                      GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")
-        for name, size in (
-            ("fifo_backfill", 1_024),
-            ("srtf", 1_024),
-            ("tiresias", 1_024),
-            ("fifo_backfill", 100_000),
+        for name, size, load in (
+            ("fifo_backfill", 1_024, 0.8),
+            ("srtf", 1_024, 0.8),
+            ("tiresias", 1_024, 0.8),
+            ("fifo_backfill", 100_000, 0.8),
+            *(("fifo_backfill", 1_024, np.inf), ("sjf", 1_024, np.inf), ("srtf", 1_024, np.inf)),
         ):
-            small = (64, name, 0.8, 2_000)
-            ((ran, setup, taken, peak),) = apart(schedule, (size,), (name, 0.8, 1_000_000), 1, small)
-            print(f"{name:16s} {size:10,} {setup:11.2f} {ran:8.2f} {taken:12.2f} {peak:17,.0f}", flush=True)
+            small = (64, name, load, 2_000)
+            ((ran, setup, taken, peak),) = apart(
+                schedule, (size,), (name, load, options.jobs or 1_000_000), 1, small
+            )
+            shown = name if load < np.inf else f"{name}, at once"
+            print(f"{shown:23s} {size:7,} {setup:11.2f} {ran:8.2f} {taken:12.2f} {peak:17,.0f}", flush=True)
     if options.plot:
         draw(options.plot, curves)
     if options.json:

@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
+from ringyard_agents.help_page import fill
 from ringyard_agents.hydra_command import run_hydra
 
 #: {command: description}, in the order of `ringyard --help`
@@ -45,11 +45,14 @@ _USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
 commands:
 {commands}
 
-Overrides have Hydra's syntax: ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
-`ringyard COMMAND --help` lists the settings of a command, `ringyard COMMAND --cfg job` prints their values.
-The environment variable RINGYARD_CONF names folders of your own yamls (docs/schedulers.md).
+Overrides have Hydra's syntax:
+  ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
+`ringyard COMMAND --help` lists the settings of a command,
+`ringyard COMMAND --cfg job` prints their values.
+`ringyard --version` prints the version.
+The variable RINGYARD_CONF names folders of your own yamls (docs/schedulers.md).
 docs/metrics.md explains the columns of the tables.
-Tab completion in bash: eval "$(ringyard -sc install=bash)", for instance in ~/.bashrc.
+Tab completion, such as in ~/.bashrc: eval "$(ringyard -sc install=bash)"
 """
 
 
@@ -74,7 +77,11 @@ def _run(words: Sequence[str]) -> int:
         print(_usage(), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
-    if command in _COMPLETION:
+    if command in ("-V", "--version"):
+        import ringyard
+
+        print(f"ringyard {ringyard.__version__}")
+    elif command in _COMPLETION:
         _complete(rest)
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
@@ -85,15 +92,14 @@ def _run(words: Sequence[str]) -> int:
             parser.add_argument(name, **options)
         run(parser.parse_args(rest))
     else:
-        raise ConfigurationError(f"unknown command {command!r}; expected one of {', '.join(COMMANDS)}")
+        from ringyard_agents.config.target_validation import suggest
+
+        raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0
 
 
 def _usage() -> str:
-    lines = [
-        textwrap.indent(description, " " * 13).replace(" " * 13, f"  {command:11}", 1)
-        for command, description in COMMANDS.items()
-    ]
+    lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
     return _USAGE.format(commands="\n".join(lines))
 
 
@@ -188,7 +194,7 @@ def _traces(given: Namespace) -> None:
     from rich.table import Column, Table
 
     from ringyard.errors import ConfigurationError
-    from ringyard.workloads.sources import SOURCES, describe_trace
+    from ringyard.workloads.sources import describe_trace, trace_sources
 
     def show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:
         columns = [Column(name, overflow="fold") for name in header or ("", "")]
@@ -198,15 +204,9 @@ def _traces(given: Namespace) -> None:
         Console().print(table)
 
     if given.name is None:
-        for source in SOURCES:
-            facts = {
-                "release": source.url,
-                "file": source.file,
-                "note": source.note,
-                "licence": source.licence,
-            }
-            facts |= {"GPU jobs": f"{source.jobs:,}"} if source.jobs else {}
-            show(f"workload={source.name}", [fact for fact in facts.items() if fact[1]])
+        for name, facts in trace_sources().items():
+            texts = [(title, f"{fact:,}" if isinstance(fact, int) else fact) for title, fact in facts.items()]
+            show(f"workload={name}", texts)
         print("What is understood of a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:

@@ -1,13 +1,15 @@
 """The pages of `ringyard COMMAND --help [TOPIC]`, made from the yamls and their comments."""
 
 import re
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-_WIDTH = 100
+#: a line of a yaml: its indent, its setting, and the comment behind it
+_LINE = re.compile(r"""( *)((?:[^"'#]|"[^"]*"|'[^']*'|(?<=\S)#)*?)\s*(?:(?:^|(?<=\s))#(.*))?""")
 
 
 def help_topic(words: Sequence[str]) -> str | None:
@@ -37,13 +39,13 @@ def help_page(command: str, description: str, topic: str = "") -> str:
     group, _, inside = name.partition("@")[0].partition(".")
     files = _choices(group)
     if choice in files and not inside:
-        return f"# {files[choice]}\n{files[choice].read_text()}"
+        return f"# {files[choice]}\n{wrap_yaml(files[choice].read_text())}"
     if files and not inside:
         lines = (
-            f"{'*' if one == groups.get(group) else ' '} {one}: {_first_sentence(files[one])}"
+            fill(f"{'*' if one == groups.get(group) else ' '} {one}: {_first_sentence(files[one])}", "    ")
             for one in files
         )
-        head = f"choices of {group}=... (*: default); `--help {group}=CHOICE` prints the yaml of a choice:"
+        head = fill(f"choices of {group}=... (*: default); --help {group}=CHOICE prints a yaml:")
         return "\n".join([head, *lines]) + "\n"
     texts = {f"{group}={one}: ": file.read_text() for one, file in files.items()} if files else {"": bodies}
     key = re.compile(rf"^((?: *#.*\n)*) *{re.escape(name.rpartition('.')[2])}:.*$", re.MULTILINE)
@@ -55,7 +57,29 @@ def help_page(command: str, description: str, topic: str = "") -> str:
             f"--help {name}: there is no such group or setting; expected one of {', '.join(groups)}, or a"
             f" setting that `ringyard {command} --help` lists"
         )
-    return "\n".join(found) + "\n"
+    return wrap_yaml("\n".join(found) + "\n")
+
+
+def fill(text: str, indent: str = "") -> str:
+    """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
+    width = min(max(shutil.get_terminal_size().columns, 40), 100)
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def wrap_yaml(text: str) -> str:
+    """Break the lines of a yaml that do not fit the terminal, with the comment of a setting above it."""
+    lines = []
+    for line in text.splitlines():
+        if fill(line).rstrip() == line.rstrip():
+            lines.append(line)
+            continue
+        found = _LINE.fullmatch(line)
+        indent, setting, comment = found.groups() if found else ("", line, None)
+        lines += [fill(f"{indent}#{comment}", f"{indent}# ")] if comment else []
+        lines += [fill(indent + setting, f"{indent}    ")] if setting else []
+    return "\n".join(lines) + "\n"
 
 
 def _read(name: str) -> tuple[dict[str, str | None], str]:
@@ -98,14 +122,14 @@ def _first_sentence(file: Path) -> str:
 def _command_page(command: str, description: str, groups: dict[str, str | None], bodies: str) -> str:
     chosen = "  ".join(f"{name}={'null' if choice is None else choice}" for name, choice in groups.items())
     return f"""usage: ringyard {command} [GROUP=CHOICE] [SETTING=VALUE] ...
-{description}
+{fill(description)}
 
-groups (`ringyard {command} --help GROUP` lists the choices, --help GROUP=CHOICE prints a yaml):
-{textwrap.fill(chosen, _WIDTH, initial_indent="  ", subsequent_indent="  ")}
+groups (--help GROUP lists the choices, --help GROUP=CHOICE prints a yaml):
+{fill(f"  {chosen}", "  ")}
 
-settings (`ringyard {command} SETTING=VALUE`, nested ones with dots, such as cluster.num_servers=8):
-{textwrap.indent(bodies, "  ")}
-
-Settings inside a group are listed by --help GROUP=CHOICE. --cfg job prints all values.
--m SETTING=1,2 runs a sweep. --config-dir FOLDER adds your own yamls. --hydra-help lists more options.
+settings (SETTING=VALUE, nested ones with dots, such as cluster.num_servers=8):
+{wrap_yaml(textwrap.indent(bodies, "  "))}
+Settings inside a group are listed by --help GROUP=CHOICE.
+--cfg job prints all values. -m SETTING=1,2 runs a sweep.
+--config-dir FOLDER adds your own yamls. --hydra-help lists more options.
 """

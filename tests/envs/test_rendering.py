@@ -163,6 +163,14 @@ def test_every_id_renders_in_every_mode_without_a_display(name, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     env = gymnasium.make(name, render_mode="rgb_array")
     check_env(env.unwrapped)  # tries every mode
+    listed = gymnasium.make(name, render_mode="rgb_array_list")
+    _, info = listed.reset(seed=0)
+    for _ in range(3):
+        *_, info = listed.step(info["action_mask"].argmax() if info["action_mask"].any() else 0)
+    frames = listed.render()
+    assert len(frames) == 4
+    assert {frame.shape for frame in frames} == {(*SIZE, 3)}
+    assert all(frame.nbytes < 800_000 for frame in frames)  # as CartPole's
 
 
 def test_a_window_without_a_display_is_said_once(capsys):

@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
@@ -76,6 +77,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "trust": TrustSetting,
         "tensorboard": bool | None,
         "plots": bool | None,
+        "wide": bool,
     },
     "watch": _COMMON_SETTINGS
     | {
@@ -148,6 +150,10 @@ def check_settings(command: str, config: DictConfig) -> None:
     Raises:
         ConfigurationError: a setting is missing or has a wrong value.
     """
+    known = {path.partition(".")[0] for path in SETTINGS[command]} | {"name", "experiment", "debug", "sweep"}
+    for name in map(str, config):
+        if name not in known and (near := get_close_matches(name, known, 1, 0.85)):
+            raise ConfigurationError(f"there is no setting {name}; expected {near[0]}")
     for path in _paths(config):
         if renamed := explain_renamed("settings", path):
             raise ConfigurationError(renamed)

@@ -46,7 +46,7 @@ _COMMAND_ONLY = (
         "experiments",
         "tuning",
     ),
-    *("rerun", "tensorboard", "plots"),
+    *("rerun", "tensorboard", "plots", "wide"),
 )
 
 

@@ -1,7 +1,7 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
 import contextlib
-import importlib.util
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,14 @@ from rich.progress import Progress
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks, run_to_end
+from ringyard_agents.evaluation.evaluate import (
+    EvaluationTask,
+    build_object,
+    check_tasks,
+    make_simulator,
+    run_to_end,
+    sharing_notes,
+)
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
@@ -39,7 +46,7 @@ from ringyard_agents.evaluation.tuned_configs import (
 )
 from ringyard_agents.report.comparison_report import remove_stale_tables, report_comparison
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import print_line
+from ringyard_agents.report.tables import print_line, print_note
 from ringyard_agents.runs.run_folder import RunFolder
 
 _DPI = 60  # of the image of a schedule
@@ -100,6 +107,7 @@ def _plan_comparison(
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
+    notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
     return Comparison(supported, tasks, {**refused, **missing}, reference, notes)
@@ -157,21 +165,30 @@ def compare_command(config: DictConfig) -> float | None:
             remove_stale_tables(
                 folder.path, ()
             )  # tables of the replaced run must not stay while this one runs
-        return _run_comparisons(planned, folder, config.workers, plots, tensorboard)
+        return _run_comparisons(planned, folder, config.workers, plots, tensorboard, config.wide)
 
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
     """Return whether to write an output. By default it is written if its library is installed."""
-    installed = importlib.util.find_spec(library) is not None
-    if value and not installed:
-        raise ConfigurationError(
-            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
-        )
-    return installed if value is None else value
+    try:
+        if value is None or value:
+            importlib.import_module(library)
+    except ImportError:
+        if value:
+            raise ConfigurationError(
+                f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
+            ) from None
+        return False
+    return value is None or value
 
 
 def _run_comparisons(
-    planned: Mapping[str, Comparison], home: RunFolder, workers: int | None, plots: bool, tensorboard: bool
+    planned: Mapping[str, Comparison],
+    home: RunFolder,
+    workers: int | None,
+    plots: bool,
+    tensorboard: bool,
+    wide: bool,
 ) -> float | None:
     console = Console()
     cached = CachedRuns(home.cache, workers, console)
@@ -183,7 +200,7 @@ def _run_comparisons(
     failures, reported, means = [], [], []
     for name, comparison in planned.items():
         for note in comparison.notes:
-            print_line(console, note)
+            print_note(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
         where = f"in experiment {name} on " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]
@@ -201,6 +218,7 @@ def _run_comparisons(
             window=comparison.tasks[0].measured_jobs,
             plots=plots,
             tensorboard=text,
+            wide=wide,
         )
         if plots and tensorboard:
             runs = home.path / name / "tensorboard"
@@ -227,12 +245,12 @@ def _draw_schedules(
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
         long = ", ".join(task.label for task in own if task not in short)
-        print_line(
+        print_note(
             console, f"schedules not drawn, since runs take long (`ringyard watch` draws them): {long}"
         )
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
-        for task, image in bar.track(outcomes, len(short), description="drawing schedules for TensorBoard"):
+        for task, image in bar.track(outcomes, len(short), description="drawing schedules"):
             if isinstance(image, Exception):
                 print_line(console, f"schedule of {task.label} not drawn: {image}")
             else:

@@ -12,9 +12,9 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import run_to_end
-from ringyard_agents.evaluation.results_frame import jobs_frame
-from ringyard_agents.report.run_report import draw_schedule, print_metrics, require_drawings, write_jobs
+from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
+from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
+from ringyard_agents.report.run_report import draw_schedule, print_metrics, require_drawings
 from ringyard_agents.report.tables import print_line
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
@@ -60,12 +60,15 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     home.record(config, {"seed": config.seed})
     written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"
     for file in (written, files.get("jobs_csv", written)):
-        write_jobs(file, jobs)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_frame(file, jobs)
     has_tenants = write_tenants(by_tenant, jobs)
     console = Console()
     print_metrics(
         console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
     )
+    for note in sharing_notes(sim):
+        print_line(console, note)
     print_tenants(console, jobs)
     print_line(console, f"jobs: {written}")
     if drawings:

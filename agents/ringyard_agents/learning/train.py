@@ -1,10 +1,10 @@
 """The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
@@ -30,7 +30,12 @@ from ringyard_agents.learning.evaluation import (
     measure_baselines,
     ratio,
 )
-from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
+from ringyard_agents.learning.process_group import (
+    Hardware,
+    environment_integer,
+    join_process_group,
+    select_device,
+)
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
@@ -60,8 +65,8 @@ def train(config: DictConfig) -> float | None:
     folder = job_folder()
     hardware = Hardware(select_device(config.device), join_process_group())
     # The processes that torchrun started on one machine share its cores.
-    cores = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    set_num_threads(config.num_threads or cores)
+    cores = max(1, usable_cores() // max(1, environment_integer("LOCAL_WORLD_SIZE", 1)))
+    set_num_threads(min(config.num_threads or cores, cores))
     if hardware.process_group.rank > 0:
         _train_other_process(hardware)
         return None
@@ -187,16 +192,16 @@ def _learn(
 ) -> None:
     """Learn until `total` decisions, or until `should_end` between two rounds. Saves the run in any case."""
     learner, evaluation = run.learner, run.evaluation
-    progress = ("{task.completed:,.0f}/{task.total:,.0f} decisions", "{task.fields[latest]}")
-    columns = ("learning", BarColumn(), *progress, TimeElapsedColumn(), TimeRemainingColumn())
+    progress = ("{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[latest]}")
+    columns = ("learning", BarColumn(8), *progress, TimeRemainingColumn())
     try:
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("learning", total=total, latest="")
 
             def between_rounds(scalars: Mapping[str, float]) -> None:
                 run.between_rounds(scalars)
-                baselines, last = evaluation.baselines.items(), evaluation.latest
-                ratios = (f"{ratio(last, value):.3f} x {name}" for name, value in baselines)
+                best = sorted(evaluation.baselines.items(), key=itemgetter(1))[:1]
+                ratios = (f"{ratio(evaluation.latest, value):.3f} x {name}" for name, value in best)
                 latest = f"{evaluation.metric} " + ", ".join(ratios)
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
                 if should_end():

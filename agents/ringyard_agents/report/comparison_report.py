@@ -12,7 +12,7 @@ from ringyard.sim.metrics import Window
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.tables import pluralize, print_line, print_table, write_tables
+from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 
 #: files that a comparison writes for an environment
@@ -66,6 +66,7 @@ def report_comparison(
     window: Window,
     plots: bool,
     tensorboard: str | None,
+    wide: bool,
 ) -> None:
     """Print the tables and write the files, in place of those of an earlier comparison.
 
@@ -80,6 +81,7 @@ def report_comparison(
         window: (first, last) fraction of the jobs, in order of arrival, that are measured.
         plots: whether to draw plots.
         tensorboard: text of the TensorBoard run, above the table. None: write no TensorBoard runs.
+        wide: whether to print all columns, in several tables.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)
@@ -95,7 +97,8 @@ def report_comparison(
     with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
     below = [
         texts.best_note(rows),
-        "gap to bound: mean JCT / its lower bound (1: optimal); rho: finish-time fairness (above 1: unfair)",
+        "gap to bound: mean JCT / its lower bound (1: optimal)",
+        "rho: finish-time fairness (above 1: unfair)",
         *texts.blocking_notes(ranking),
         *([f"options: {'; '.join(with_options)}"] if with_options else []),
         *notes,
@@ -105,7 +108,7 @@ def report_comparison(
     ]
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
-    _print_tables(console, f"{title}: {heading}" if title else heading, rows, below, ranking)
+    _print_tables(console, f"{title}: {heading}" if title else heading, rows, below, ranking, wide)
     jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
     written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
     print_tenants(console, jobs)
@@ -114,7 +117,8 @@ def report_comparison(
         from ringyard_agents.report.plots import draw_plots
 
         images = draw_plots(results.only(ranking.order[:_MAX_PLOTTED]), folder)
-        print_line(console, f"plots: {', '.join(str(file) for file in images)}")
+        for file in images:
+            print_line(console, f"plot: {file}")
     if tensorboard is not None:
         from ringyard_agents.report.tensorboard import write_tensorboard
 
@@ -123,23 +127,33 @@ def report_comparison(
         print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
-    tables = [str(folder / name) for name in ("table.csv", "runs.csv", "tenants.csv") if name in written]
-    print_line(console, f"tables: {', '.join(tables)}")
+    for name in ("table.csv", "runs.csv", "tenants.csv"):
+        if name in written:
+            print_line(console, f"table: {folder / name}")
 
 
 def _print_tables(
-    console: Console, title: str, rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
+    console: Console,
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    notes: Sequence[str],
+    ranking: Ranking,
+    wide: bool,
 ) -> None:
-    """Print the tables, the notes below them, and the parts of the mean JCT."""
+    """Print the table and the notes below it, or all tables with the parts of the mean JCT."""
+    groups = [ranking.groups[row["scheduler"]] for row in rows]
+    if not wide:
+        narrow, notes = texts.narrow_table(rows, notes, ranking)
+        print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
 
     def table(heading: str, names: Sequence[str]) -> None:
-        groups = [ranking.groups[row["scheduler"]] for row in rows]
         wrapped = ("capabilities", "observability")
         print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
 
-    for number, names in enumerate(texts.printed_columns(rows[0])):
+    for number, names in enumerate(texts.printed_columns(rows[0]) if wide else ()):
         table("" if number else title, names)
     for note in notes:
-        print_line(console, note)
-    parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
-    table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)
+        print_note(console, note)
+    if wide:
+        parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
+        table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)

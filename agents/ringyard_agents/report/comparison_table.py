@@ -44,6 +44,30 @@ _THIRD = (
 )
 
 
+#: beginnings of notes on columns that only the wide tables have
+_WIDE_NOTES = ("rho:", "p (Holm):", "options:")
+
+
+def narrow_table(
+    rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
+) -> tuple[list[dict[str, str]], list[str]]:
+    """Return (rows, notes) of the printed table: mean JCT, difference, and gap to the bound.
+
+    Args:
+        rows: one or more rows of `table_rows`. Those with a star have it beside the name.
+        notes: notes below the tables.
+        ranking: ranking of the rows. If all block jobs, the share of blocked jobs replaces the gap.
+    """
+    last = "blocked" if ranking.metric == "blocking_rate" else "gap to bound"
+    starts = ("scheduler", "mean JCT", "vs ", "blocked vs ", last)
+    names = [name for name in rows[0] if name.startswith(starts)]
+    found = [{name: row[name] for name in names} for row in rows]
+    for short, row in zip(found, rows, strict=True):
+        short["scheduler"] += f" {row['best']}".rstrip()
+    shown = [note for note in notes if not note.startswith(_WIDE_NOTES)]
+    return found, [*shown, "--wide prints all columns; they are also in table.csv and table.md"]
+
+
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
     """Return the headers of each printed table.
 

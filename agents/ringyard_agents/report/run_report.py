@@ -1,10 +1,8 @@
-"""Report of one run: table of metrics, jobs.csv, images and videos of the schedule."""
+"""Report of one run: table of metrics, images and videos of the schedule."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -17,26 +15,8 @@ from ringyard.rendering.history import ScheduleHistory
 from ringyard.sim.metrics import Metrics
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 
-_COLUMNS = ["job_id", "submit_time", "gpus", "start_time", "end_time", "jct", "outcome"]
 #: how the names of metrics in seconds begin
 _SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
-
-
-def _number_text(value: Any) -> str:
-    """Format whole numbers without a fraction, others so that they read back exactly."""
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def write_jobs(file: Path, jobs: pd.DataFrame) -> None:
-    """Write the times of each job in seconds. A job that never started has no start_time.
-
-    Args:
-        file: CSV file. Its folder is made if missing.
-        jobs: `Results.jobs`.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(file) as partial:
-        jobs.to_csv(partial, columns=_COLUMNS, index=False, float_format=_number_text)
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:

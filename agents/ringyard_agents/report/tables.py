@@ -53,6 +53,7 @@ def print_table(
     left: Collection[str] = (),
     wrapped: Collection[str] = (),
     groups: Sequence[object] = (),
+    folds: bool = False,
 ) -> None:
     """Print some columns, split into several tables if the terminal is too narrow for one.
 
@@ -64,22 +65,24 @@ def print_table(
         left: headers of columns that are aligned left.
         wrapped: headers of columns with texts that may be broken into lines.
         groups: group of each row. A gap separates groups. Empty: no gaps.
+        folds: whether to print one table, in which the first column is as narrow as the others need.
     """
     if title:
         console.print(title, style="italic", soft_wrap=True, markup=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or folds):
         console = Console(width=max(console.width, _MIN_FILE_WIDTH))
     texts = {name: [name, *(row[name] for row in rows)] for name in names}
     widths = {  # headers wrap; so do the texts of some columns
         name: max(map(len, (*name.split(), *(" ".join(own).split() if name in wrapped else own[1:]))))
         for name, own in texts.items()
     }
-    for columns in _fit_columns(names, widths, console.width):
+    for columns in [names] if folds else _fit_columns(names, widths, console.width):
         table = Table(box=SIMPLE_HEAD, collapse_padding=True)
         for name in columns:
             justify = "left" if name in left else "right"
             header = name if name in wrapped else "\n".join(wrap(name, widths[name]))
-            table.add_column(escape(header), justify=justify, no_wrap=name not in wrapped)  # type: ignore[arg-type]
+            fixed = name not in wrapped and not (folds and name == names[0])
+            table.add_column(escape(header), justify=justify, no_wrap=fixed, overflow="fold")  # type: ignore[arg-type]
         for number, row in enumerate(rows):
             ends = number + 1 < len(groups) and groups[number] != groups[number + 1]
             table.add_row(*(escape(row[name]) for name in columns), end_section=ends)
@@ -100,6 +103,11 @@ def _fit_columns(names: Sequence[str], widths: Mapping[str, int], room: int) -> 
 def print_line(console: Console, line: str) -> None:
     """Print a `line` on a `console` without markup, highlighting or line breaks."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def print_note(console: Console, note: str) -> None:
+    """Print a `note` on a `console`: on a terminal broken between words, elsewhere as one line."""
+    console.print(note, soft_wrap=not console.is_terminal, highlight=False, markup=False)
 
 
 def pluralize(number: int, noun: str) -> str:

@@ -32,7 +32,7 @@ from ringyard.compiled import (
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.lifecycle import preempt, start
-from ringyard.state.arrays import State
+from ringyard.state.arrays import State, shift_entries
 from ringyard.state.records import JobStatus
 from ringyard_baselines.policies.priority_rule import (
     FIRST_ESTIMATE,
@@ -77,8 +77,9 @@ class KeyOrder:
     num_gpus: IntVector  #: [jobs] GPUs that each job asks for
     status: Int32Vector  #: [jobs] whether the job waits in a queue, runs, or neither
     queue_of: Int32Vector  #: [jobs] the queue for jobs of this number of GPUs
-    #: [jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
+    #: [2 x jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
     queues: Int32Vector
+    room: Int32Vector  #: [queues + 1] position in `queues` at which the room of each queue begins
     first: Int32Vector  #: [queues] position in `queues` at which each queue begins
     length: Int32Vector  #: [queues] jobs waiting in each queue
     cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
@@ -86,6 +87,7 @@ class KeyOrder:
     running: Int32Vector
     in_running: Int32Vector  #: [jobs] 1: `running` has the job
     reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
+    entering: Int32Vector  #: [jobs] scratch: those of them that go to a queue
     stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys
     is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
     starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
@@ -110,14 +112,16 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     sizes = np.bincount(queue_of, minlength=1)
     counts = Counters.zeros(1)
     counts["read_seconds"], counts["decided_seconds"] = -np.inf, -np.inf
-    lists = "status queues running in_running reads stale is_stale starting stopping"
+    lists = "status running in_running reads entering stale is_stale starting stopping"
     return KeyOrder(
         keys=np.zeros(jobs),
         ties=np.zeros(jobs, np.int64),
         new_keys=np.zeros(jobs),
         num_gpus=num_gpus.astype(np.int64),
         queue_of=queue_of,
-        first=(sizes.cumsum() - sizes).astype(np.int32),
+        queues=np.zeros(2 * jobs, np.int32),
+        room=2 * np.append(0, sizes.cumsum()).astype(np.int32),
+        first=(2 * sizes.cumsum() - sizes).astype(np.int32),
         length=np.zeros(len(sizes), np.int32),
         cursor=np.zeros(len(sizes), np.int32),
         wake_tree=np.full(2 << max(jobs - 1, 1).bit_length(), np.inf),
@@ -147,21 +151,64 @@ def _queue_position(order: KeyOrder, j: int) -> int:
 
 @kernel
 def _enter_queue(order: KeyOrder, j: int) -> None:
-    queue = order.queue_of[j]
+    queue, queues = order.queue_of[j], order.queues
+    begin, length, room = order.first[queue], order.length[queue], order.room[queue : queue + 2]
+    if begin == room[0] or begin + length == room[1]:
+        order.first[queue] = (room[0] + room[1] - length) >> 1
+        shift_entries(queues, begin, begin + length, order.first[queue] - begin)
+        begin = order.first[queue]
     at = _queue_position(order, j)
-    for i in range(order.first[queue] + order.length[queue], at, -1):
-        order.queues[i] = order.queues[i - 1]
-    order.queues[at] = j
+    if at - begin < begin + length - at:
+        shift_entries(queues, begin, at, -1)
+        order.first[queue] -= 1
+        at -= 1
+    else:
+        shift_entries(queues, at, begin + length, 1)
+    queues[at] = j
     order.length[queue] += 1
     order.status[j] = _WAITING
 
 
 @kernel
+def _sift_entering(order: KeyOrder, root: int, size: int) -> None:
+    """Restore the heap of the first `size` of `entering`, the earliest on top, after its `root` changed."""
+    jobs = order.entering
+    j = jobs[root]
+    child = 2 * root + 1
+    while child < size:
+        if child + 1 < size and _before(order, jobs[child + 1], jobs[child]):
+            child += 1
+        if not _before(order, jobs[child], j):
+            break
+        jobs[root] = jobs[child]
+        root = child
+        child = 2 * root + 1
+    jobs[root] = j
+
+
+@kernel
+def _enter_queues(order: KeyOrder, count: int) -> None:
+    """Move the first `count` jobs of `entering` to their queues, the last first: it is at the beginning."""
+    jobs = order.entering
+    for root in range(count // 2 - 1, -1, -1):
+        _sift_entering(order, root, count)
+    for size in range(count - 1, 0, -1):
+        jobs[0], jobs[size] = jobs[size], jobs[0]
+        _sift_entering(order, 0, size)
+    for j in jobs[:count]:
+        _enter_queue(order, j)
+
+
+@kernel
 def _leave_queue(order: KeyOrder, j: int) -> None:
-    queue = order.queue_of[j]
+    queue, at = order.queue_of[j], _queue_position(order, j)
+    begin, end = order.first[queue], order.first[queue] + order.length[queue]
     order.length[queue] -= 1
-    for i in range(_queue_position(order, j), order.first[queue] + order.length[queue]):
-        order.queues[i] = order.queues[i + 1]
+    if at - begin < end - at:
+        shift_entries(order.queues, begin, at, 1)
+        order.first[queue] += 1
+    else:
+        shift_entries(order.queues, at + 1, end, -1)
 
 
 @kernel
@@ -301,6 +348,7 @@ def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, no
         if order.new_keys[j] < order.keys[j]:
             counts.highest_tie += 1
             order.ties[j] = counts.highest_tie
+    entering = 0
     for i in range(counts.num_reads - 1, -1, -1):
         j = order.reads[i]
         if order.new_keys[j] > order.keys[j]:
@@ -312,7 +360,9 @@ def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, no
         if order.status[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
             _add_running(order, j)
         if order.status[j] != _RUNNING:
-            _enter_queue(order, j)
+            order.entering[entering] = j
+            entering += 1
+    _enter_queues(order, entering)
 
 
 @kernel
@@ -345,7 +395,7 @@ def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: Priority
         for i in range(counts.num_listed):
             _insert_read(order, order.running[i])
         for i in range(order.length[0] - 1, -1, -1):
-            _insert_read(order, order.queues[i])
+            _insert_read(order, order.queues[order.first[0] + i])
     for i in range(counts.num_stale):
         j = order.stale[i]
         order.is_stale[j] = 0

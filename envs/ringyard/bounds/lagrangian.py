@@ -31,6 +31,7 @@ _CELLS = 128
 _GRID_MARGIN = 1.3  # length of the grid / longest time that all work may take
 _HALVINGS = 9  # halvings of the first prices that are tried
 _ITERATIONS = 100
+_SAMPLE = 4096  # number of jobs above which prices are sought for so many of them. They are valid for all.
 _MULTIPLIERS = np.logspace(0.0, 2.0, 60)
 _FINE_MULTIPLIERS = np.logspace(0.0, 2.0, 240)
 _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
@@ -196,9 +197,12 @@ class _DualProblem:
     Args:
         jobs: the jobs.
         capacity: [types + 1] GPUs of each type, then CPU cores.
+        edges: [cells + 1] the grid. None: one that suits the jobs.
     """
 
-    def __init__(self, jobs: _JobList, capacity: NDArray[np.float64]) -> None:
+    def __init__(
+        self, jobs: _JobList, capacity: NDArray[np.float64], edges: NDArray[np.float64] | None = None
+    ) -> None:
         self.jobs = jobs
         self.capacity = capacity[:, None]
         options = jobs.options
@@ -209,7 +213,7 @@ class _DualProblem:
             work = np.where(np.isinf(jobs.departure), options.least(taken / options.rate), 0.0)
             busy = max(busy, float(work.sum()) / max(self.weighted_capacity(rows), 1e-9))
         seconds = _GRID_MARGIN * max(busy, float(jobs.fastest.mean()), 1e-9 * begin)
-        self.edges = begin + seconds * np.linspace(0.0, 1.0, _CELLS + 1)
+        self.edges = begin + seconds * np.linspace(0.0, 1.0, _CELLS + 1) if edges is None else edges
         self.widths = np.diff(self.edges)
         self.most_options = int(np.diff(options.first).max())
 
@@ -253,7 +257,7 @@ class _DualProblem:
             np.add.at(taken, (cheapest[members], np.arange(_CELLS)), dual.gpu_seconds[members])
         taken[-1] = dual.core_seconds
         paid = float((prices * self.capacity * self.widths).sum())
-        return total - paid, taken / (np.maximum(self.capacity, 1.0) * self.widths) - 1.0
+        return total - paid, taken / (np.where(self.capacity > 0.0, self.capacity, 1.0) * self.widths) - 1.0
 
 
 def _smooth(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -297,11 +301,15 @@ def total_jct_bound(
         capacity: [types + 1] GPUs of each type, then CPU cores (0 if no option uses any).
     """
     fastest = options.least(1.0 / options.rate)
-    problem = _DualProblem(_JobList(submit_seconds, departure_seconds, fastest, options), capacity)
-    total, prices = _initial_prices(problem, len(submit_seconds))
+    whole = problem = _DualProblem(_JobList(submit_seconds, departure_seconds, fastest, options), capacity)
+    if len(fastest) > _SAMPLE:
+        rows = np.linspace(0, len(fastest) - 1, _SAMPLE).astype(np.int64)
+        few = _JobList(submit_seconds[rows], departure_seconds[rows], fastest[rows], options.rows(rows))
+        problem = _DualProblem(few, capacity * (_SAMPLE / len(fastest)), whole.edges)
+    total, prices = _initial_prices(problem, len(problem.jobs.submit))
     found = [prices, np.zeros_like(prices)]  # the best, and the mean of the later half
     change = np.zeros_like(prices)
-    least_step = 5.0 / np.maximum(problem.capacity, 1.0)
+    least_step = 5.0 / np.maximum(whole.capacity, 1.0)
     for iteration in range(_ITERATIONS):
         now, excess = problem.total(prices, _MULTIPLIERS)
         if now > total:
@@ -311,5 +319,6 @@ def total_jct_bound(
         change = 0.9 * change + 0.1 * _smooth(excess)
         step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
         prices = np.maximum(prices + step * change, 0.0)
+    multipliers = _FINE_MULTIPLIERS if problem is whole else _MULTIPLIERS
     # The factor covers rounding.
-    return max(problem.total(prices, _FINE_MULTIPLIERS)[0] for prices in found) * (1.0 - 1e-9)
+    return max(whole.total(prices, multipliers)[0] for prices in found) * (1.0 - 1e-9)

@@ -6,7 +6,7 @@ from weakref import ref
 import numpy as np
 
 from ringyard.compiled import Int32Vector, kernel
-from ringyard.state.arrays import State, copy_state
+from ringyard.state.arrays import State, close_holes, copy_state
 from ringyard.state.records import JobStatus
 
 
@@ -57,6 +57,7 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     for i in range(seen, cluster.num_done):
         copy.ended[b, i] = state.ended[b, i]
     _copy_jobs(state, b, copy, state.ended[b, seen : cluster.num_done])
+    close_holes(state, b)
     first = cluster.first_waiting
     _copy_jobs(state, b, copy, changed)
     _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])

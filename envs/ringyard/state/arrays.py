@@ -66,7 +66,8 @@ class State:
     #: [clusters, 0, 2] without `sharing_table`.
     slot_sharing: FloatCube
     between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
-    #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on
+    #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on. -1 - row
+    #: is a hole, a job that was removed (`close_holes`).
     waiting: Int32Matrix
     #: [clusters, jobs] running jobs, a heap on (next event, row) of `num_running` entries
     running: Int32Matrix
@@ -171,12 +172,59 @@ def copy_state(state: State) -> State:
 
 
 @kernel
+def shift_entries(row: Int32Vector, first: int, end: int, by: int) -> None:
+    """Shift the entries `first` to `end` - 1 of `row` by `by` positions."""
+    if by < 0:
+        for i in range(first, end):
+            row[i + by] = row[i]
+    else:
+        for i in range(end - 1, first - 1, -1):
+            row[i + by] = row[i]
+
+
+@kernel
+def end_of_waiting(cluster: ClusterRecord) -> int:
+    """Return the position behind the waiting list of `cluster` in its array, holes included."""
+    return cluster.first_waiting + cluster.num_waiting + cluster.num_holes
+
+
+@kernel
+def close_holes(state: State, b: int) -> None:
+    """Move the entries of the waiting list of cluster `b` of `state` together, on the side with fewer.
+
+    Removing a job leaves a hole, so that a queue of n jobs is not moved n times. Readers close the holes.
+    """
+    cluster, row = state.clusters[b], state.waiting[b]
+    if cluster.num_holes == 0:
+        return
+    first = cluster.first_waiting
+    end = end_of_waiting(cluster)
+    cluster.num_holes = 0
+    if cluster.last_hole - first < end - cluster.first_hole:
+        to = cluster.last_hole
+        for i in range(cluster.last_hole, first - 1, -1):
+            if row[i] >= 0:
+                row[to] = row[i]
+                to -= 1
+        cluster.first_waiting = to + 1
+        return
+    to = cluster.first_hole
+    for i in range(cluster.first_hole, end):
+        if row[i] >= 0:
+            row[to] = row[i]
+            to += 1
+
+
+@kernel
 def waiting_at(state: State, b: int, i: int) -> int:
     """Return the row of the i-th waiting job of cluster `b` of `state` (`i` from 0)."""
+    close_holes(state, b)
     return int(state.waiting[b, state.clusters[b].first_waiting + i])
 
 
 def waiting_rows(state: State, b: int) -> NDArray[np.int32]:
     """Return [waiting jobs] rows of the waiting jobs of cluster `b`, a window on `state`."""
+    if state.clusters["num_holes"][b]:
+        close_holes(state, b)
     first, count = (int(state.clusters[name][b]) for name in ("first_waiting", "num_waiting"))
     return state.waiting[b, first : first + count]

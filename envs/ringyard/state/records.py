@@ -294,6 +294,9 @@ class ClusterRecord(Record):
     next_arrival: i4
     num_waiting: i4
     first_waiting: i4  # where the waiting list begins in its array
+    num_holes: i4  # entries of the waiting list that were removed, see `arrays.close_holes`
+    first_hole: i4  # no hole of the array comes before this position
+    last_hole: i4  # nor after this one
     num_running: i4
     num_done: i4
     free_gpus: i4

@@ -101,7 +101,7 @@ class Times:
         found: pd.Series[pd.Timestamp] = pd.Series(pd.NaT, index=texts.index, dtype="datetime64[us, UTC]")
         for form in (*self.formats, "ISO8601"):
             left = texts[found.isna() & (texts != "")]
-            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us")
+            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us").copy()
             if self.zone != "UTC":
                 named = left.str.contains(r"(?:Z|[+-]\d\d:?\d\d)$").to_numpy(dtype=np.bool_)
                 naive = read[~named].dt.tz_localize(None)

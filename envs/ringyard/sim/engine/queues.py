@@ -1,7 +1,10 @@
 """Containers inside the state: the heap of running jobs by next event, and the waiting list by priority."""
 
 from ringyard.compiled import kernel
-from ringyard.state.arrays import State, waiting_at
+from ringyard.state.arrays import State, close_holes, end_of_waiting, shift_entries
+
+#: number of jobs that are inserted together, and of entries that are moved at once when a job is removed
+_MANY = 256
 
 
 @kernel
@@ -80,16 +83,21 @@ def heap_remove(state: State, b: int, j: int) -> None:
 
 
 @kernel
+def _waits_before(state: State, b: int, x: int, y: int) -> bool:
+    first, second = state.jobs[b, x].priority, state.jobs[b, y].priority
+    return first < second or (first == second and x < y)
+
+
+@kernel
 def _waiting_position(state: State, b: int, j: int) -> int:
-    """Return the first position with a (priority, row) not before that of job `j`."""
-    priority = state.jobs[b, j].priority
-    low = 0
-    high = int(state.clusters[b].num_waiting)
+    """Return where in the waiting list's array the first (priority, row) is not before that of job `j`."""
+    cluster, row = state.clusters[b], state.waiting[b]
+    low = int(cluster.first_waiting)
+    high = int(end_of_waiting(cluster))
     while low < high:
         middle = (low + high) >> 1
-        other = waiting_at(state, b, middle)
-        key = state.jobs[b, other].priority
-        if key < priority or (key == priority and other < j):
+        other = max(row[middle], -1 - row[middle])  # of a hole, the job that left it
+        if _waits_before(state, b, other, j):
             low = middle + 1
         else:
             high = middle
@@ -97,43 +105,86 @@ def _waiting_position(state: State, b: int, j: int) -> int:
 
 
 @kernel
-def _shift_waiting(state: State, b: int, first: int, count: int, by: int) -> None:
-    """Shift `count` entries of the waiting list's array, from `first` on, `by` positions."""
-    if by < 0:
-        for i in range(first, first + count):
-            state.waiting[b, i + by] = state.waiting[b, i]
-    else:
-        for i in range(first + count - 1, first - 1, -1):
-            state.waiting[b, i + by] = state.waiting[b, i]
-
-
-@kernel
-def _recenter_waiting(state: State, b: int) -> None:
-    """Move the waiting list to the middle of its array, which has twice as many entries as there are jobs."""
+def _make_room(state: State, b: int, more: int) -> None:
+    """Move the waiting list so that it and `more` jobs fill the middle of its array, of 2 x jobs entries."""
+    close_holes(state, b)
     cluster = state.clusters[b]
-    first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
-    _shift_waiting(state, b, cluster.first_waiting, cluster.num_waiting, first - cluster.first_waiting)
+    first = (state.waiting.shape[1] - cluster.num_waiting - more) >> 1
+    shift_entries(
+        state.waiting[b], cluster.first_waiting, end_of_waiting(cluster), first - cluster.first_waiting
+    )
     cluster.first_waiting = first
 
 
 @kernel
 def waiting_add(state: State, b: int, j: int) -> None:
     """Insert job `j` into the waiting list of cluster `b` of `state` by (priority, row)."""
-    cluster = state.clusters[b]
+    cluster, row = state.clusters[b], state.waiting[b]
+    if cluster.first_waiting == 0 or end_of_waiting(cluster) == len(row):
+        _make_room(state, b, 0)
+    first, end = cluster.first_waiting, end_of_waiting(cluster)
     position = _waiting_position(state, b, j)
-    before = 2 * position < cluster.num_waiting
-    last = cluster.first_waiting + cluster.num_waiting
-    if (before and cluster.first_waiting == 0) or (not before and last == state.waiting.shape[1]):
-        _recenter_waiting(state, b)
-    if before:
+    if position < end and row[position] == -1 - j:  # the hole that it left
+        cluster.num_holes -= 1
+    elif position - first < end - position:
+        shift_entries(state.waiting[b], first, position, -1)
         cluster.first_waiting -= 1
-        _shift_waiting(state, b, cluster.first_waiting + 1, position, -1)
+        cluster.first_hole -= 1
+        position -= 1
     else:
-        first = cluster.first_waiting + position
-        _shift_waiting(state, b, first, cluster.num_waiting - position, 1)
-    state.waiting[b, cluster.first_waiting + position] = j
+        shift_entries(state.waiting[b], position, end, 1)
+        cluster.last_hole += 1
+    row[position] = j
     cluster.num_waiting += 1
     state.class_waiting[b, state.jobs[b, j].demand_class] += 1
+
+
+@kernel
+def _sift_waiting(state: State, b: int, first: int, root: int, size: int) -> None:
+    """Restore the heap of `size` entries from `first` on, the last on top, after its `root` changed."""
+    row = state.waiting[b, first : first + size]
+    j = row[root]
+    child = 2 * root + 1
+    while child < size:
+        if child + 1 < size and _waits_before(state, b, row[child], row[child + 1]):
+            child += 1
+        if not _waits_before(state, b, j, row[child]):
+            break
+        row[root] = row[child]
+        root = child
+        child = 2 * root + 1
+    row[root] = j
+
+
+@kernel
+def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
+    """Insert jobs `first` to `end` - 1, later rows than any that wait, as `waiting_add` one by one."""
+    count = end - first
+    in_order = True
+    for j in range(first + 1, end):
+        in_order = in_order and _waits_before(state, b, j - 1, j)
+    if count < _MANY or in_order:
+        for j in range(first, end):
+            waiting_add(state, b, j)
+        return
+    _make_room(state, b, 2 * count)
+    cluster, row = state.clusters[b], state.waiting[b]
+    new = len(row) - count  # the jobs are sorted at the end of the array, then merged into the list
+    for i in range(count):
+        row[new + i] = first + i
+        state.class_waiting[b, state.jobs[b, first + i].demand_class] += 1
+    for root in range(count // 2 - 1, -1, -1):
+        _sift_waiting(state, b, new, root, count)
+    for size in range(count - 1, 0, -1):
+        row[new], row[new + size] = row[new + size], row[new]
+        _sift_waiting(state, b, new, 0, size)
+    last = end_of_waiting(cluster) - 1
+    cluster.num_waiting += count
+    for i in range(count - 1, -1, -1):
+        while last >= cluster.first_waiting and _waits_before(state, b, row[new + i], row[last]):
+            row[last + i + 1] = row[last]
+            last -= 1
+        row[last + i + 1] = row[new + i]
 
 
 @kernel
@@ -141,11 +192,13 @@ def waiting_remove(state: State, b: int, j: int) -> None:
     """Remove job `j` from the waiting list of cluster `b` of `state`."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
-    first = cluster.first_waiting
+    near = min(position - cluster.first_waiting, end_of_waiting(cluster) - position) < _MANY
+    state.waiting[b, position] = -1 - j
+    no_holes = cluster.num_holes == 0
+    cluster.first_hole = position if no_holes else min(position, cluster.first_hole)
+    cluster.last_hole = position if no_holes else max(position, cluster.last_hole)
     cluster.num_waiting -= 1
-    if 2 * position < cluster.num_waiting:
-        _shift_waiting(state, b, first, position, 1)
-        cluster.first_waiting += 1
-    else:
-        _shift_waiting(state, b, first + position + 1, cluster.num_waiting - position, -1)
+    cluster.num_holes += 1
+    if no_holes and near:
+        close_holes(state, b)
     state.class_waiting[b, state.jobs[b, j].demand_class] -= 1
