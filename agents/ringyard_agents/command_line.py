@@ -1,8 +1,10 @@
 """What all commands share: argument errors, errors as one line, signals and closed output."""
 
 import argparse
+import errno
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -16,6 +18,10 @@ from typing import Any, NoReturn
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _MAX_ERROR_LENGTH = 1000  # characters
+_FULL = 2**16  # bytes that a disk has left when it counts as full
+
+#: {package: prefix of the environment variables that it reads}
+_LIBRARY_VARIABLES = {"matplotlib": "MPL", "numba": "NUMBA_", "torch": "TORCH"}
 
 #: modules that `pip install ringyard` does not install
 AGENT_LIBRARIES = {
@@ -73,22 +79,35 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         return BAD_INPUT
 
 
+class _StoppedError(KeyboardInterrupt):
+    """A signal. After a plain KeyboardInterrupt in an `exec`, caught or not, `python -m` ends by SIGINT."""
+
+
 @contextmanager
 def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both."""
+    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both."""
 
     def stop(number: int, frame: object) -> None:
         if number != signal.SIGTERM or not stops:
             stops.append(signal.Signals(number))
-            raise KeyboardInterrupt
+            raise _StoppedError
 
+    with signals_handled_by(stop):
+        yield
+
+
+@contextmanager
+def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> Iterator[None]:
+    """Give SIGTERM and SIGINT a handler in the block. A process in the background goes on ignoring SIGINT."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    defaults = (signal.default_int_handler, signal.SIG_DFL)
-    handles_int = signal.getsignal(signal.SIGINT) in defaults  # a process in the background ignores it
-    numbers = [signal.SIGTERM, *([signal.SIGINT] if handles_int else [])]
-    before = {number: signal.signal(number, stop) for number in numbers}
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGINT)
+        if signal.getsignal(number) not in (None, signal.SIG_IGN)
+    ]
+    before: dict[int, Any] = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -98,12 +117,13 @@ def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
 
 @contextmanager
 def _lost_signals_return(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise a signal again that came during a destructor or callback, whose exceptions Python ignores."""
+    """Raise a signal again that came during a destructor or callback, where Python ignores exceptions."""
     before = sys.unraisablehook
 
     def raise_again(lost: Any) -> None:
         if stops and isinstance(lost.exc_value, KeyboardInterrupt):
-            threading.Timer(0.05, signal.raise_signal, [stops.pop()]).start()
+            again = (threading.main_thread().ident, stops.pop())  # which a sleep of the main thread hears
+            threading.Timer(0.05, signal.pthread_kill, again).start()
         else:
             before(lost)
 
@@ -198,7 +218,7 @@ def _text(error: Exception) -> str:
             reason = f" ({cause})" if str(cause) else ""
             return f"not enough memory{reason}; use fewer jobs, servers, seeds or workers"
         if isinstance(cause, OSError) and not isinstance(cause, HydraException):
-            return f"{cause.strerror}: {cause.filename}" if cause.filename is not None else str(cause)
+            return f"{cause.strerror}: {cause.filename}" if cause.filename else _explain_without_file(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
     if isinstance(error, HydraException | OmegaConfBaseException) or _raising_package(error) in (
@@ -208,7 +228,22 @@ def _text(error: Exception) -> str:
         return explain_error(error)
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
+    prefix = _LIBRARY_VARIABLES.get(_raising_package(error))
+    if named := [f"{name}={os.environ[name]}" for name in os.environ if prefix and name.startswith(prefix)]:
+        return f"{error}; the reason may be an environment variable, unset it: {', '.join(named)}"
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 prints the traceback"
+
+
+def _explain_without_file(error: OSError) -> str:
+    """Explain an error of the system that names no file."""
+    try:
+        places = [os.getcwd(), os.environ.get("TMPDIR", "/tmp"), "/dev/shm"]
+    except FileNotFoundError:
+        return "the working folder has been removed; cd to another one"
+    if error.errno != errno.ENOSPC:
+        return str(error)
+    full = [one for one in places if os.path.isdir(one) and shutil.disk_usage(one).free < _FULL]
+    return f"{error.strerror}: {' and '.join(full) or 'standard output'}"
 
 
 def quoted(text: str) -> str:

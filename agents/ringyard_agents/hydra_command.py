@@ -54,8 +54,8 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
 
         words = add_inherited_parts(words)  # adds the settings of the agent of init= or resume=
     program = "ringyard" if options.shell_completion else f"ringyard {command}"
-    sys.argv = [program, *words]
-    options = _options(words)
+    options = _options(words)  # Hydra wants all overrides in one piece
+    sys.argv = [program, *(word for word in words if word not in options.overrides), *options.overrides]
     start = hydra.main(str(config_folder()), command, version_base="1.3")(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
         from ringyard_agents.report.sweep_report import report_sweep
@@ -78,6 +78,7 @@ def _options(words: Sequence[str]) -> Namespace:
     parser = get_args_parser()
     parser.__class__ = Arguments
     options: Namespace = parser.parse_intermixed_args(words)
+    options.multirun |= any(word.lstrip("+") == "hydra.mode=MULTIRUN" for word in options.overrides)
     if options.multirun and any(word.startswith("resume=") for word in options.overrides):
         raise ConfigurationError("resume continues one run; call it without -m, once for each run")
     if options.experimental_rerun is not None:

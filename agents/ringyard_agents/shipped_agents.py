@@ -3,12 +3,12 @@
 mine/zoo/NAME.safetensors replaces a pretrained agent of that name if its recipe mine/zoo/NAME.yaml is there.
 """
 
-import json
 from pathlib import Path
 
 from ringyard.checks import shown
 from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
+from ringyard_agents.config.safe_load import read_plain
 
 #: prefix of the names of pretrained agents
 ZOO_PREFIX = "zoo:"
@@ -55,9 +55,9 @@ def agents_evaluated_in(experiment: str) -> list[str]:
 def _environments_of(record: Path) -> list[str]:
     """Return the labels of the environments in a record, none if there is no such file."""
     try:
-        environments = json.loads(record.read_text())["worlds"] if record.is_file() else []
+        environments = read_plain(record)["worlds"] if record.is_file() else []
         return [str(environment["label"]) for environment in environments]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{record} is not the record of an agent; expected a file that `python -m tools.agents` writes:"
             f" {shown(error)}"

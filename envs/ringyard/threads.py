@@ -1,9 +1,12 @@
 """Threads that step the clusters of a batch in parallel."""
 
 import functools
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -13,15 +16,32 @@ from ringyard.checks import PositiveInt, require
 
 RESULT = TypeVar("RESULT")
 
+_OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
 #: value of the last `set_num_threads`
 _num_threads: int | None = None
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of cores that this process may use: the least of its affinity and its CPU quotas."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *(max(1, math.ceil(quota)) for quota in _cpu_quotas())])
+
+
+def _cpu_quotas() -> Iterator[float]:
+    """Yield the CPU quotas of this process in cores: those of its control groups (versions 1 and 2)."""
+    groups = _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.is_file() else []
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = _GROUPS / "cpu" if controllers else _GROUPS
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        folder = top / path.lstrip("/")  # in a container, `top` often has its files
+        for one in {top, folder, *folder.parents} - set(top.parents):
+            with suppress(OSError, ValueError):  # no quota is "max" or -1
+                quota, period = (int(word) for name in names for word in (one / name).read_text().split())
+                if quota > 0:
+                    yield quota / period
 
 
 def get_num_threads() -> int:

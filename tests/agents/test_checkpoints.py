@@ -1,7 +1,13 @@
 """Agents and run folders on disk: whole, damaged, hostile, of earlier versions."""
 
+import contextlib
+import functools
 import itertools
+import json
+import operator
 import re
+import warnings
+from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 import pytest
@@ -13,7 +19,7 @@ from attacks import hostile_agents
 from conftest import names
 from ringyard import Cluster
 from ringyard.config_folder import config_folder
-from ringyard.errors import CheckpointError, RingyardError
+from ringyard.errors import CheckpointError, ConfigurationError, RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import (
@@ -27,8 +33,16 @@ from ringyard_agents.learning.agent_file import (
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.runs.run_folder import register_run_folders
+from ringyard_agents.runs.sweep import plan_sweep
 from ringyard_agents.shipped_agents import shipped_agents
 from small_simulations import random_jobs, rings, simulated
+
+#: names of `hostile_agents.doors`, which need a run
+DOORS = [
+    *("agent", "agent.zip", "run config", "environments of a run", "tuned options", "training.json"),
+    *("config of a plotted run", "run.json", "job.json", "zoo record", "cached results"),
+]
 
 
 def begun(agent):
@@ -123,20 +137,82 @@ def test_an_agent_that_cannot_choose_says_so(tmp_path, trained):
         play(lambda weights: weights, {"num_waiting": 17})
 
 
-def test_no_agent_runs_code(tmp_path, trained):
-    found = hostile_agents.attack(trained / AGENT_FILE, trained / "config.yaml", tmp_path, every=61)
-    assert found["tried"] > 100
-    assert found == {"tried": found["tried"], "refused": found["tried"], "ran": 0}
+@pytest.mark.parametrize("name", DOORS)
+def test_no_file_of_another_person_runs_code(tmp_path, trained, name):
+    """Payloads at places of a file that is sound without them, through every way in."""
+    door = hostile_agents.doors(trained / AGENT_FILE, trained / "config.yaml")[name]
+    found = hostile_agents.attack(door, tmp_path, at_least=20)
+    assert found["tried"] > 20
+    assert found["ran"] == 0
+    if door.refuses:
+        assert found["refused"] == found["tried"]
 
 
-def test_no_file_of_tuned_options_runs_code(tmp_path, trained):
-    """Each payload at each place of a file that is sound without it."""
-    with hostile_agents.trap(tmp_path) as ran:
-        for name, content in hostile_agents.hostile_tuned(tmp_path / "mark"):
-            (tmp_path / name).write_bytes(content())
-            with pytest.raises(RingyardError):
-                hostile_agents.use_tuned(tmp_path / name)
-            assert not ran()
+def test_every_way_in_accepts_what_is_sound(tmp_path, trained):
+    doors = hostile_agents.doors(trained / AGENT_FILE, trained / "config.yaml")
+    assert [*doors] == DOORS
+    for name, door in doors.items():
+        if name not in ("agent.zip", "environments of a run"):  # the content alone is not sound
+            (tmp_path / door.file).write_bytes(door.encode(door.sound))
+            door.read(tmp_path / door.file)
+
+
+@pytest.mark.parametrize("name", ["trained", "joint"])
+def test_no_size_in_an_agent_takes_memory(tmp_path, trained, name):
+    """Every number and list of the configs and of the weights' description, made huge."""
+    sound = Checkpoint.read(trained / AGENT_FILE if name == "trained" else shipped_agents()[name])
+    before, refused = getrusage(RUSAGE_SELF).ru_maxrss, set()
+    for path in hostile_agents.places(sound.metadata):
+        for huge in hostile_agents.sizes(functools.reduce(operator.getitem, path, sound.metadata)):
+            changed = hostile_agents.put(sound.metadata, path, huge)
+            Checkpoint(sound.arrays, changed).write(tmp_path / AGENT_FILE)
+            with contextlib.suppress(RingyardError):  # sizes that only training uses are no error
+                load_policy(tmp_path / AGENT_FILE)
+                continue
+            refused.add(".".join(map(str, path)))
+    kilobytes = getrusage(RUSAGE_SELF).ru_maxrss - before
+    assert kilobytes < 600_000  # a network may have 2 ** 26 weights before it is counted
+    expected = {"parts.agent", "parts.action", "parts.observation"}
+    weights = sound.metadata["weights"]
+    expected |= {f"weights.{one}" for one in hostile_agents.SIZES if one.partition(".")[0] in weights}
+    assert refused >= expected
+
+
+def test_a_file_cannot_claim_more_than_it_has(tmp_path, trained):
+    content = (trained / AGENT_FILE).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    name = next(one for one in header if one != "__metadata__")
+    for change in ({"shape": [10**9, 10**3]}, {"shape": [0, 10**18]}, {"data_offsets": [0, 10**12]}):
+        text = json.dumps(header | {name: header[name] | change}).encode()
+        (tmp_path / AGENT_FILE).write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+        with pytest.raises(CheckpointError, match=AGENT_FILE):
+            load_policy(tmp_path / AGENT_FILE)
+    (tmp_path / AGENT_FILE).write_bytes((10**12).to_bytes(8, "little") + content[8:])
+    with pytest.raises(CheckpointError, match=AGENT_FILE):
+        load_policy(tmp_path / AGENT_FILE)
+
+
+@pytest.mark.parametrize("name", ["+callbacks.x", "hydra.launcher._target_", "agent", "seed"])
+def test_no_study_of_another_person_sets_what_the_sweep_does_not_search(tmp_path, monkeypatch, name):
+    """Optuna's sweeper makes an override of every parameter of a trial that waits."""
+    optuna = pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    register_run_folders()
+    value = f"{{_target_:pathlib.Path.touch,self:{tmp_path / 'mark'}}}"
+    storage = "sqlite:///study.db"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(study_name="theirs", storage=storage)
+        choices = {name: optuna.distributions.CategoricalDistribution([value])}
+        waiting = optuna.trial.TrialState.WAITING
+        study.add_trial(optuna.trial.create_trial(state=waiting, params={name: value}, distributions=choices))
+    words = ["hydra/sweeper=optuna", "hydra.sweeper.study_name=theirs", "agent.learning_rate=choice(0.1,0.2)"]
+    with pytest.raises(ConfigurationError, match=re.escape(name)):
+        plan_sweep("train", [*words, f"hydra.sweeper.storage={storage}"])
+    with pytest.raises(ConfigurationError, match="pickles"):
+        plan_sweep("train", [*words, "hydra.sweeper.storage=redis://localhost"])
 
 
 def test_the_attack_on_agents_would_see_what_runs(tmp_path, trained):

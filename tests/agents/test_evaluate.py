@@ -3,9 +3,12 @@
 import pytest
 
 from conftest import composed
+from ringyard import Cluster, Simulator
 from ringyard.errors import SchedulerError
+from ringyard.performance import composite, sensitivity_pressure
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import EvaluationTask, run_tasks
+from ringyard_agents.evaluation.evaluate import EvaluationTask, run_tasks, sharing_notes
+from small_simulations import specs
 
 GOOD = {
     "_target_": "ringyard_baselines.classic.start_only.fifo_backfill",
@@ -34,3 +37,16 @@ def test_a_failure_costs_only_itself(workers):
     results = run_tasks(tasks(), workers, lambda result: None, lambda task, error: failed.append(task.label))
     assert [result.label for result in results] == ["good"]
     assert failed == ["bad"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "noted"), [("v100", False), ("p100", False), ("rtx_3090", True), ("t4", True)]
+)
+def test_gpu_types_without_measured_sharing_are_named(kind, noted):
+    performance = composite(1e9, 1e9, interference=sensitivity_pressure())
+    jobs = specs((1, "resnet50_imagenet"))
+    shared, alone = (
+        Simulator(Cluster.homogeneous(1, 2, kind, jobs_per_gpu=k), jobs, performance) for k in (2, 1)
+    )
+    assert [f" {kind} as on v100" in note for note in sharing_notes(shared)] == [True] * noted
+    assert sharing_notes(alone) == []

@@ -1,16 +1,27 @@
 """Files that are whole or not there, run folders with one writer, names that stay inside runs/."""
 
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard_agents.runs.atomic_write import atomic_folder, atomic_write
-from ringyard_agents.runs.run_folder import RunFolder, _resolve_run_folder, locked, remove_if_empty
+from ringyard_agents.runs.atomic_write import atomic_folder, atomic_write, write_json
+from ringyard_agents.runs.run_folder import (
+    RunFolder,
+    _resolve_run_folder,
+    locked,
+    register_run_folders,
+    remove_if_empty,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +152,34 @@ def test_names_inside_runs(name):
 def test_names_outside_runs_are_refused(name):
     with pytest.raises(ConfigurationError, match="name"):
         _resolve_run_folder(name, None)
+
+
+def test_a_time_that_is_taken_gets_a_suffix(tmp_path, monkeypatch):
+    """Of runs that start in the same second each has a folder; a chosen name is that of its folder."""
+    register_run_folders()
+
+    def folder(name="${now:%Y}", resume=None):
+        return OmegaConf.create({"name": name, "of": f"${{run_folder:${{name}},{resume or 'null'}}}"}).of
+
+    OmegaConf.register_new_resolver("now", lambda pattern: "2026", replace=True)
+    with ThreadPoolExecutor(8) as pool:
+        found = {one.result() for one in [pool.submit(folder) for _ in range(8)]}
+    assert found == {"runs/2026", *(f"runs/2026-{number}" for number in range(2, 9))}
+    assert {one.name for one in (tmp_path / "runs").iterdir()} == {Path(one).name for one in found}
+    assert folder("2026") == "runs/2026"
+    assert folder(resume="runs/2026-2") == "runs/2026-2"
+    monkeypatch.setenv("RANK", "1")
+    assert folder() == "runs"
+    assert len(os.listdir(tmp_path / "runs")) == 8
+
+
+def test_what_json_does_not_know_is_null(tmp_path):
+    file = tmp_path / "a.json"
+    write_json(file, {"a": math.nan, "b": [math.inf, -math.inf, np.float64(0.1)], "ü": "NaN"})
+    assert json.loads(file.read_text(), parse_constant=lambda one: 1 / 0) == {
+        **{"a": None, "b": [None, None, 0.1]},
+        "ü": "NaN",
+    }
 
 
 def test_a_run_that_goes_on_stays_in_its_folder(tmp_path):

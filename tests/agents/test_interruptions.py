@@ -5,6 +5,7 @@ import errno
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 import tomllib
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from attacks.interruptions import alive, complaint, differences, expect_success,
 from conftest import ROOT
 from ringyard.errors import SchedulerError
 from ringyard_agents import cli
-from ringyard_agents.command_line import AGENT_LIBRARIES, exit_code
+from ringyard_agents.command_line import AGENT_LIBRARIES, exit_code, one_line
 from ringyard_agents.evaluation import result_cache
 from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.process_pool import run_in_processes
@@ -109,6 +111,41 @@ def test_the_first_imports_end_without_a_traceback():
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert script == {"ringyard": "ringyard_agents.__main__:main"}
+
+
+def test_a_signal_that_python_drops_in_a_callback_is_sent_again(capsys, listening):
+    class Callback:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    def run():
+        Callback()
+        time.sleep(60)
+        return 0
+
+    assert exit_code("ringyard train", run) == 143
+    assert capsys.readouterr().err == "ringyard train: stopped by SIGTERM\n"
+
+
+KILLED = """
+import signal, sys
+from ringyard_agents.command_line import exit_code
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[2]))
+sys.exit(exit_code("ringyard train", lambda: exec(f"signal.raise_signal(signal.{sys.argv[1]})")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("SIGTERM SIG_IGN", 143), ("SIGTERM SIG_DFL", 143), ("SIGINT SIG_DFL", 130), ("SIGINT SIG_IGN", 0)],
+)
+def test_a_signal_inside_an_exec_has_the_exit_code_of_any_other(tmp_path, words, code):
+    """Python remembers an interrupted `exec`, such as a dataclass runs, and kills `python -m` at its end."""
+    (tmp_path / "killed.py").write_text(KILLED)
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    call = [sys.executable, "-m", "killed", *words.split()]
+    done = subprocess.run(call, cwd=tmp_path, env=settings, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -318,6 +355,51 @@ def test_a_full_disk_is_one_line_and_what_was_written_stays(inside, monkeypatch,
     assert len(anew) == 4
 
 
+def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
+    no_space = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    text = "No space left on device: "
+    monkeypatch.setenv("TMPDIR", str(inside))
+    for full, found in (
+        (str(inside), f"{inside} and {inside}"),
+        ("/dev/shm", "/dev/shm"),
+        ("", "standard output"),
+    ):
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda one, full=full: SimpleNamespace(free=2**30 * (one != full))
+        )
+        assert one_line(no_space) == text + (
+            found if full != "/dev/shm" or os.path.isdir(full) else "standard output"
+        )
+    assert one_line(OSError(errno.ENOSPC, no_space.strerror, "runs/a/run.json")) == text + "runs/a/run.json"
+    assert one_line(OSError(errno.ECONNREFUSED, "Connection refused")) == "[Errno 111] Connection refused"
+    gone = inside / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (SMALL, ["simulate"], ["train"], ["tune"]):
+        assert cli.main(words) == 2
+        assert capsys.readouterr().err.endswith(
+            f"{words[0]}: the working folder has been removed; cd to another one\n"
+        )
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1", "MPLBACKEND=nope"])
+def test_an_environment_variable_that_stops_a_library_is_named(tmp_path, variable):
+    name, _, value = variable.partition("=")
+    words = ["plot", "."] if name == "MPLBACKEND" else ["simulate"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), name: value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert variable in done.stderr
+    assert "unset it" in done.stderr
+
+
 def test_a_second_writer_is_told(inside, capsys):
     from ringyard_agents.runs.run_folder import locked
 
@@ -351,7 +433,7 @@ def test_output_that_nobody_reads_is_no_error(tmp_path):
                 text=True,
             )
         assert done.returncode == 2
-        assert done.stderr.splitlines() == ["ringyard traces: [Errno 28] No space left on device"]
+        assert done.stderr.splitlines() == ["ringyard traces: No space left on device: standard output"]
 
 
 def test_random_wrong_command_lines(capsys):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,13 @@ import torch
 
 from ringyard.errors import ConfigurationError
 from ringyard.threads import set_num_threads
-from ringyard_agents.learning.process_group import Hardware, ProcessGroup, select_device
+from ringyard_agents.learning.process_group import (
+    SINGLE_PROCESS,
+    Hardware,
+    ProcessGroup,
+    join_process_group,
+    select_device,
+)
 
 FOLDERS = [str(Path(__file__).parents[2] / name) for name in ("envs", "baselines", "agents")]
 
@@ -101,6 +109,45 @@ def test_what_processes_cannot_share_is_refused():
     learner.hardware = Hardware(process_group=three)
     with pytest.raises(ConfigurationError, match=r"workloads_per_round is 4 and there are 3 processes"):
         learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
+
+
+WAIT = """
+from ringyard_agents.command_line import exit_code
+from ringyard_agents.learning import process_group
+process_group._SILENT_SECONDS = 0.1
+raise SystemExit(exit_code("ringyard train", lambda: bool(process_group.join_process_group())))
+"""
+
+
+@pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
+def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(rank, number):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    settings = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", WAIT],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
+        stderr=subprocess.PIPE,
+        text=True,
+        restore_signals=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert f"waiting for 1 more process at 127.0.0.1:{port} (WORLD_SIZE=2)" in waiting.stderr.readline()
+        waiting.send_signal(number)
+        assert waiting.wait(60) == -number
+    finally:
+        waiting.kill()
+        waiting.communicate()
+
+
+def test_what_the_environment_says_of_processes_is_checked(monkeypatch):
+    for text in ("two", "-1", ""):
+        monkeypatch.setenv("WORLD_SIZE", text)
+        with pytest.raises(ConfigurationError, match=f"the environment has WORLD_SIZE={text}; expected"):
+            join_process_group()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert join_process_group() is SINGLE_PROCESS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -4,7 +4,7 @@ import json
 import os
 import pickle
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
@@ -46,9 +46,33 @@ def test_settings_of_jobs_are_numbers_where_they_are(tmp_path):
     folder = tmp_path / "3"
     folder.mkdir()
     assert JobRecord.read(folder) is None
-    for kept in (one, record(3, "a=1", objective=float("nan")), record(3, objective=float("inf"))):
-        kept.write(folder)
-        assert repr(JobRecord.read(folder)) == repr(kept)
+    for kept, read in ((2.0, 2.0), (float("nan"), None), (float("inf"), None)):  # JSON knows finite numbers
+        replace(one, objective=kept).write(folder)
+        assert JobRecord.read(folder) == replace(one, objective=read)
+
+
+def test_the_mode_of_hydra_makes_a_sweep_as_m_does(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert main(["simulate", "seed=0,1", *TINY, "hydra.mode=MULTIRUN", "name=s"]) == 0
+    assert list(pd.read_csv("runs/s/sweep.csv")["status"]) == ["done", "done"]
+    assert main(["train", "resume=runs/s/0", "hydra.mode=MULTIRUN"]) == 2
+    assert "resume continues one run" in capfd.readouterr().err
+    assert main(["simulate", "-m", "seed=0,1", *TINY, "name='${now:%Y}'"]) == 0
+    assert main(["simulate", "-m", "seed=0,1", *TINY, "name='${now:%Y}'"]) == 0
+    assert main(["simulate", "seed=0,1", "-m", *TINY, "name=m"]) == 0  # anywhere among the words
+    assert sum(one.startswith("20") for one in os.listdir("runs")) == 2  # the second has a suffix
+
+
+@pytest.mark.parametrize("more", [[], ["-m"]])
+def test_relative_paths_stay_those_of_the_folder_where_a_command_starts(tmp_path, monkeypatch, capfd, more):
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submit_time,gpus,duration\n7,0,2,100\n")
+    words = ["workload=csv", "workload.path=jobs.csv", "hydra.job.chdir=true", "name=s"]
+    assert main(["simulate", *words, *more]) == 0, capfd.readouterr().err
+    folder = "runs/s/0" if more else "runs/s"
+    assert f"jobs: {folder}/jobs.csv" in capfd.readouterr().out
+    assert Path(folder, "jobs.csv").is_file()
+    assert Path.cwd() == tmp_path
 
 
 @pytest.mark.parametrize(

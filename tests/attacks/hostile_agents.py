@@ -1,33 +1,51 @@
-"""Agents, run folders and tuned options that try to run code when they are read: every way we could think of.
+"""Files of other people that try to run code when they are read: every way we could think of.
 
 python tests/attacks/hostile_agents.py [AT_LEAST]
 """
 
+import base64
 import copy
 import io
 import itertools
 import json
+import os
 import pickle
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import initialize_config_dir
+from omegaconf import OmegaConf
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
 from ringyard_agents.cli import main
+from ringyard_agents.config.safe_load import check_classes, training_groups
+from ringyard_agents.evaluation.result_cache import cached_results
 from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.environments import compose_environments
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.report.tensorboard import record_text
+from ringyard_agents.runs.run_folder import RunFolder, command_of
+from ringyard_agents.runs.run_index import find_runs
+from ringyard_agents.runs.sweep_job import read_job_records
+from ringyard_agents.runs.sweep_table import _training_results, print_best, sweep_table
+from ringyard_agents.shipped_agents import _environments_of
 
 MODULE = "runs_code_when_imported"
+
+#: environment variable that no file may read
+CANARY, SECRET = "RINGYARD_CANARY", "what a file may not read"
 
 
 class Bomb:
@@ -85,10 +103,41 @@ def calls(mark: Path) -> Iterator[dict | str]:
     yield {"_target_": {"_target_": "pathlib.Path.touch", "self": str(mark)}}
     yield {"_target_": "${oc.decode:pathlib.Path.touch}", "self": str(mark)}
     yield {"value": "${oc.env:HOME}"}
-    for text in (f"${{oc.create:{{_target_:pathlib.Path.touch,self:{mark}}}}}", "${oc.env:HOME}", "a ${b} c"):
+    create = f"${{oc.create:{{_target_:pathlib.Path.touch,self:{mark}}}}}"
+    nested = "${oc.decode:'${oc.env:" + CANARY + "}'}"
+    resolvers = (
+        "${hydra:runtime.cwd}",
+        "${run_folder:a,b}",
+        "${job_number:1,2}",
+        "${oc.dict.values:a}",
+        "a ${b} c",
+    )
+    for text in (create, f"\\{create}", f"\\\\{create}", f"${{oc.env:{CANARY}}}", nested, *resolvers):
         yield text
         yield [text]
         yield {text: 1}
+        yield [{"a": [{"b": text}]}]
+
+
+def raw(mark: Path) -> Iterator[bytes]:
+    """Whole files that are no plain data."""
+    yield pickle.dumps(Bomb(mark))
+    yield zipped(mark)
+    for tag in (
+        "object/apply:os.system",
+        "object/apply:builtins.open",
+        "object/new:pathlib.Path",
+        "name:os.system",
+    ):
+        yield f"a: !!python/{tag} [{str(mark)!r}]\n".encode()
+    yield b"a: !!python/module:" + MODULE.encode() + b" ''\n"
+    yield b"[" * 200_000 + b"]" * 200_000  # libyaml ends the process
+    yield b"a: &a [x, x, x, x, x, x, x, x, x]\n" + b"".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n".encode() for a, b in itertools.pairwise("abcdefghijk")
+    )
+    yield b"a: &a [*a]\n"
+    yield b"9" * 5_000
+    yield b"\xff\xfe\x00"
 
 
 def places(config: dict) -> Iterator[list]:
@@ -115,24 +164,41 @@ def put(config: dict, path: list, node: object) -> dict:
     return changed
 
 
-#: a file's name and what makes its contents
-Hostile = tuple[str, Callable[[], bytes]]
+#: descriptions of weights by which a network is made
+SIZES = ("features.0", "features.1", "type_scores", "spaces.actions", "spaces.blocks.0.1.shape.0")
 
 
-def hostile_agents(agent: Path, mark: Path) -> Iterator[Hostile]:
-    """What looks like the agent `agent`."""
-    sound = Checkpoint.read(agent)
-    parts = sound.metadata["parts"]
+def sizes(value: Any) -> Iterator[Any]:
+    """What would take much memory or time in the place of a value."""
+    if value is None or isinstance(value, bool | int | float):
+        yield from (10**9, 2**62, -1)
+    elif isinstance(value, str):
+        yield "x" * 10**5
+    else:
+        many = dict.fromkeys(map(str, range(4_000)), 1)
+        yield from ({**value, **many},) if isinstance(value, dict) else ([*many], (value or [1]) * 4_000)
 
-    def changed(path: list, node: object) -> bytes:
-        return Checkpoint(sound.arrays, {**sound.metadata, "parts": put(parts, path, node)}).to_bytes()
 
-    for node in calls(mark):
-        for path in places(parts):
-            yield agent.name, partial(changed, path, node)
-    yield agent.name, lambda: pickle.dumps(Bomb(mark))
-    yield "agent.zip", lambda: pickle.dumps(Bomb(mark))
-    yield "agent.zip", lambda: zipped(mark)
+@dataclass(frozen=True)
+class Door:
+    """A way in which a file that another person made is read."""
+
+    file: str  #: name of the file
+    sound: Any  #: content that is read without an error
+    read: Callable[[Path], object]  #: what Ringyard does with the file
+    encode: Callable[[Any], bytes] = lambda content: json.dumps(content).encode()
+    refuses: bool = True  #: False: the content is only shown or compared
+
+    def contents(self, mark: Path, at_least: int) -> Iterator[bytes]:
+        """Files that are no plain data, then `at_least` of the payloads, each at a place of the content."""
+        yield from raw(mark)
+        pairs = list(itertools.product(calls(mark), places(self.sound)))
+        for node, path in pairs[:: max(len(pairs) // at_least, 1)]:
+            yield from self._encoded(put(self.sound, path, node))
+
+    def _encoded(self, content: Any) -> Iterator[bytes]:
+        with suppress(TypeError, ValueError, AttributeError, LookupError):  # a format that cannot hold it
+            yield self.encode(content)
 
 
 def zipped(mark: Path) -> bytes:
@@ -145,44 +211,104 @@ def zipped(mark: Path) -> bytes:
     return file.getvalue()
 
 
-def hostile_configs(config: Path, mark: Path) -> Iterator[Hostile]:
-    """What looks like the run's `config`; JSON is YAML."""
-    sound = yaml.safe_load(config.read_text())
-
-    def changed(path: list, node: object) -> bytes:
-        return json.dumps(put(sound, path, node)).encode()
-
-    for node in calls(mark):
-        for path in places(sound):
-            if path:
-                yield (
-                    config.name,
-                    partial(lambda *change: json.dumps(put(sound, *change)).encode(), path, node),
-                )
-    for call in ("os.system", "builtins.open", "pathlib.Path.touch"):
-        text = f"{config.read_text()}\nextra: !!python/object/apply:{call} [{str(mark)!r}]\n"
-        yield config.name, text.encode
-
-
-def hostile_tuned(mark: Path) -> Iterator[Hostile]:
-    """What looks like a file of `ringyard tune`."""
-    best = {
-        "scheduler": "tiresias@pack",
-        "workloads": 1,
-        "mean": 1.0,
-        "options": {"within_queue": "submission"},
-    }
-    sound = {"tiresias": best}
-    for node in calls(mark):
-        for path in places(sound):
-            yield "tuned.yaml", lambda path=path, node=node: json.dumps(put(sound, path, node)).encode()
-
-
 def use_tuned(file: Path) -> None:
     """Build the schedulers of a file of tuned options, as `ringyard compare tuning=FILE` does."""
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         for best in read_tuned(str(file)).values():
             build_scheduler(best.entry)
+
+
+def use_environments(file: Path) -> None:
+    """Compose the environments of a run, as `ringyard train resume=RUN` does."""
+    saved = read_run_config(file, ())
+    check = partial(check_classes, groups=training_groups(), trust=(), where=str(file))
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        compose_environments(saved, saved["environments"], check)
+
+
+def as_word(content: Any) -> str:
+    """A value of an override: a text with every special character escaped, or a dict of texts."""
+    if isinstance(content, str):
+        return "".join(f"\\{one}" if one in "\\()[]{}:=, " else one for one in content)
+    return "{" + ",".join(f"{name}:{as_word(value)}" for name, value in content.items()) + "}"
+
+
+def use_record(file: Path) -> None:
+    """Show the record of a run, and continue it."""
+    command_of(file)
+    RunFolder(file.parent, "train").record(OmegaConf.create({"overwrite": True}), {}, resumed=True)
+    record_text(file.parent)
+
+
+def use_job(file: Path) -> object:
+    """Print the best job of a sweep, and its table."""
+    home = file.parent / "sweep"
+    (home / "0").mkdir(parents=True, exist_ok=True)
+    file.replace(home / "0" / file.name)
+    with redirect_stdout(io.StringIO()) as printed, redirect_stderr(printed):
+        print_best(home, only_folder=False)
+    return printed.getvalue(), sweep_table(home, read_job_records(home)).to_csv()
+
+
+def use_training(file: Path) -> object:
+    """Read a training run, as `ringyard plot` does, and a job of a sweep."""
+    home = file.parent / "trained"
+    (home / "tensorboard").mkdir(parents=True, exist_ok=True)
+    (home / "tensorboard" / "progress.csv").write_text("decisions,eval/mean_jct\n1,2.0\n")
+    for name, content in {"training.json": TRAINING, "config.yaml": {"seed": 1}}.items():
+        (home / name).write_text(json.dumps(content))
+    file.replace(home / file.name)
+    return find_runs([str(home)]), _training_results(home)
+
+
+def use_cache(file: Path) -> object:
+    """Read the results of runs that were kept."""
+    return cached_results(file, {"key"})
+
+
+def encode_cache(content: Any) -> bytes:
+    """A line of a cache of results."""
+    packed = base64.b64encode(zlib.compress(json.dumps(["key", content]).encode())).decode()
+    return json.dumps({"key": "key", "result": packed}).encode() + b"\n"
+
+
+TRAINING = {"metric": "mean_jct", "baselines": {"fifo": 2.0}, "best": 1.0, "decisions": 5}
+TUNED = {"scheduler": "tiresias@pack", "workloads": 1, "mean": 1.0, "options": {"within_queue": "submission"}}
+RECORD = {"command": "train", "arguments": ["a=1"], "commit": None, "versions": {"numpy": "2"}, "resumed": []}
+JOB = {"number": 0, "overrides": ["a=1"], "status": "done", "objective": 1.0, "seconds": 1.0, "error": None}
+
+
+def doors(agent: Path, config: Path) -> dict[str, Door]:
+    """{name: door} of all files that other people make.
+
+    Args:
+        agent: a sound agent.safetensors.
+        config: the config.yaml of its run.
+    """
+    sound, settings = Checkpoint.read(agent), yaml.safe_load(config.read_text())
+
+    def agent_bytes(parts: Any) -> bytes:
+        return Checkpoint(sound.arrays, {**sound.metadata, "parts": parts}).to_bytes()
+
+    def with_word(value: Any) -> bytes:
+        words = [f"+workload.extra={as_word(value)}"]
+        return json.dumps({**settings, "environments": [{"other": words}]}).encode()
+
+    return {
+        "agent": Door(agent.name, sound.metadata["parts"], lambda file: load_agent(str(file)), agent_bytes),
+        "agent.zip": Door("agent.zip", None, lambda file: load_agent(str(file))),
+        "run config": Door(config.name, settings, lambda file: read_run_config(file, ())),
+        "environments of a run": Door(config.name, "text", use_environments, with_word),
+        "tuned options": Door("tuned.yaml", {"tiresias": TUNED}, use_tuned),
+        "training.json": Door("training.json", TRAINING, use_training, refuses=False),
+        "config of a plotted run": Door(
+            "config.yaml", {"seed": 1, "agent": {"a": [1]}}, use_training, refuses=False
+        ),
+        "run.json": Door("run.json", RECORD, use_record, refuses=False),
+        "job.json": Door("job.json", JOB, use_job, refuses=False),
+        "zoo record": Door("mine.json", {"worlds": [{"label": "own"}]}, _environments_of, refuses=False),
+        "cached results": Door("measured.jsonl", {"label": "fifo"}, use_cache, encode_cache, refuses=False),
+    }
 
 
 @contextmanager
@@ -198,42 +324,37 @@ def trap(folder: Path) -> Iterator[Callable[[], bool]]:
         return found
 
     sys.path.insert(0, str(folder))
+    os.environ[CANARY] = SECRET
     try:
         yield ran
     finally:
         sys.path.remove(str(folder))
+        del os.environ[CANARY]
 
 
-def attack(agent: Path, config: Path, folder: Path, every: int = 1) -> dict[str, int]:
+def attack(door: Door, folder: Path, at_least: int) -> dict[str, int]:
     """Read what is hostile.
 
     Args:
-        agent: a sound agent.safetensors.
-        config: the config.yaml of its run.
+        door: how files are read.
         folder: to write in.
-        every: read one in so many of them.
+        at_least: number of payloads, if there are as many.
 
     Returns:
-        {"tried": files read, "refused": with our own error, "ran": that ran something}.
+        {"tried": files read, "refused": with our own error, "ran": that ran something or read a secret}.
     """
     found = dict.fromkeys(("tried", "refused", "ran"), 0)
-    mark = folder / "mark"
-    readers = (
-        (hostile_agents(agent, mark), lambda file: load_agent(str(file))),
-        (hostile_configs(config, mark), lambda file: read_run_config(file, ())),
-        (hostile_tuned(mark), use_tuned),
-    )
-    (folder / "agent.yaml").write_text(json.dumps(Checkpoint.read(agent).metadata["parts"]))
     with trap(folder) as ran:
-        for files, read in readers:
-            for name, contents in itertools.islice(files, 0, None, every):
-                found["tried"] += 1
-                (folder / name).write_bytes(contents())
-                try:
-                    read(folder / name)
-                except RingyardError:
-                    found["refused"] += 1
-                found["ran"] += ran()
+        for content in door.contents(folder / "mark", at_least):
+            found["tried"] += 1
+            (folder / door.file).write_bytes(content)
+            read: object = None
+            try:
+                read = door.read(folder / door.file)
+            except RingyardError as error:
+                found["refused"] += 1
+                read = error
+            found["ran"] += ran() or SECRET in repr(read)
     return found
 
 
@@ -248,20 +369,13 @@ def train_small(folder: Path) -> Path:
 
 if __name__ == "__main__":
     at_least = int((sys.argv[1:] or ["2000"])[0])
+    broken = False
     with tempfile.TemporaryDirectory() as home:
         run = train_small(Path(home))
-        files = (run / "agent.safetensors", run / "config.yaml")
-        every = (
-            sum(
-                1
-                for _ in (
-                    *hostile_agents(files[0], run),
-                    *hostile_configs(files[1], run),
-                    *hostile_tuned(run),
-                )
-            )
-            // at_least
-        )
-        result = attack(*files, Path(home), max(every, 1))
-    print("agents and configs that ran code: {ran:,} of {tried:,}; refused: {refused:,}".format(**result))
-    sys.exit(result["ran"] > 0 or result["refused"] < result["tried"])
+        every_door = doors(run / "agent.safetensors", run / "config.yaml")
+        for name, door in every_door.items():
+            with tempfile.TemporaryDirectory() as folder:
+                result = attack(door, Path(folder), at_least // len(every_door))
+            print("{}: ran code: {ran:,} of {tried:,}; refused: {refused:,}".format(name, **result))
+            broken |= result["ran"] > 0 or (door.refuses and result["refused"] < result["tried"])
+    sys.exit(broken)

@@ -1,13 +1,14 @@
 """Parts of the physics by hand: closed forms, limits, and small clusters computed on paper."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hydra.utils import instantiate
 
+from conftest import CONF, names
 from conftest import composed as composed_config
-from conftest import names
 from ringyard import Allocation, Cluster, Simulator
 from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import ConfigurationError
@@ -329,6 +330,15 @@ def test_named_fabrics_are_as_configured(group, name):
     chosen = composed_config("simulate", f"{group}@performance.{group}={name}")
     assert instantiate(chosen.performance[group], _convert_="all") == named
     assert named.source
+
+
+@pytest.mark.parametrize("name", names("network"))
+def test_networks_tell_wire_speed_from_achieved_speed(name):
+    first = (CONF / "network" / f"{name}.yaml").read_text().splitlines()[0]
+    assert re.search(r"Wire: ([\d.]+ GB/s|not published)\. Figures?: .*(training|benchmark)", first)
+    wire = re.search(r"Wire: ([\d.]+) GB/s", first)
+    assert not wire or network(name).bandwidth(np.arange(1, 65)).max() < 1e9 * float(wire[1])
+    assert f"`{name}`" in (CONF.parent / "docs/physics.md").read_text()
 
 
 def test_unknown_fabrics_say_which_there_are():

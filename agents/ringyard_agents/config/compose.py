@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import hydra
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -13,14 +12,11 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.renamed import explain_renamed
-from ringyard_agents.config.safe_load import Trust, find_interpolation
+from ringyard_agents.config.safe_load import Trust, check_plain
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
-
-#: safe loader of YAML, in C where libyaml is installed, for long files and many of them
-SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: config groups of what a model of another library reads and does
 INTERFACE_GROUPS = ("observation", "action")
@@ -134,11 +130,8 @@ def _with_options(
     for name, value in (fixed or {}).items():
         config[name] = value
     try:
-        if (
-            reserved.keys() & entry.options
-            or _names_classes(entry.options)
-            or find_interpolation(entry.options)
-        ):
+        check_plain(entry.options)
+        if reserved.keys() & entry.options or _names_classes(entry.options):
             raise ValueError("an option that entries cannot set")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged

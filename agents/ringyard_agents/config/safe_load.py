@@ -1,22 +1,29 @@
-"""Check of the classes that configs in run folders and agent files may load.
+"""Reading of files that another person may have made, and the classes that they may name.
 
-Hydra imports and calls any `_target_`. A config from a file may name only classes and functions that
-Ringyard's own `conf/` uses in the same way, and those that the user trusts on the command line.
+Hydra imports and calls any `_target_`, and OmegaConf resolves any `${...}`. A config from a file may name
+only classes and functions that Ringyard's own `conf/` uses in the same way, and those that the user trusts on
+the command line. It has no interpolations.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ringyard.checks import shown
 from ringyard.config_folder import config_folder
-from ringyard.errors import CheckpointError
+from ringyard.errors import CheckpointError, ConfigurationError
 
 #: full names of trusted classes and functions, or True for all
 Trust = bool | str | Sequence[str]
 
 _GET_CLASS = "hydra.utils.get_class"
+
+#: limits of a file: bytes, levels, and values, which aliases of YAML could multiply
+_MAX_BYTES, _MAX_DEPTH, _MAX_VALUES = 1 << 22, 50, 100_000
 
 #: usual arguments of Stable-Baselines3 networks, named by `get_class`
 _LAYERS_AND_OPTIMISERS = frozenset(
@@ -30,15 +37,17 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 _TargetUse = tuple[str, str, str]
 
 
-def _nodes(config: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def _nodes(config: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield (key, node) of a config and all nodes inside. Items of a list have the list's key."""
+    if depth > _MAX_DEPTH:
+        raise ConfigurationError(f"it is nested deeper than {_MAX_DEPTH} levels")
     yield key, config
     if isinstance(config, Mapping):
         for name, one in config.items():
-            yield from _nodes(one, str(name))
+            yield from _nodes(one, str(name), depth + 1)
     elif isinstance(config, list | tuple):
         for one in config:
-            yield from _nodes(one, key)
+            yield from _nodes(one, key, depth + 1)
 
 
 def _use(key: str, node: dict[str, Any]) -> _TargetUse:
@@ -61,13 +70,51 @@ def training_groups() -> list[str]:
     return sorted(one.name for one in config_folder().iterdir() if one.is_dir() and one.name != "scheduler")
 
 
-def find_interpolation(content: Any) -> str | None:
-    """The first text with `${...}`, which OmegaConf would resolve, in plain containers; None without one.
+def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
+    """Check that no text in plain containers is an interpolation `${...}`, which OmegaConf would resolve.
 
     A resolver such as `oc.create` can make a text into a config that calls any function.
+
+    Args:
+        content: nested dicts, lists and values.
+        max_values: largest number of values.
+
+    Raises:
+        ConfigurationError: there is an interpolation, there are too many values, or they are nested too deep.
     """
-    texts = (text for key, node in _nodes(content) for text in (key, node) if isinstance(text, str))
-    return next((text for text in texts if "${" in text), None)
+    for number, (key, node) in enumerate(_nodes(content), 1):
+        if number > max_values:
+            raise ConfigurationError(f"it has more than {max_values:,} values")
+        for text in (key, node):
+            if isinstance(text, str) and "${" in text:
+                raise ConfigurationError(f"it has {shown(text)}; expected values without interpolations")
+
+
+def read_plain(file: Path, words: bool = False) -> Any:
+    """Read a JSON or YAML file that another person may have made. Reading it runs no code.
+
+    Args:
+        file: a file `.json`, or of YAML.
+        words: the file has words of a command line, which are only shown or compared. They may have
+            interpolations.
+
+    Returns:
+        Nested dicts, lists and values.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is too large, or see `check_plain`.
+    """
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise ConfigurationError(f"it has more than {_MAX_BYTES:,} bytes")
+        text = file.read_text()
+        # The loader in C ends the process if the content is nested deep.
+        content = json.loads(text) if file.suffix == ".json" else yaml.load(text, yaml.SafeLoader)
+        if not words:
+            check_plain(content)
+        return content
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
@@ -85,8 +132,10 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
     if trust is True:
         return
     trusted = frozenset([trust] if isinstance(trust, str) else trust or ())
-    if text := find_interpolation(config):
-        raise CheckpointError(f"{where} has {text!r}; expected plain values, without interpolations")
+    try:
+        check_plain(config)
+    except ConfigurationError as error:
+        raise CheckpointError(f"{where} is damaged: {error}") from error
     for key, node in _nodes(config):
         if not isinstance(node, dict) or "_target_" not in node:
             continue

@@ -1,7 +1,7 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
 import contextlib
-import importlib.util
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,14 @@ from rich.progress import Progress
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks, run_to_end
+from ringyard_agents.evaluation.evaluate import (
+    EvaluationTask,
+    build_object,
+    check_tasks,
+    make_simulator,
+    run_to_end,
+    sharing_notes,
+)
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results
@@ -100,6 +107,7 @@ def _plan_comparison(
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
+    notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
     return Comparison(supported, tasks, {**refused, **missing}, reference, notes)
@@ -162,12 +170,16 @@ def compare_command(config: DictConfig) -> float | None:
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
     """Return whether to write an output. By default it is written if its library is installed."""
-    installed = importlib.util.find_spec(library) is not None
-    if value and not installed:
-        raise ConfigurationError(
-            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
-        )
-    return installed if value is None else value
+    try:
+        if value is None or value:
+            importlib.import_module(library)
+    except ImportError:
+        if value:
+            raise ConfigurationError(
+                f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
+            ) from None
+        return False
+    return value is None or value
 
 
 def _run_comparisons(

@@ -15,6 +15,8 @@ from omegaconf import OmegaConf
 
 from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.errors import SchedulerError
+from ringyard.gpu_types import REFERENCE_GPU
+from ringyard.profiles import catalogue
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import derive_seed
@@ -111,6 +113,26 @@ def make_simulator(
         segment_rows=segment_rows,
         losses=True,
     )
+
+
+def sharing_notes(sim: Simulator) -> list[str]:
+    """Return a line for each GPU type of a simulation whose sharing figures are those of another type.
+
+    Args:
+        sim: simulation, run or not.
+    """
+    if sim.cluster.jobs_per_gpu == 1 or sim.performance.interference.sharing is None:
+        return []
+    models = [catalogue()[i] for i in np.unique(sim.jobs.model_ids) if i >= 0]
+    assumed = [
+        kind
+        for kind in sim.cluster.distinct_gpu_types
+        if any("sharing: as on" in model.gpus[kind].source for model in models)
+    ]
+    return [
+        f"assumed: sharing a GPU slows jobs on {kind} as on {REFERENCE_GPU} (docs/physics.md, Sharing)"
+        for kind in assumed
+    ]
 
 
 def run_to_end(

@@ -38,14 +38,15 @@ def run_in_processes(
     Args:
         function: module-level function. Its argument and result can be pickled.
         tasks: arguments of the function, started in this order.
-        workers: number of processes. None: one per core. With one, tasks run in this process.
+        workers: largest number of processes; there is at most one per core. None: one per core. With 1,
+            tasks run in this process.
     """
-    count = min(workers if workers is not None else usable_cores(), len(tasks))
-    if count <= 1:
+    cores = usable_cores()
+    if min(workers or cores, len(tasks)) <= 1:
         for task in tasks:
             yield task, _attempt(function, task)
         return
-    waiting = iter(tasks)
+    waiting, count = iter(tasks), min(workers or cores, cores, len(tasks))
     pool = ProcessPool(count, initializer=_prepare_worker, context=multiprocessing.get_context("spawn"))
     running: dict[Future[Any], TASK] = {}
 

@@ -12,7 +12,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.history import history_of
 from ringyard.sim.metrics import job_times
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import run_to_end
+from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
 from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
 from ringyard_agents.report.run_report import draw_schedule, print_metrics, require_drawings
 from ringyard_agents.report.tables import print_line
@@ -67,6 +67,8 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     print_metrics(
         console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
     )
+    for note in sharing_notes(sim):
+        print_line(console, note)
     print_tenants(console, jobs)
     print_line(console, f"jobs: {written}")
     if drawings:

@@ -14,13 +14,12 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
 from ringyard_agents.config.compose import (
-    SAFE_LOADER,
     SchedulerEntry,
     require_placement,
     scheduler_config,
     to_plain,
 )
-from ringyard_agents.config.safe_load import find_interpolation
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -145,15 +144,13 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
             f"tuning is {name!r}; expected a file that `ringyard tune` wrote, or one of {', '.join(shipped)}"
         )
     try:
-        content = yaml.load(file.read_text(), SAFE_LOADER)
-        if text := find_interpolation(content):
-            raise ConfigurationError(f"it has {text!r}; expected plain values, without interpolations")
+        content = read_plain(file)
         record = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
         found = _FILE_SCHEMA.validate_python(content)
         for scheduler, best in found.items():
             _require_scheduler(scheduler, best.scheduler)
         return None if record is None else _TuningRecord.model_validate(record), found
-    except (ConfigurationError, RecursionError, UnicodeError, ValidationError, yaml.YAMLError) as error:
+    except (ConfigurationError, ValidationError) as error:
         raise ConfigurationError(
             f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}; write one"
             " with `ringyard tune output=FILE`"

@@ -1,19 +1,24 @@
 """Files of trained agents: weights, and the configs of their learner, observation and actions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from ringyard.errors import CheckpointError, RingyardError
+from ringyard.cluster import Cluster
+from ringyard.errors import CheckpointError, ConfigurationError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
 from ringyard_agents.command_line import AGENT_LIBRARIES
 from ringyard_agents.config.compose import to_plain
-from ringyard_agents.config.safe_load import Trust, check_classes
+from ringyard_agents.config.safe_load import Trust, check_classes, check_plain
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import Policy
+from ringyard_agents.learning.learner import MAX_SPACE_SIZE, Policy
 from ringyard_agents.learning.stored_names import update_names
 from ringyard_agents.shipped_agents import agent_path
 
@@ -22,6 +27,12 @@ AGENT_FILE = "agent.safetensors"
 
 #: file in a run folder: the newest state, to resume from
 LAST_FILE = "last.safetensors"
+
+#: largest number of values in the configs and spaces of an agent. Those of Ringyard have under 200
+_MAX_VALUES = 2000
+
+#: weights that a network may have beyond those of its file: some are replaced while it is made
+_SMALL_NETWORK = 1 << 26
 
 #: {config group of an agent: groups of conf/ that allow its classes}
 AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
@@ -82,7 +93,10 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
         learner, observation, actions = (instantiate(parts[group], _convert_="all") for group in AGENT_GROUPS)
         if not isinstance(observation, Observation) or not isinstance(actions, ActionKind):
             raise CheckpointError(f"the `observation` or `action` of {file} has another type")
-        policy = learner.load(weights)
+        if observation.size(Cluster((1,)), actions) + actions.mask_size > MAX_SPACE_SIZE:
+            raise CheckpointError(f"its observations and actions have more than {MAX_SPACE_SIZE:,} numbers")
+        with _network_no_larger_than(weights):
+            policy = learner.load(weights)
     except RingyardError as error:
         if str(file) in str(error):
             raise
@@ -95,6 +109,24 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
         reason = str(cause) or type(cause).__name__
         raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error
     return policy, observation, actions
+
+
+@contextmanager
+def _network_no_larger_than(weights: Checkpoint) -> Iterator[None]:
+    """Refuse a network with more weights than a file has, before they take memory."""
+    left = max(sum(array.size for array in weights.arrays.values()), _SMALL_NETWORK)
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal left
+        left -= 0 if parameter is None else parameter.numel()
+        if left < 0:
+            raise CheckpointError("its config describes a network with more weights than it has")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _missing_library(error: BaseException | None) -> str | None:
@@ -125,6 +157,10 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
         and isinstance(weights, dict)
     ):
         raise CheckpointError(f"{file} is not a trained agent; give an {AGENT_FILE} or its run folder")
+    try:
+        check_plain([parts, weights], _MAX_VALUES)
+    except ConfigurationError as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
     return validate_agent_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
 
 

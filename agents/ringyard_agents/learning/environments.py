@@ -14,6 +14,7 @@ from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 
 #: label of the environment that the run's own settings describe
@@ -98,6 +99,7 @@ def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
                     f"environments: {label}: {word} does not change what is simulated; expected a setting of"
                     f" {', '.join(_CHANGEABLE)}: all other settings are the same in every environment"
                 )
+            check_plain(override.value())  # an escaped interpolation is one once the word is read
         other = hydra.compose("train", overrides)
         groups = {name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS}
         return {"limit_seconds": other.limit_seconds, **groups}

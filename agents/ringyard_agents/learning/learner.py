@@ -1,5 +1,6 @@
 """Protocols of learners and policies, and functions that save and restore their state."""
 
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -154,6 +155,9 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
 
 _WEIGHTS, _OPTIMIZER = "network.", "optimizer."
 
+#: largest number of values in a space of a saved agent
+MAX_SPACE_SIZE = 1 << 23
+
 
 def _to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
@@ -250,7 +254,10 @@ def restore_spaces(described: Mapping[str, Any]) -> tuple[spaces.Space[Any], spa
     """Return (observation space, action space) from the metadata of `weights_with_spaces`."""
 
     def box(described: Mapping[str, Any]) -> spaces.Box:
-        return spaces.Box(described["low"], described["high"], tuple(described["shape"]), np.float32)
+        shape = tuple(described["shape"])
+        if not 0 < math.prod(shape) <= MAX_SPACE_SIZE:
+            raise CheckpointError(f"a space has the shape {shape}; expected up to {MAX_SPACE_SIZE:,} numbers")
+        return spaces.Box(described["low"], described["high"], shape, np.float32)
 
     actions = described["actions"]
     action_space = box(actions) if isinstance(actions, Mapping) else spaces.Discrete(actions)

@@ -3,6 +3,9 @@
 import atexit
 import importlib
 import os
+import signal
+import sys
+import threading
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -13,6 +16,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
+from ringyard_agents.command_line import signals_handled_by
+
+_SILENT_SECONDS = 2.0  # until a process says that it waits for others
 
 OBJECT = TypeVar("OBJECT")
 
@@ -84,6 +90,22 @@ class ProcessGroup:
 SINGLE_PROCESS = ProcessGroup()
 
 
+def environment_integer(name: str, default: int) -> int:
+    """Return a number that `torchrun` leaves in the environment.
+
+    Args:
+        name: name of the variable.
+        default: value without the variable.
+
+    Raises:
+        ConfigurationError: the variable is no number of 0 or more.
+    """
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal():
+        raise ConfigurationError(f"the environment has {name}={text}; expected a number, as torchrun sets it")
+    return int(text)
+
+
 def join_process_group() -> ProcessGroup:
     """Join the processes that `torchrun` started.
 
@@ -91,9 +113,10 @@ def join_process_group() -> ProcessGroup:
         Their group, or `SINGLE_PROCESS` without `torchrun`.
 
     Raises:
-        ConfigurationError: the processes cannot connect.
+        ConfigurationError: the processes cannot connect, or WORLD_SIZE is no number.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    size = environment_integer("WORLD_SIZE", 1)
+    if size < 2:
         return SINGLE_PROCESS
     if not dist.is_initialized():
         # Its functions bind the process group of the time of the import as a default argument. Imported
@@ -101,13 +124,22 @@ def join_process_group() -> ProcessGroup:
         # would now and then abort at its end.
         importlib.import_module("torch.distributed.nn.functional")
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        address = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        others = f"{size - 1} more process{'es' * (size > 2)} at {address} (WORLD_SIZE={size})"
+        text = f"waiting for {others}; without WORLD_SIZE in the environment one process trains"
+        notice = threading.Timer(_SILENT_SECONDS, print, [text], {"file": sys.stderr, "flush": True})
+        notice.daemon = True
+        notice.start()
         try:
-            dist.init_process_group(backend)
+            with signals_handled_by(signal.SIG_DFL):  # no handler in Python runs while torch waits
+                dist.init_process_group(backend)
         except (ValueError, RuntimeError) as error:
             raise ConfigurationError(
                 f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes cannot connect: {error};"
                 " start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
+        finally:
+            notice.cancel()
         atexit.register(dist.destroy_process_group)  # otherwise its threads may abort the process at its end
     return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
@@ -137,7 +169,7 @@ def select_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
             "device is cuda and torch finds no GPU; expected device=cpu, device=auto, or a machine with a GPU"
             " and a build of torch for it"
         )
-    local = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    local = environment_integer("LOCAL_RANK", 0) % torch.cuda.device_count()
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
 

@@ -21,13 +21,12 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import to_plain
-from ringyard_agents.config.safe_load import Trust, check_classes, training_groups
+from ringyard_agents.config.safe_load import Trust, check_classes, read_plain, training_groups
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.learning.agent_file import (
     AGENT_GROUPS,
@@ -79,9 +78,9 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
     if not file.is_file():
         raise CheckpointError(f"cannot resume: there is no {file}; give the folder of a training run")
     try:
-        saved: Any = OmegaConf.to_container(OmegaConf.load(file))
-    except (YAMLError, OmegaConfBaseException, ValueError, RecursionError, OSError) as error:
-        raise CheckpointError(f"cannot resume: {file} is damaged: {error}") from error
+        saved = read_plain(file)
+    except ConfigurationError as error:
+        raise CheckpointError(f"cannot resume: {error}") from error
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not the config of a training run")
     saved = update_settings(saved)

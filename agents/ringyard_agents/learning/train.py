@@ -1,6 +1,5 @@
 """The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,7 +30,12 @@ from ringyard_agents.learning.evaluation import (
     measure_baselines,
     ratio,
 )
-from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
+from ringyard_agents.learning.process_group import (
+    Hardware,
+    environment_integer,
+    join_process_group,
+    select_device,
+)
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
@@ -61,8 +65,8 @@ def train(config: DictConfig) -> float | None:
     folder = job_folder()
     hardware = Hardware(select_device(config.device), join_process_group())
     # The processes that torchrun started on one machine share its cores.
-    cores = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    set_num_threads(config.num_threads or cores)
+    cores = max(1, usable_cores() // max(1, environment_integer("LOCAL_WORLD_SIZE", 1)))
+    set_num_threads(min(config.num_threads or cores, cores))
     if hardware.process_group.rank > 0:
         _train_other_process(hardware)
         return None

@@ -1,7 +1,6 @@
 """Files of a training run: checkpoints to resume from, and scalars for TensorBoard."""
 
 import csv
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import Learner, Policy
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
-from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write, write_json
 from ringyard_agents.runs.run_index import find_runs
 
 _SUMMARY = "training.json"
@@ -202,13 +201,13 @@ class TrainingRun:
         summary = {
             "decisions": self.learner.decisions,
             "metric": evaluation.metric,
-            "best": _finite(evaluation.best),
-            "last": _finite(evaluation.latest),
+            "best": evaluation.best,
+            "last": evaluation.latest,
             "baselines": dict(evaluation.baselines),
         }
         if constraint is not None:
             bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
-            ratio = {"best_ratio_to_bound": _finite(evaluation.best_bound_ratio)}
+            ratio = {"best_ratio_to_bound": evaluation.best_bound_ratio}
             summary["constraint"] = bounds | ratio
         return summary
 
@@ -217,8 +216,7 @@ class TrainingRun:
         last, summary = self._state
         self._scalars.flush()
         last.write(self.folder / LAST_FILE)
-        with atomic_write(self.folder / _SUMMARY) as partial:
-            partial.write_text(json.dumps(summary, indent=2) + "\n")
+        write_json(self.folder / _SUMMARY, summary)
         self._saved_at = time.monotonic()
         self._call_on_checkpoint(LAST_FILE)
 
@@ -232,11 +230,6 @@ class TrainingRun:
         self._scalars.events.close()
         for callback in self._callbacks:
             callback.on_training_end()
-
-
-def _finite(value: float) -> float | None:
-    """Return the value, or None if it is not finite, because JSON has no such numbers."""
-    return value if math.isfinite(value) else None
 
 
 def _write_start(writer: SummaryWriter, folder: Path, metric: str) -> None:

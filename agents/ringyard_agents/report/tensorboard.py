@@ -1,6 +1,5 @@
 """TensorBoard runs of a comparison: one for each scheduler, and one with the table and the plots."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.time_series import time_curves
 from ringyard_agents.runs.atomic_write import atomic_folder
@@ -108,11 +108,11 @@ def _fold_command(words: Sequence[str]) -> list[str]:
 
 def record_text(folder: Path) -> str:
     """Return the record run.json of a run folder as Markdown."""
-    record = json.loads((folder / "run.json").read_text())
+    record = read_plain(folder / "run.json", words=True)
     command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
-    versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
+    versions = ", ".join(f"{name} {version}" for name, version in (record.get("versions") or {}).items())
     facts = {
-        "commit": record["commit"] or "unknown",
+        "commit": record.get("commit") or "unknown",
         "date": record.get("date"),
         "Python": record.get("python"),
         "CPU": record.get("cpu"),

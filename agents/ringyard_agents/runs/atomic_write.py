@@ -1,13 +1,15 @@
 """Atomic writes: a reader sees the old or the new content of a file or folder, never a part of it."""
 
 import errno
+import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ringyard.errors import ConfigurationError
 
@@ -42,6 +44,17 @@ def atomic_write(file: Path) -> Iterator[Path]:
         raise
     with suppress(OSError):  # not every system can synchronise folders
         _sync(file.parent, os.O_RDONLY)
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file as a whole. NaN and infinity, which JSON does not know, become null.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    plain = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    with atomic_write(file) as partial:
+        partial.write_text(json.dumps(plain, indent=2) + "\n")
 
 
 def require_writable(setting: str, file: Path) -> None:

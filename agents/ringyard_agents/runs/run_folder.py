@@ -2,7 +2,7 @@
 
 import errno
 import functools
-import json
+import itertools
 import os
 import platform
 import shlex
@@ -16,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -26,7 +25,8 @@ from ringyard.checks import require
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.threads import usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write
+from ringyard_agents.config.safe_load import read_plain
+from ringyard_agents.runs.atomic_write import PARTIAL_PREFIX, atomic_write, write_json
 
 _LOCK = ".lock"
 _HYDRA_SWEEP_FILE = "multirun.yaml"  # which Hydra writes before the first job of a sweep
@@ -53,20 +53,34 @@ _RECORD_FIELDS = {
     "command": str,
     "arguments": Sequence[str],
     "commit": str | None,
-    "versions": Mapping[str, str],
-    "resumed": Sequence[Mapping[str, object]],
+    "versions": Mapping[str, str] | None,
+    "resumed": Sequence[Mapping[str, object]] | None,
 }
 
 
 def register_run_folders() -> None:
     """Register the OmegaConf resolvers `run_folder` and `job_number` of conf/run.yaml and sweeps."""
-    OmegaConf.register_new_resolver("run_folder", _resolve_run_folder, replace=True)
+    OmegaConf.register_new_resolver("run_folder", _make_run_folder, replace=True)
     OmegaConf.register_new_resolver("job_number", _job_number, replace=True)
 
 
 def _job_number(unfinished: Sequence[int], first: int, job: int) -> int:
     """Return the number of a job: those of unfinished trials, then one after the other from `first`."""
     return unfinished[job] if job < len(unfinished) else first + job - len(unfinished)
+
+
+def _make_run_folder(name: object, resume: object, *, _root_: DictConfig) -> str:
+    """Return the folder of a run. For a name that is a time, make the first free one: T, T-2, T-3, ..."""
+    folder = Path(_resolve_run_folder(name, resume))
+    if resume is not None or "${now:" not in str(_root_._get_node("name")):
+        return str(folder)
+    if os.environ.get("RANK", "0") != "0":  # another process of torchrun, which writes nothing
+        return "runs"
+    for free in itertools.chain([folder], (Path(f"{folder}-{number}") for number in itertools.count(2))):
+        with suppress(FileExistsError):
+            free.mkdir(parents=True)
+            break
+    return str(free)
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:
@@ -191,8 +205,8 @@ class RunFolder:
 
     def _refuse_other_settings(self, now: Mapping[str, Any]) -> None:
         try:
-            before = flatten_config(yaml.safe_load((self.path / "config.yaml").read_text()))
-        except (OSError, yaml.YAMLError, UnicodeError, RecursionError):
+            before = flatten_config(read_plain(self.path / "config.yaml"))
+        except ConfigurationError:
             return
         for name in (*before, *now):
             if name.partition(".")[0] in _NOT_COMPARED or (name in before) > (name in now):
@@ -223,30 +237,29 @@ class RunFolder:
         record = _new_record(self.command, seeds)
         if resumed and file.is_file():
             first = _read_record(file)
-            record = {**first, "resumed": [*first.get("resumed", []), record]}
+            record = {**first, "resumed": [*(first.get("resumed") or ()), record]}
         with atomic_write(self.path / "config.yaml") as partial:
             OmegaConf.save(config, partial, resolve=True)
-        with atomic_write(file) as partial:
-            partial.write_text(json.dumps(record, indent=2) + "\n")
+        write_json(file, record)
 
 
 def command_of(file: Path) -> str | None:
     """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
-        command: str = json.loads(file.read_text())["command"]
+        command: str = read_plain(file, words=True)["command"]
         return command
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ConfigurationError, KeyError, TypeError):
         return None
 
 
 def _read_record(file: Path) -> dict[str, Any]:
     """Read a run.json. Raises CheckpointError if it is damaged."""
     try:
-        record: dict[str, Any] = json.loads(file.read_text())
+        record: dict[str, Any] = read_plain(file, words=True)
         require("it", record, Mapping[str, object])
-        for name in _RECORD_FIELDS.keys() & record:
-            require(name, record[name], _RECORD_FIELDS[name])
-    except (ValueError, RecursionError, ConfigurationError) as error:
+        for name, annotation in _RECORD_FIELDS.items():
+            require(name, record.get(name), annotation)
+    except ConfigurationError as error:
         raise CheckpointError(
             f"cannot resume: {file}, the record of the run's start, is damaged ({error}); remove it to"
             " continue without it"

@@ -1,6 +1,5 @@
 """Index of finished runs: find the training runs and comparisons in folders and read their results."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
+from ringyard_agents.config.safe_load import read_plain
 
 _NOT_A_RUN = (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
@@ -83,7 +82,7 @@ def _name_file_in_errors(file: Path, command: str) -> Iterator[Path]:
     """Turn errors about a file of a run into a ConfigurationError that names the file and the command."""
     try:
         yield file
-    except (*_NOT_A_RUN, yaml.YAMLError, ConfigurationError) as error:
+    except _NOT_A_RUN as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else error
         raise ConfigurationError(
             f"{file} is not a complete file of a run: {reason}; run the same `ringyard {command}` again, or"
@@ -108,7 +107,7 @@ def _read_table(
 
 def _read_training(folder: Path) -> TrainingResult:
     with _name_file_in_errors(folder / "training.json", "train") as file:
-        summary = json.loads(file.read_text())
+        summary = read_plain(file)
         metric, baselines = summary["metric"], summary["baselines"]
         require("metric", metric, str)
         require("baselines", baselines, Mapping[str, float])
@@ -119,8 +118,7 @@ def _read_training(folder: Path) -> TrainingResult:
         if curve.empty:
             raise ValueError("it has no evaluations")
     with _name_file_in_errors(folder / "config.yaml", "train") as file:
-        settings = yaml.safe_load(file.read_text())
-        flat: dict[Any, Any] = pd.json_normalize(dict(settings)).iloc[0].to_dict()
+        flat: dict[Any, Any] = pd.json_normalize(dict(read_plain(file))).iloc[0].to_dict()
     return TrainingResult(folder, metric, curve, baselines, flat)
 
 

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
+from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
 from ringyard_agents.runs.study import is_stored_in, load_study, run_again
@@ -173,9 +174,9 @@ def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:
         return sorted(word for word in overrides if not word.startswith(_EXECUTION_OVERRIDES))
 
     try:
-        stored: Any = json.loads((home.path / _FILE).read_text())
+        stored = read_plain(home.path / _FILE, words=True)
         return bool(stored["command"] == home.command and results(stored["overrides"]) == results(words))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

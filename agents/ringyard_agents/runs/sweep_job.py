@@ -1,7 +1,7 @@
 """One job of a command or sweep, run by Hydra here or in another process, and its record job.json."""
 
 import importlib
-import json
+import os
 import re
 import sys
 import time
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from ringyard.errors import RingyardError
 from ringyard.mdp.user_config import register_user_config_folders
 from ringyard_agents.command_line import one_line
-from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.atomic_write import write_json
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder, register_run_folders, remove_if_empty
 
 JOB_FILE = "job.json"
@@ -45,8 +45,7 @@ class JobRecord:
 
     def write(self, folder: Path) -> None:
         """Write the record into a job's folder."""
-        with atomic_write(folder / JOB_FILE) as partial:
-            partial.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_json(folder / JOB_FILE, asdict(self))
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -113,6 +112,7 @@ class HydraJob:
 
     def __call__(self, config: Any) -> float | None:
         """Run the command with a composed config and return its objective, less is better."""
+        os.chdir(HydraConfig.get().runtime.cwd)  # in spite of hydra.job.chdir, which breaks relative paths
         folder = job_folder()
         if not is_sweep_job():
             try:

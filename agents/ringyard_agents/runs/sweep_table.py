@@ -11,15 +11,19 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
-import yaml
 from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SAFE_LOADER, to_plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.safe_load import check_plain, read_plain
 from ringyard_agents.runs.run_folder import flatten_config
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
+
+_CLASS = "_target_"  # key of a config that calls what it names
 
 AGENT = "agent.safetensors"  # file that `ringyard train` writes
 
@@ -52,9 +56,9 @@ def jobs_by_environment(sweep: Path, records: Sequence[JobRecord]) -> list[list[
 def _environment(job: Path) -> dict[str, Any]:
     """Return {dotted setting: value} of the environment of a job. Empty if the job wrote no config."""
     try:
-        config: Any = yaml.load((job / "config.yaml").read_text(), SAFE_LOADER)
+        config = read_plain(job / "config.yaml")
         return flatten_config({group: config[group] for group in ENVIRONMENT_GROUPS})
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, yaml.YAMLError):
+    except (ValueError, LookupError, TypeError):
         return {}
 
 
@@ -62,12 +66,23 @@ def _environment_words(job: Path, record: JobRecord) -> list[str]:
     """Return the overrides that give `ringyard compare` the environment of a job."""
     wanted, chosen = _environment(job), (*ENVIRONMENT_GROUPS, "experiment")
     words = [word for word in record.overrides if word.lstrip("+~").partition("=")[0] in chosen]
+    words = [word for word in words if _is_plain(word)]
     with hydra_initialized():
         config = compose("compare", words)
     found = flatten_config({group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS})
     changed = {name: value for name, value in wanted.items() if name not in found or found[name] != value}
+    changed = {name: value for name, value in changed.items() if _CLASS not in name}
     removed = [f"~{name}" for name in found if name not in wanted] if wanted else []
     return [*words, *(f"++{name}={_override_value(value)}" for name, value in changed.items()), *removed]
+
+
+def _is_plain(word: str) -> bool:
+    """Return whether an override resolves and calls nothing. Another person may have made the sweep."""
+    try:
+        check_plain(OverridesParser.create().parse_override(word).value())
+    except (ConfigurationError, HydraException):
+        return False
+    return _CLASS not in word
 
 
 def _override_value(value: Any) -> str:
@@ -209,13 +224,13 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
 def _training_results(job: Path) -> dict[str, Any]:
     """Return the decisions of a training run, and the ratio of its best agent to each baseline."""
     try:
-        summary: Any = json.loads((job / "training.json").read_text())
+        summary = read_plain(job / "training.json")
         best = summary["best"]
         ratios = {
             f"ratio to {name}": best / value for name, value in summary["baselines"].items() if best and value
         }
         return {"decisions": summary["decisions"], **ratios}
-    except (OSError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError):
+    except (ValueError, ArithmeticError, AttributeError, LookupError, TypeError):
         return {}
 
 

@@ -170,6 +170,13 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
             print(f"{one.name}: {count} left out: {text}")
 
 
+def print_networks(sets: Sequence[PredictedSet]) -> None:
+    """Print the first line of each network of the sets, which tells wire speed from achieved speed."""
+    files = config_files("network")
+    for name in sorted({name for one in sets for name in one.rows.network} & set(files)):
+        print(f"network {name}: {files[name].read_text().splitlines()[0].lstrip('# ')}")
+
+
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Check that the configs exist.
 
@@ -262,6 +269,7 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
         )
     sets = predict_sets(found, [f"performance={performance}"], links)
     print_errors(sets)
+    print_networks(sets)
     require_predictions(sets, place)
     folder = Path(out).expanduser()
     plots = draw_sets(sets, folder)
