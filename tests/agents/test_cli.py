@@ -196,7 +196,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
     )
     assert [line for line in error.splitlines() if "compil" not in line] == [
         "ringyard compare: cut.csv: where vc=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
-        " left out 5 of 26 jobs: 5 without GPUs (the first is row 1)",
+        " left out 5 of 26 jobs: 5 without GPUs (the first is line 2)",
         "ringyard compare: left out 1 of 21 jobs: they ask for more than 8 GPUs (workload.max_gpus)",
     ]
     jobs = list(csv.DictReader((tmp_path / "runs" / "run" / "jobs.csv").read_text().splitlines()))

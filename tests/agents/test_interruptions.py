@@ -383,7 +383,7 @@ def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
         )
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "MPLBACKEND=nope"])
+@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1", "MPLBACKEND=nope"])
 def test_an_environment_variable_that_stops_a_library_is_named(tmp_path, variable):
     name, _, value = variable.partition("=")
     words = ["plot", "."] if name == "MPLBACKEND" else ["simulate"]

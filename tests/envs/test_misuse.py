@@ -169,6 +169,9 @@ def test_nothing_happens_after_close(setting):
             assert isinstance(caught.value, EpisodeError)
 
 
+@pytest.mark.skipif(
+    gymnasium.__version__ in ("1.1.1", "1.2.0", "1.2.1"), reason="their DictInfoToList fails on CartPole, too"
+)
 def test_gymnasiums_vector_wrappers_find_what_they_expect(setting):
     wrappers = gymnasium.wrappers.vector
     env = wrappers.DictInfoToList(wrappers.RecordEpisodeStatistics(ClusterVectorEnv(2, setting, "SameStep")))

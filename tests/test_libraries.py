@@ -1,0 +1,89 @@
+"""Ringyard beside other libraries: pip resolves each pair in an empty environment, and installs nothing."""
+
+import csv
+import json
+import subprocess
+import sys
+import tomllib
+import venv
+
+import pytest
+from packaging.requirements import Requirement
+
+from conftest import ROOT
+
+#: a row per library: name, extras of ours, requirements, whether they go together, what pip chose or why not
+FILE = ROOT / "examples" / "libraries.csv"
+PAGE = ROOT / "examples" / "README.md"
+ROWS = list(csv.DictReader(FILE.read_text().splitlines()))
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+#: packages whose versions the table shows, beside the library's own
+_SHOWN = ("gymnasium", "numpy", "pandas", "torch")
+_BEGIN, _END = "<!-- written by pytest tests/test_libraries.py -m slow --update-docs -->\n", "<!-- end -->\n"
+
+
+@pytest.fixture(scope="module")
+def resolve(tmp_path_factory):
+    """Resolves requirements beside our wheel: ({package: version}, "") or (None, pip's message)."""
+    home = tmp_path_factory.mktemp("libraries")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", home]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    [wheel] = home.glob("*.whl")
+    venv.create(home / "empty", with_pip=True)
+    pip = [home / "empty" / "bin" / "python", "-m", "pip", "install", "--dry-run", "--quiet"]
+
+    def found(extras, *requirements):
+        report = home / "report.json"
+        ours = f"{wheel}[{extras}]" if extras else wheel
+        words = ["--ignore-installed", "--report", report, ours, *requirements]
+        done = subprocess.run([*pip, *words], cwd=home, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return None, done.stdout + done.stderr
+        packages = (one["metadata"] for one in json.loads(report.read_text())["install"])
+        return {one["name"].lower().replace("_", "-"): one["version"] for one in packages}, ""
+
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_extra_can_be_installed(extra, resolve):
+    versions, message = resolve(extra)
+    assert versions is not None, message
+    for one in map(Requirement, EXTRAS[extra]):
+        assert one.specifier.contains(versions[one.name.lower()], prereleases=True), one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["library"])
+def test_a_library_goes_together_with_ours_or_not(row, resolve, update_docs):
+    versions, message = resolve(row["extras"], *row["requirements"].split())
+    assert (versions is not None) == (row["together"] == "yes"), message
+    if versions is None:
+        assert "ResolutionImpossible" in message or "conflict" in message, message
+    elif update_docs:
+        names = dict.fromkeys(
+            [Requirement(one).name.lower() for one in row["requirements"].split()] + [*_SHOWN]
+        )
+        row["note"] = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+        with FILE.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(ROWS)
+        head, _, rest = PAGE.read_text().partition(_BEGIN)
+        PAGE.write_text(head + _BEGIN + table() + _END + rest.partition(_END)[2])
+
+
+def table():
+    lines = ["| library | install | together | versions that pip chose, or why not |", "|---|---|---|---|"]
+    for row in ROWS:
+        ours = f"ringyard[{row['extras']}]" if row["extras"] else "ringyard"
+        words = " ".join(f'"{one}"' for one in (ours, *row["requirements"].split()))
+        lines.append(f"| {row['library']} | `pip install {words}` | {row['together']} | {row['note']} |")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_of_libraries_is_that_of_the_file():
+    assert _BEGIN + table() + _END in PAGE.read_text(), (
+        "run pytest tests/test_libraries.py -m slow --update-docs"
+    )
