@@ -299,7 +299,7 @@ def test_jobs_of_a_sweep_end_with_it_however_it_ends(end):
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     with subprocess.Popen([sys.executable, "-c", SWEEP], env=environment, **pipes) as parent:
         assert parent.stdout.readline() == "busy\n"
-        assert len(alive(mark)) == 3
+        wait_for(lambda: len(alive(mark)) == 3)
         if end == "killed":
             parent.kill()
         parent.communicate(f"{end}\n")
@@ -383,7 +383,7 @@ def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
         )
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "MPLBACKEND=nope"])
+@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1", "MPLBACKEND=nope"])
 def test_an_environment_variable_that_stops_a_library_is_named(tmp_path, variable):
     name, _, value = variable.partition("=")
     words = ["plot", "."] if name == "MPLBACKEND" else ["simulate"]

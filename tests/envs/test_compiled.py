@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import errno
 import functools
 import importlib.util
 import os
@@ -35,6 +36,7 @@ from ringyard.compiled import (
 )
 from ringyard.compiled.functions import Kernel
 from ringyard.compiled.numba_internals import PRIVATE
+from ringyard.errors import ConfigurationWarning
 
 
 class Cell(Record):
@@ -297,19 +299,23 @@ def test_machine_code_depends_on_what_lies_beside_its_source(kernel_of_a_file):
 def test_a_folder_that_cannot_be_written_to_is_a_warning(kernel_of_a_file):
     kernel_of_a_file.write("2.0 * x")
     kernel_of_a_file.kept.write_text("no folder")
-    for _ in range(2):
-        with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to a folder that can be written to"):
-            assert kernel_of_a_file.of_4() == (8.0, False)
+    with pytest.warns(ConfigurationWarning, match=r"in .*kept.*set RINGYARD_CACHE_DIR to a folder with room"):
+        assert kernel_of_a_file.of_4() == (8.0, False)
+    assert kernel_of_a_file.of_4() == (8.0, False)  # once a process
 
 
 def test_a_full_disk_costs_the_next_start_alone(kernel_of_a_file, monkeypatch):
     def full(**options):
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     kernel_of_a_file.write("2.0 * x")
     with monkeypatch.context() as within:
         within.setattr(cache.tempfile, "mkstemp", full)
-        assert kernel_of_a_file.of_4() == (8.0, False)
+        with pytest.warns(
+            ConfigurationWarning, match=r"in .*kept.*\(No space left on device\).*RINGYARD_CACHE_DIR"
+        ):
+            assert kernel_of_a_file.of_4() == (8.0, False)
+        assert kernel_of_a_file.of_4() == (8.0, False)  # once a process
     assert [kernel_of_a_file.of_4(), kernel_of_a_file.of_4()] == [(8.0, False), (8.0, True)]
 
 

@@ -20,6 +20,7 @@ import numba
 from platformdirs import user_cache_path
 
 from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
+from ringyard.errors import ConfigurationWarning
 
 #: least number of kernels to compile that is worth a message
 _MIN_REPORTED = 24
@@ -99,6 +100,18 @@ def _sources(module: str) -> list[Path]:
 
 
 @functools.cache
+def _warn_not_stored(folder: Path, reason: str) -> None:
+    """Warn, once a process, that machine code is compiled and lost."""
+    variable = "RINGYARD_CACHE_DIR" if os.environ.get("RINGYARD_CACHE_DIR") else "NUMBA_CACHE_DIR"
+    warnings.warn(
+        f"machine code cannot be stored in {folder} ({reason}), so each process compiles it anew; set"
+        f" {variable} to a folder with room that can be written to (export {variable}=/tmp/numba)",
+        ConfigurationWarning,
+        stacklevel=2,
+    )
+
+
+@functools.cache
 def folder_of(module: str) -> Path | None:
     """Return the folder of machine code of a module's package. None, with a warning, if it is not writable.
 
@@ -120,12 +133,7 @@ def folder_of(module: str) -> Path | None:
             pass
     except OSError as error:
         if not folder.is_dir():
-            warnings.warn(
-                f"each process compiles its kernels anew, since machine code cannot be stored: {error}; set"
-                " NUMBA_CACHE_DIR to a folder that can be written to (export NUMBA_CACHE_DIR=/tmp/numba)",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            _warn_not_stored(folder, str(error.strerror))
             return None
         return folder  # it may be read-only and filled already
     others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
@@ -208,7 +216,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
         if file is None or reduced is None:
             return
         data = _with_checksum(dumps((self._key(signature), reduced)))
-        with suppress(OSError):  # a folder of others, a full disk, a folder that another process removed
+        try:
             handle, written = tempfile.mkstemp(dir=file.parent, prefix=f"{file.name}.")
             try:
                 with os.fdopen(handle, "wb") as stream:
@@ -217,3 +225,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
             except BaseException:
                 Path(written).unlink(missing_ok=True)
                 raise
+        except FileNotFoundError:  # another process removed the folder
+            pass
+        except OSError as error:  # a folder of others, a full disk
+            _warn_not_stored(file.parent, str(error.strerror))

@@ -28,6 +28,11 @@ from numba.core.serialize import dumps  # pickles that may hold functions
 # how calls, attributes and items of own types are typed; `numba.extending` has the other half, lowering
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, signature
 
+from ringyard.errors import ConfigurationError
+
+if config.DISABLE_JIT:
+    raise ConfigurationError("NUMBA_DISABLE_JIT=1 switches off the compiler that Ringyard runs on; unset it")
+
 __all__ = [  # what is imported here for others, and PRIVATE
     "ALLOC_FLAG_IDX",
     "PICKLE_BUFSZ_IDX",
