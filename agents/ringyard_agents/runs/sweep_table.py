@@ -122,7 +122,7 @@ def print_best(sweep: Path, only_folder: bool) -> None:
             f" each are {bests}"
         )
     if len(found) > 1:
-        print(f"{len(found)} environments, whose objectives do not compare: the best job of each")
+        print(f"{len(found)} environments. Their objectives do not compare: the best job of each")
     for best, jobs in found:
         if only_folder:
             print(sweep / str(best.number))
