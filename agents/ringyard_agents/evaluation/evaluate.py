@@ -116,7 +116,7 @@ def make_simulator(
 
 
 def sharing_notes(sim: Simulator) -> list[str]:
-    """Return a line for each GPU type of a simulation that takes its sharing figures from another type.
+    """Return a line for each GPU type of a simulation that has the sharing figures of another type.
 
     Args:
         sim: simulation, run or not.
