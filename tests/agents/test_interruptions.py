@@ -299,7 +299,7 @@ def test_jobs_of_a_sweep_end_with_it_however_it_ends(end):
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     with subprocess.Popen([sys.executable, "-c", SWEEP], env=environment, **pipes) as parent:
         assert parent.stdout.readline() == "busy\n"
-        assert len(alive(mark)) == 3
+        wait_for(lambda: len(alive(mark)) == 3)
         if end == "killed":
             parent.kill()
         parent.communicate(f"{end}\n")
