@@ -118,7 +118,7 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if only_folder and len(found) > 1:
         bests = ", ".join(str(sweep / str(best.number)) for best, _ in found)
         raise ConfigurationError(
-            f"{sweep} has jobs in {len(found)} environments, whose objectives do not compare; the best of"
+            f"{sweep} has jobs in {len(found)} environments. Their objectives do not compare; the best of"
             f" each are {bests}"
         )
     if len(found) > 1:
