@@ -40,7 +40,7 @@ _EXECUTION_OVERRIDES = (
     *("hydra/launcher", "hydra.launcher", "hydra.sweeper.n_trials=", "hydra.sweeper.n_jobs="),
 )
 
-#: launchers with jobs that are processes of this machine, which end with the process of the sweep
+#: launchers that run jobs as processes of this machine, which end with the process of the sweep
 _LOCAL_LAUNCHERS = ("JoblibLauncher", "LocalLauncher")
 
 _MARK = "RINGYARD_SWEEP"
