@@ -309,7 +309,7 @@ def test_train_resume_compare(tmp_path, here):
     _, error = here(*same, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
     same.append("trust=[toy_learner.ToyLearner]")
-    out, _ = here(*same, "name=c1")
+    out, _ = here(*same, "name=c1", "--wide")
     assert re.search(r"mine .*sizes, attained service", out)
     assert "adjusted for 4 comparisons" in out
     assert "warning: 3 workloads" in out
@@ -394,7 +394,9 @@ def test_an_experiment_is_the_whole_command(tmp_path):
         "evaluate.workloads=2",
     )  # fmt: skip
     same = ["experiment=sharing", "workload.num_jobs=12"]
-    out, _ = ringyard(tmp_path, "compare", *same, "schedulers=[fifo_backfill@share,mine:runs/run]", "seeds=2")
+    out, _ = ringyard(
+        tmp_path, "compare", *same, "schedulers=[fifo_backfill@share,mine:runs/run]", "seeds=2", "--wide"
+    )
     assert re.search(r"mine .*sizes, attained service", out)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
 

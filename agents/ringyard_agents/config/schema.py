@@ -150,13 +150,15 @@ def check_settings(command: str, config: DictConfig) -> None:
     Raises:
         ConfigurationError: a setting is missing or has a wrong value.
     """
-    known = {path.partition(".")[0] for path in SETTINGS[command]} | {"name", "experiment", "debug", "sweep"}
-    for name in map(str, config):
-        if name not in known and (near := get_close_matches(name, known, 1, 0.85)):
-            raise ConfigurationError(f"there is no setting {name}; expected {near[0]}")
     for path in _paths(config):
         if renamed := explain_renamed("settings", path):
             raise ConfigurationError(renamed)
+    # an experiment may have settings of several commands
+    known = {path.partition(".")[0] for settings in SETTINGS.values() for path in settings}
+    known |= {"name", "experiment", "debug", "sweep", *_PER_SCHEDULER_FORMS}
+    for name in map(str, config):
+        if name not in known and (near := get_close_matches(name, known, 1, 0.85)):
+            raise ConfigurationError(f"there is no setting {name}; expected {near[0]}")
     for name, annotation in SETTINGS[command].items():
         part, _, key = name.rpartition(".")
         around = OmegaConf.select(config, part) if part else config
