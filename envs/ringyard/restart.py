@@ -236,10 +236,7 @@ def growing(
             f"restart.resize_growth is {resize_growth}, restart.resize_jump {resize_jump}, but"
             " restart.resize_seconds is None; expected the seconds of a resize as well"
         )
-    resize, servers = (
-        _pause(resize_seconds, resize_growth, resize_jump),
-        _pause(servers_seconds),
-    )
+    resize, servers = (_pause(resize_seconds, resize_growth, resize_jump), _pause(servers_seconds))
     return RestartCost(
         seconds, growth, jump, resize=resize, servers=servers, cores=cores_seconds, jump_gpus=jump_gpus
     )

@@ -82,10 +82,7 @@ def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
 
 
 def _plan_comparison(
-    request: ComparisonRequest,
-    given: Mapping[str, SchedulerEntry],
-    name: str,
-    environment: Mapping[str, Any],
+    request: ComparisonRequest, given: Mapping[str, SchedulerEntry], name: str, environment: Mapping[str, Any]
 ) -> Comparison:
     tuned_name = request.tuned_name(environment)
     tuned = {} if tuned_name is None else read_tuned(tuned_name)

@@ -89,11 +89,7 @@ def tune(config: DictConfig) -> None:
 
 
 def _report(
-    config: DictConfig,
-    console: Console,
-    folder: Path,
-    found: dict[str, TunedScheduler],
-    search: "_Search",
+    config: DictConfig, console: Console, folder: Path, found: dict[str, TunedScheduler], search: "_Search"
 ) -> None:
     """Print and write the best configuration of each scheduler, and write all others."""
     if not found:

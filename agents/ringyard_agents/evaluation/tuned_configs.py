@@ -13,12 +13,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
-from ringyard_agents.config.compose import (
-    SchedulerEntry,
-    require_placement,
-    scheduler_config,
-    to_plain,
-)
+from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import atomic_write

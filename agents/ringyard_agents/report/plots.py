@@ -210,10 +210,7 @@ def _draw_profile(axes: Any, scores: _Scores) -> None:
     for label, values in pooled.items():
         band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)).draw(axes, taus, label)
     axes.set(
-        xscale="log",
-        xlabel="mean JCT / lower bound, at most",
-        ylabel="fraction of workloads",
-        ylim=(0, 1.02),
+        xscale="log", xlabel="mean JCT / lower bound, at most", ylabel="fraction of workloads", ylim=(0, 1.02)
     )
     _plain_ticks(axes)
 

@@ -105,10 +105,7 @@ def _set(one: PredictedSet, plot: str) -> list[str]:
         lines += ["Mean errors:", "", *markdown_table(list(grid.columns), cells)]
     unnamed = int((rows.placement.str.contains("+", regex=False) & (rows.network == "")).sum())
     if unnamed:
-        lines += [
-            f"{unnamed} rows span servers and name no network: the performance model's is used.",
-            "",
-        ]
+        lines += [f"{unnamed} rows span servers and name no network: the performance model's is used.", ""]
     if one.left_out:
         reasons = "; ".join(f"{why} ({count})" for why, count in one.left_out.items())
         lines += [f"Left out: {reasons}.", ""]

@@ -146,8 +146,5 @@ def build_env_config(
     if "action" in parts:
         parts["actions"] = parts.pop("action")
     return EnvConfig(
-        **parts,
-        limit_seconds=config.limit_seconds,
-        num_workloads=num_workloads,
-        workload_seed=workload_seed,
+        **parts, limit_seconds=config.limit_seconds, num_workloads=num_workloads, workload_seed=workload_seed
     )
