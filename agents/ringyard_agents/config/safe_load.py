@@ -75,12 +75,8 @@ def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
 
     A resolver such as `oc.create` can make a text into a config that calls any function.
 
-    Args:
-        content: nested dicts, lists and values.
-        max_values: largest number of values.
-
     Raises:
-        ConfigurationError: there is an interpolation, there are too many values, or they are nested too deep.
+        ConfigurationError: `content` has an interpolation, more than `max_values`, or is nested too deep.
     """
     for number, (key, node) in enumerate(_nodes(content), 1):
         if number > max_values:

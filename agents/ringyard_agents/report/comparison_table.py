@@ -53,10 +53,7 @@ def narrow_table(
 ) -> tuple[list[dict[str, str]], list[str]]:
     """Return (rows, notes) of the printed table: mean JCT, difference, and gap to the bound.
 
-    Args:
-        rows: one or more rows of `table_rows`. Those with a star have it beside the name.
-        notes: notes below the tables.
-        ranking: ranking of the rows. If all block jobs, the share of blocked jobs replaces the gap.
+    Rows with a star have it beside the name. If all block jobs, the share of blocked jobs replaces the gap.
     """
     last = "blocked" if ranking.metric == "blocking_rate" else "gap to bound"
     starts = ("scheduler", "mean JCT", "vs ", "blocked vs ", last)

@@ -273,12 +273,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         return int(self._generators[b].integers(self.config.num_workloads))
 
     def _infos(self, replaced: NDArray[np.bool_], shown: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return `info` of the clusters that are `shown` [num_envs]. The others hold 0.
-
-        Args:
-            replaced: [num_envs] booleans, True where a masked action was replaced.
-            shown: [num_envs] booleans.
-        """
+        """Return `info` of the clusters that are `shown`, 0 for others, given `replaced` masked actions."""
         info: dict[str, Any] = {}
         for name, values in self.batch.infos(replaced.copy()).items():
             if shown is not self._all:

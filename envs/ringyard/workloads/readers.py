@@ -62,7 +62,7 @@ class TraceReader:
     #: names of the columns, for files without a header
     header: Annotated[Sequence[str], "not empty"] | None = None
     comment: str | None = None  #: lines that begin with this text are no rows
-    dates: str | Sequence[str] = ()  #: formats of dates (strptime). None: ISO 8601
+    dates: str | Sequence[str] = ()  #: formats of dates (strptime). Empty: ISO 8601
     zone: str = "UTC"  #: time zone of dates that name none, such as Europe/Berlin
     #: {column: unit of its numbers, a factor or one of us, ms, s, min, h, d, percent, milli}
     units: Mapping[str, str | float] = field(default_factory=dict)
