@@ -73,12 +73,7 @@ def experiment(name: str, **arguments: Unpack[ConfigArguments]) -> EnvConfig:
 
 
 def choose_config(config: EnvConfig | None, experiment: str | None, arguments: ConfigArguments) -> EnvConfig:
-    """Return the configuration that the arguments of an environment describe.
-
-    Args:
-        config: the configuration itself, or None.
-        experiment: name of an experiment. None: `EnvConfig()`.
-        arguments: what differs from the experiment.
+    """Return `config`, or without one that of an `experiment` (None: `EnvConfig()`) with the `arguments`.
 
     Raises:
         ConfigurationError: both `config` and `arguments`, or no such experiment, argument or choice.

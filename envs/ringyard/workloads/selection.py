@@ -30,7 +30,7 @@ def select_rows(
 
     Args:
         rows: all rows.
-        where: {column: condition}. Conditions that are None are ignored.
+        where: conditions. Those that are None are ignored.
         columns: {"cluster", "vc", "user" ...: column of this file, or None}.
         times: submission times of all rows.
 
