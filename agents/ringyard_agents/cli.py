@@ -194,7 +194,7 @@ def _traces(given: Namespace) -> None:
     from rich.table import Column, Table
 
     from ringyard.errors import ConfigurationError
-    from ringyard.workloads.sources import SOURCES, describe_trace
+    from ringyard.workloads.sources import describe_trace, trace_sources
 
     def show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:
         columns = [Column(name, overflow="fold") for name in header or ("", "")]
@@ -204,15 +204,9 @@ def _traces(given: Namespace) -> None:
         Console().print(table)
 
     if given.name is None:
-        for source in SOURCES:
-            facts = {
-                "release": source.url,
-                "file": source.file,
-                "note": source.note,
-                "licence": source.licence,
-            }
-            facts |= {"GPU jobs": f"{source.jobs:,}"} if source.jobs else {}
-            show(f"workload={source.name}", [fact for fact in facts.items() if fact[1]])
+        for name, facts in trace_sources().items():
+            texts = [(title, f"{fact:,}" if isinstance(fact, int) else fact) for title, fact in facts.items()]
+            show(f"workload={name}", texts)
         print("What is understood of a local copy: ringyard traces NAME FILE")
         return
     if given.file is None:

@@ -5,7 +5,7 @@ import pytest
 from conftest import composed
 from ringyard import Cluster, Simulator
 from ringyard.errors import SchedulerError
-from ringyard.performance import composite, sensitivity_pressure
+from ringyard.performance import composite, pair_table, sensitivity_pressure
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, run_tasks, sharing_notes
 from small_simulations import specs
@@ -50,3 +50,8 @@ def test_gpu_types_without_measured_sharing_are_named(kind, noted):
     )
     assert [f" {kind} as on v100" in note for note in sharing_notes(shared)] == [True] * noted
     assert sharing_notes(alone) == []
+    pairs = pair_table({"resnet50_imagenet": {"resnet50_imagenet": 0.7}})
+    paired = Simulator(
+        Cluster.homogeneous(1, 2, kind, jobs_per_gpu=2), jobs, composite(1e9, 1e9, interference=pairs)
+    )
+    assert len(sharing_notes(paired)) == (kind != "v100")

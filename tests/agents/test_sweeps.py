@@ -187,7 +187,7 @@ def test_results_of_different_environments_are_never_averaged(tmp_path, monkeypa
         (folder / "config.yaml").write_text(json.dumps(config))
     assert main(["best", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("2 environments, whose objectives do not compare")
+    assert said.startswith("2 environments, and objectives compare only within one")
     assert "objective over 2 seeds: mean 1.5" in said
     assert f"folder: {tmp_path / '0'}" in said
     assert "best of 1 jobs: 2 (seed=2), objective 3" in said

@@ -104,7 +104,9 @@ ENTRIES = [
 ]  # fmt: skip
 OTHERS = [
     ["fly"], [""], ["--nope"], ["-x"], ["Compare"], ["\x00"], ["\udcff"], ["seed=1"], ["traces", "philly"],
-    ["traces", "nope", "jobs.csv"], ["traces", "philly", "nowhere"], ["traces", "philly", "."],
+    ["trian"], ["--wide"], ["--version=1"], ["train", "--wide"], ["train", "+experimnt=elastic"],
+    ["compare", "--wde"], ["traces", "nope", "jobs.csv"],
+    ["traces", "philly", "nowhere"], ["traces", "philly", "."],
     ["traces", "helios", "empty.csv"], ["traces", "helios", "noise.csv"], ["traces", "pai", "short.csv.gz"],
     ["traces", "philly", "noise.csv"], ["traces", "--nope"], ["traces", "a", "b", "c"], ["traces", "", ""],
     ["traces", "philly", "a\x00b"], ["traces", "philly", "x" * 300], ["validate"], ["validate", "nowhere"],

@@ -137,6 +137,7 @@ def raw(mark: Path) -> Iterator[bytes]:
     )
     yield b"a: &a [*a]\n"
     yield b"9" * 5_000
+    yield from (b"a: !!bool maybe", b"a: !!int ''", b"a: !!timestamp x", b"a: !!binary x", b"<<: 3")
     yield b"\xff\xfe\x00"
 
 

@@ -113,9 +113,8 @@ def constructions(setting) -> Iterator[Misuse]:
     yield Misuse(lambda seed: RingyardVecEnv(setting, 4, seed=seed), [*NOTHING_WHOLE, None])
     yield Misuse(lambda mode: ClusterEnv(setting, render_mode=mode), wrong_modes)
     yield Misuse(lambda mode: ClusterVectorEnv(2, setting, render_mode=mode), [*wrong_modes, "human"])
-    yield Misuse(
-        lambda steps: ClusterVectorEnv(2, setting, max_episode_steps=steps), [*NOTHING_WHOLE[:-8], 0]
-    )
+    limits = [one for one in NOTHING_WHOLE if repr(one) not in ("-1", "np.int64(-1)")]  # -1: no limit
+    yield Misuse(lambda steps: ClusterVectorEnv(2, setting, max_episode_steps=steps), [*limits, 0, -2])
     for make in (ClusterEnv, lambda one, **given: ClusterVectorEnv(2, one, **given)):
         yield Misuse(lambda count, make=make: make(setting, num_threads=count), [*NOTHING_WHOLE, 0])
         yield Misuse(

@@ -17,7 +17,7 @@ from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
 from ringyard.workloads.readers import trace_configs, trace_reader
-from ringyard.workloads.sources import SOURCES, describe_trace
+from ringyard.workloads.sources import describe_trace, trace_sources
 
 READERS = list(trace_configs())
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
@@ -608,4 +608,4 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
 
 
 def test_every_reader_has_a_source_and_the_other_way_round():
-    assert sorted(source.name for source in SOURCES) == sorted(READERS)
+    assert sorted(trace_sources()) == sorted(READERS)

@@ -113,7 +113,7 @@ def read_plain(file: Path, words: bool = False) -> Any:
         if not words:
             check_plain(content)
         return content
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except Exception as error:  # tags of YAML such as `!!bool maybe` raise anything
         raise ConfigurationError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
 
 

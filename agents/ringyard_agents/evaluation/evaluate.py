@@ -116,18 +116,20 @@ def make_simulator(
 
 
 def sharing_notes(sim: Simulator) -> list[str]:
-    """Return a line for each GPU type of a simulation whose sharing figures are those of another type.
+    """Return a line for each GPU type of a simulation that has the sharing figures of another type.
 
     Args:
         sim: simulation, run or not.
     """
-    if sim.cluster.jobs_per_gpu == 1 or sim.performance.interference.sharing is None:
+    interference = sim.performance.interference
+    if sim.cluster.jobs_per_gpu == 1 or not interference.slows:
         return []
     models = [catalogue()[i] for i in np.unique(sim.jobs.model_ids) if i >= 0]
     assumed = [
         kind
         for kind in sim.cluster.distinct_gpu_types
-        if any("sharing: as on" in model.gpus[kind].source for model in models)
+        if (interference.pairs is not None and kind != REFERENCE_GPU)
+        or any("sharing: as on" in model.gpus[kind].source for model in models)
     ]
     return [
         f"assumed: sharing a GPU slows jobs on {kind} as on {REFERENCE_GPU} (docs/physics.md, Sharing)"

@@ -40,7 +40,7 @@ _EXECUTION_OVERRIDES = (
     *("hydra/launcher", "hydra.launcher", "hydra.sweeper.n_trials=", "hydra.sweeper.n_jobs="),
 )
 
-#: launchers whose jobs are processes of this machine, which end with the process of the sweep
+#: launchers that run jobs as processes of this machine, which end with the process of the sweep
 _LOCAL_LAUNCHERS = ("JoblibLauncher", "LocalLauncher")
 
 _MARK = "RINGYARD_SWEEP"
@@ -48,19 +48,17 @@ _MARK = "RINGYARD_SWEEP"
 #: program that ends the processes with a mark in their environment when its standard input is closed.
 #: Resource trackers remove what these leave and end by themselves.
 _GUARD = """
-import os, pathlib, signal, sys
+import os, pathlib, signal, sys, time
 sys.stdin.read()
-found = True
-while found:
-    found = False
+for again in range(5):  # a process that has just started has no environment yet
     for home in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             marked = sys.argv[1].encode() in (home / "environ").read_bytes().split(b"\\0")
             if marked and b"resource_tracker" not in (home / "cmdline").read_bytes():
                 os.kill(int(home.name), signal.SIGKILL)
-                found = True
         except OSError:
             pass
+    time.sleep(0.2)
 """
 
 

@@ -118,11 +118,11 @@ def print_best(sweep: Path, only_folder: bool) -> None:
     if only_folder and len(found) > 1:
         bests = ", ".join(str(sweep / str(best.number)) for best, _ in found)
         raise ConfigurationError(
-            f"{sweep} has jobs in {len(found)} environments, whose objectives do not compare; the best of"
-            f" each are {bests}"
+            f"{sweep} has jobs in {len(found)} environments, and objectives compare only within one; the best"
+            f" of each are {bests}"
         )
     if len(found) > 1:
-        print(f"{len(found)} environments, whose objectives do not compare: the best job of each")
+        print(f"{len(found)} environments, and objectives compare only within one: the best job of each")
     for best, jobs in found:
         if only_folder:
             print(sweep / str(best.number))

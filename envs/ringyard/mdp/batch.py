@@ -147,6 +147,8 @@ class ClusterBatch:
             returns=np.zeros(num_clusters),
             lengths=np.zeros(num_clusters, np.int64),
             ends=np.zeros(num_clusters, np.int64),
+            episode_jct=np.zeros(num_clusters),
+            num_finished=np.zeros(num_clusters, np.int64),
             active_mask=np.zeros(num_clusters, np.bool_),
         )
         return state, self._driver.episode(state), out
@@ -250,17 +252,12 @@ class ClusterBatch:
         Args:
             replaced: [B] booleans, True where a masked action was replaced.
         """
-        clusters = self.state.clusters
-        num_done = clusters["num_done"].astype(np.int64)
-        served = num_done - self.state.integrals[:, Integral.BLOCKED_JOBS]
-        jct = clusters["total_jct"] / np.maximum(served, 1.0)
-        jct[(served == 0) & (self._out.ends != ONGOING)] = np.nan
         return {
-            "action_mask": self.masks.astype(np.int8),
+            "action_mask": self.masks.copy().view(np.int8),
             "invalid_action": replaced,
             "workload": self.entries.copy(),
-            "episode_jct": jct,
-            "num_finished": num_done,
+            "episode_jct": self._out.episode_jct.copy(),
+            "num_finished": self._out.num_finished.copy(),
         }
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:

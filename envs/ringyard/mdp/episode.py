@@ -71,6 +71,9 @@ class StepOutputs:
     returns: FloatVector  #: [clusters] undiscounted sum of the episode's rewards
     lengths: IntVector  #: [clusters] steps of the episode
     ends: IntVector  #: [clusters] ONGOING, DONE, TRUNCATED or STALLED
+    #: [clusters] mean JCT of ended jobs that were not blocked, 0 while there is none, NaN if none at the end
+    episode_jct: FloatVector
+    num_finished: IntVector  #: [clusters] number of ended jobs
     active_mask: BoolVector  #: [clusters] True if the next step continues an episode
 
 

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import numpy as np
+
 from ringyard.allocator import AllocatorConfig
 from ringyard.compiled import (
     BoolVector,
@@ -25,6 +27,7 @@ from ringyard.performance.model import Physics
 from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
+from ringyard.state.records import Integral
 
 #: largest absolute value in an observation
 MAX_VALUE = 10.0
@@ -198,6 +201,11 @@ def step(
             )
         out.ends[b] = end
         out.active_mask[b] = end == ONGOING or (not has_action and end != STALLED)
+        out.num_finished[b] = state.clusters[b].num_done
+        served = out.num_finished[b] - state.integrals[b, Integral.BLOCKED_JOBS.value]
+        out.episode_jct[b] = state.clusters[b].total_jct / max(served, 1.0)
+        if served == 0.0 and end != ONGOING:
+            out.episode_jct[b] = np.nan
         if has_action:
             reward = _reward(state, episode, b)
             out.rewards[b] = reward

@@ -281,7 +281,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """
         info: dict[str, Any] = {}
         for name, values in self.batch.infos(replaced.copy()).items():
-            values[~shown] = 0
+            if shown is not self._all:
+                values[~shown] = 0
             info |= {name: values, f"_{name}": shown.copy()}
         return info
 
