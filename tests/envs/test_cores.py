@@ -23,7 +23,7 @@ def groups(tmp_path, monkeypatch):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text + "\n")
 
-    monkeypatch.setattr(threads, "_num_threads", None)  # of other tests
+    monkeypatch.setattr(threads, "_num_threads", None)  # of `train` in another test of this process
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)), raising=False)
     return make
 
