@@ -190,7 +190,9 @@ def _fit(given: Namespace) -> None:
 
 
 def _traces(given: Namespace) -> None:
+    from omegaconf import OmegaConf
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Column, Table
 
     from ringyard.errors import ConfigurationError
@@ -198,9 +200,9 @@ def _traces(given: Namespace) -> None:
 
     def show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:
         columns = [Column(name, overflow="fold") for name in header or ("", "")]
-        table = Table(*columns, title=title, show_header=bool(header), title_justify="left")
+        table = Table(*columns, title=escape(title), show_header=bool(header), title_justify="left")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(escape, row))
         Console().print(table)
 
     if given.name is None:
@@ -213,7 +215,14 @@ def _traces(given: Namespace) -> None:
         raise ConfigurationError(
             f"there is no file of {given.name} to check; expected `ringyard traces NAME FILE`"
         )
-    found = describe_trace(given.name, given.file)
+    for word in given.settings:
+        if not word.lstrip("+").startswith("workload.reader.") or "=" not in word:
+            raise ConfigurationError(
+                f"{word!r} is no setting of a reader; expected workload.reader.NAME=VALUE"
+            )
+    words = [word.lstrip("+").removeprefix("workload.reader.") for word in given.settings]
+    settings: Any = OmegaConf.to_container(OmegaConf.from_dotlist(words))
+    found = describe_trace(given.name, given.file, **settings)
     show(f"{given.name}: {given.file}", found.facts.items())
     show("", [(name, *texts) for name, texts in found.columns.items()], "column", "read as", "values")
     if found.left_out:
@@ -321,6 +330,9 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
                 metavar="FILE",
                 nargs="?",
                 help="file of the trace as published, or a CSV; may be compressed (.gz)",
+            ),
+            "settings": dict(
+                metavar="SETTING", nargs="*", help="settings of its reader, such as workload.reader.gpus=NAME"
             ),
         },
     ),

@@ -18,6 +18,7 @@ from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
 from ringyard.workloads.readers import trace_configs, trace_reader
 from ringyard.workloads.sources import describe_trace, trace_sources
+from ringyard_agents.cli import main
 
 READERS = list(trace_configs())
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
@@ -304,6 +305,16 @@ def test_dates_their_formats_and_time_zones(tmp_path):
     # clocks went back in New York at 2 h that day: 3 hours pass between 1:30 (the first) and 3:30
     jobs = read_csv(file, dates=[german], zone="America/New_York", sort=True)
     assert jobs.submit_seconds.tolist() == [0, 10800, 10800]
+
+
+def test_a_zone_counts_where_a_date_names_none(tmp_path):
+    file = written(
+        tmp_path, HEAD + "1,2020-02-01 00:00:00+01,1,5\n2,2020-02-01 00:00Z,1,5\n3,2020-02-01,1,5\n"
+    )
+    assert read_csv(file, zone="America/New_York").submit_seconds.tolist() == [0, 3600, 21600]
+    file = written(tmp_path, HEAD + "1,12:00 28-03-2020,1,5\n2,12:00 29-03-2020,1,5\n")  # a night of 23 hours
+    jobs = read_csv(file, zone="Europe/Berlin", dates="%H:%M %d-%m-%Y")
+    assert jobs.submit_seconds.tolist() == [0, 82800]
 
 
 def test_run_times_from_starts_and_ends(tmp_path):
@@ -609,3 +620,20 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
 
 def test_every_reader_has_a_source_and_the_other_way_round():
     assert sorted(trace_sources()) == sorted(READERS)
+
+
+def test_the_command_takes_the_settings_of_a_reader(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "queued;n;duration;[bold red]x[/];[/]\n2020-01-01;2;5000;a;b\n2020-01-02;;7;a;b\n"
+    file = str(written(tmp_path, text))
+    settings = ["submit=queued", "gpus=n", "separator=';'", "units.duration=ms", "leave_out=true"]
+    assert main(["traces", "csv", file, *(f"workload.reader.{one}" for one in settings)]) == 0
+    out = capsys.readouterr().out
+    assert all(part in out for part in ("[bold red]x[/]", "[/]", "without GPUs", "5 to 5 s, median 5"))
+    assert main(["traces", "csv", file, "zone=UTC"]) == 2
+    assert "'zone=UTC' is no setting of a reader; expected workload.reader.N" in capsys.readouterr().err
+    assert main(["traces", "csv", file, "workload.reader.zone=Nowhere"]) == 2
+    assert "zone is 'Nowhere'; expected a time zone" in capsys.readouterr().err
+    long = written(tmp_path, "a" * 200_000 + ",b\n1,2\n")
+    assert main(["traces", "csv", str(long)]) == 2
+    assert "is not a readable CSV file" in capsys.readouterr().err

@@ -103,7 +103,8 @@ class Times:
             left = texts[found.isna() & (texts != "")]
             read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us").copy()
             if self.zone != "UTC":
-                named = left.str.contains(r"(?:Z|[+-]\d\d:?\d\d)$").to_numpy(dtype=np.bool_)
+                offset = r":\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+                named = left.str.contains(".*" if "%z" in form else offset).to_numpy(dtype=np.bool_)
                 naive = read[~named].dt.tz_localize(None)
                 summer = np.ones(len(naive), np.bool_)  # the first of two equal hours in autumn
                 local = naive.dt.tz_localize(self.zone, ambiguous=summer, nonexistent="shift_forward")

@@ -167,7 +167,8 @@ def _separated_rows(
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=names)
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
-        _reject_long_line(lines, kept, separator, names)
+        if not isinstance(error, csv.Error):
+            _reject_long_line(lines, kept, separator, names)
         raise WorkloadError(f"is not a readable CSV file: {error}") from error
     frame = frame.fillna("").astype(object)
     first = np.arange(len(frame))

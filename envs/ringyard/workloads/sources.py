@@ -36,18 +36,19 @@ class TraceDescription:
     left_out: Mapping[str, str]  #: {reason: number of rows}
 
 
-def describe_trace(name: str, path: str) -> TraceDescription:
+def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     """Read a local copy of a trace and say, column by column, what was understood.
 
     Args:
         name: workload of `conf/workload` that reads it, such as "helios" or "csv".
         path: the file.
+        **settings: settings of `TraceReader` in place of those of the workload.
 
     Raises:
         WorkloadError: no such file, or the reader does not understand it.
-        ConfigurationError: an unknown name.
+        ConfigurationError: an unknown name or setting.
     """
-    read = trace_reader(name).read(path)
+    read = trace_reader(name, **settings).read(path)
     jobs = read.jobs
     published = trace_sources().get(name, {}).get("jobs")
     roles = {name: [role for role, column in read.columns.items() if column == name] for name in read.names}
