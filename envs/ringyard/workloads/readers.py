@@ -83,7 +83,8 @@ class TraceReader:
     round_up_gpus: bool = False  #: parts of a GPU count as a whole one. False: they are an error
 
     def __post_init__(self) -> None:
-        if len(self.separator) != 1 and self.separator not in ("\\t", "\\s+"):
+        one = len(self.separator) == 1 and self.separator.isascii() and self.separator not in "\r\n"
+        if not one and self.separator not in ("\\t", "\\s+"):
             raise ConfigurationError(
                 f"workload.reader.separator is {self.separator!r}; expected a character, '\\t' or '\\s+'"
             )
@@ -116,6 +117,13 @@ class TraceReader:
             raise ConfigurationError(
                 f"workload.reader.zone is {self.zone!r}; expected a time zone such as UTC or Europe/Berlin"
             ) from error
+        for form in [self.dates] if isinstance(self.dates, str) else self.dates:
+            try:
+                pd.to_datetime(["-"], format=form, errors="coerce")
+            except ValueError as error:
+                raise ConfigurationError(
+                    f"workload.reader.dates has {form!r}: {error}; expected a format such as '%d.%m.%Y %H:%M'"
+                ) from error
 
     def __call__(self, path: str | Path) -> JobTable:
         """Return the jobs of a file.

@@ -244,7 +244,7 @@ class Reading:
             self.notes.append("there are no submission times: all jobs are submitted at 0 s")
             return
         origin = self.times.origin
-        written = "seconds" if origin is None else f"a date such as {origin:%Y-%m-%d %H:%M:%S}"
+        written = "seconds" if origin is None else f"a date such as {origin.tz_localize(None)}"
         formats = f"{_LEAVE_OUT}; workload.reader.dates='%d.%m.%Y %H:%M' reads other dates"
         self._refuse(self.submit.isna(), ("submit",), written, "without a submission time", formats)
         high = 5e11 if self.reader.from_zero else 1e12
