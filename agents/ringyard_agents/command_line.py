@@ -229,7 +229,8 @@ def _text(error: Exception) -> str:
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
     prefix = _LIBRARY_VARIABLES.get(_raising_package(error))
-    if named := [f"{name}={os.environ[name]}" for name in os.environ if prefix and name.startswith(prefix)]:
+    names = [name for name in os.environ if prefix and name.startswith(prefix) and not name.endswith("DIR")]
+    if named := [f"{name}={os.environ[name]}" for name in names]:
         return f"{error}; the reason may be an environment variable, unset it: {', '.join(named)}"
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 prints the traceback"
 

@@ -390,7 +390,12 @@ def test_an_environment_variable_that_stops_a_library_is_named(tmp_path, variabl
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "ringyard_agents", *words],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), name: value},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "NUMBA_CACHE_DIR": str(tmp_path),
+            name: value,
+        },
         capture_output=True,
         text=True,
     )
@@ -398,6 +403,7 @@ def test_an_environment_variable_that_stops_a_library_is_named(tmp_path, variabl
     assert len(done.stderr.splitlines()) == 1
     assert variable in done.stderr
     assert "unset it" in done.stderr
+    assert "NUMBA_CACHE_DIR" not in done.stderr
 
 
 def test_a_second_writer_is_told(inside, capsys):
