@@ -148,7 +148,7 @@ FIFO = "scheduler: fifo_backfill@pack, options: {}, workloads: 1, mean: 1"
             "fifo_backfill.others.0.change is .*; Field required",
         ),
         ("a: [", "while parsing"),
-        ("a: &a [*a]", "recursion"),
+        ("a: &a [*a]", "nested deeper than 50 levels"),
         ("fifo: {" + FIFO + ', options: {a: "${oc.env:HOME}"}}', "without interpolations"),
     ],
 )

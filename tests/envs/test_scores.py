@@ -350,7 +350,7 @@ def test_observations_and_actions_must_fit():
 
 def test_experiments_take_parts_that_there_are():
     for parts in ({"action": "scroes"}, {"agent": "ppo_mlp"}, {"actions": "scores"}):
-        with pytest.raises(ConfigurationError, match=r"; expected "):
+        with pytest.raises(ConfigurationError, match=r"[;?] expected "):
             experiment("sharing", **parts)
 
 
