@@ -102,12 +102,11 @@ def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> 
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    numbers = [
-        number
+    before: dict[int, Any] = {
+        number: signal.signal(number, handler)
         for number in (signal.SIGTERM, signal.SIGINT)
         if signal.getsignal(number) not in (None, signal.SIG_IGN)
-    ]
-    before: dict[int, Any] = {number: signal.signal(number, handler) for number in numbers}
+    }
     try:
         yield
     finally:

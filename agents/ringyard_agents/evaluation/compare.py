@@ -167,16 +167,17 @@ def compare_command(config: DictConfig) -> float | None:
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
     """Return whether to write an output. By default it is written if its library is installed."""
-    try:
-        if value is None or value:
-            importlib.import_module(library)
-    except ImportError:
-        if value:
-            raise ConfigurationError(
-                f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
-            ) from None
+    if value is False:
         return False
-    return value is None or value
+    try:
+        importlib.import_module(library)
+    except ImportError:
+        if value is None:
+            return False
+        raise ConfigurationError(
+            f'{setting}=true needs {library}: pip install "ringyard[agents]", or set {setting}=false'
+        ) from None
+    return True
 
 
 def _run_comparisons(

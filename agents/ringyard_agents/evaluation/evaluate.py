@@ -116,11 +116,7 @@ def make_simulator(
 
 
 def sharing_notes(sim: Simulator) -> list[str]:
-    """Return a line for each GPU type of a simulation that has the sharing figures of another type.
-
-    Args:
-        sim: simulation, run or not.
-    """
+    """Return a line for each GPU type of a simulation `sim` that has the sharing figures of another type."""
     interference = sim.performance.interference
     if sim.cluster.jobs_per_gpu == 1 or not interference.slows:
         return []

@@ -91,15 +91,7 @@ SINGLE_PROCESS = ProcessGroup()
 
 
 def environment_integer(name: str, default: int) -> int:
-    """Return a number that `torchrun` leaves in the environment.
-
-    Args:
-        name: name of the variable.
-        default: value without the variable.
-
-    Raises:
-        ConfigurationError: the variable is no number of 0 or more.
-    """
+    """Return the number that `torchrun` leaves in the variable `name`, `default` without it."""
     text = os.environ.get(name, str(default))
     if not text.isdecimal():
         raise ConfigurationError(f"the environment has {name}={text}; expected a number, as torchrun sets it")

@@ -154,11 +154,9 @@ def run_again(study: Any, numbers: Collection[int]) -> None:
 
 
 def tpe_sampler(seed: int | None = None, **options: Any) -> Any:
-    """Return a TPE sampler that draws the same after an interruption: a trial's draws depend on its number.
+    """Return a `TPESampler` with `options` that draws the same after an interruption.
 
-    Args:
-        seed: seed of all draws. None: random.
-        **options: arguments of `optuna.samplers.TPESampler`.
+    The draws of a trial depend on its number and the `seed`. None: random.
     """
     from optuna.samplers import TPESampler
 

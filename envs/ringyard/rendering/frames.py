@@ -176,9 +176,8 @@ class FrameDrawer:
         colour = (_JOBS + bars.job[order] % _NUM_COLOURS).astype(np.uint8)
         edge = np.where(bars.spans[order], _EDGE, colour).astype(np.uint8)
         bar, cell = cells(bars.gpu[order], bars.start[order], bars.stop[order])
-        newest, oldest, edges = layers.reshape(
-            3, -1
-        )  # where several jobs are, the last that is written stays
+        newest, oldest, edges = layers.reshape(3, -1)
+        # Where several jobs are, the last that is written stays.
         newest[cell] = colour[bar]
         oldest[cell[::-1]] = colour[bar[::-1]]
         edges[cell] = edge[bar]
@@ -329,12 +328,7 @@ class Renderer:
 
 
 def require_video(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError unless a video with this suffix can be written.
-
-    Args:
-        setting: name of the setting, for the error.
-        file: with suffix .gif, or one that needs ffmpeg.
-    """
+    """Raise a ConfigurationError, which names the `setting`, unless a video `file` can be written."""
     suffix = file.suffix.lower()
     if suffix != ".gif" and suffix not in _FFMPEG_SUFFIXES:
         raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_FFMPEG_SUFFIXES)}")

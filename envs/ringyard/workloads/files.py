@@ -199,16 +199,12 @@ def _reject_long_line(lines: Sequence[str], kept: Sequence[int], separator: str,
 
 
 def _text_frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    frame = pd.DataFrame.from_records(list(records))
-    return frame.map(
-        lambda value: (
-            value
-            if isinstance(value, str)
-            else ""
-            if value is None or value != value
-            else json.dumps(value, default=str)
-        )
-    ).astype(object)
+    def text(value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        return "" if value is None or value != value else json.dumps(value, default=str)
+
+    return pd.DataFrame.from_records(list(records)).map(text).astype(object)
 
 
 def _json_rows(text: str) -> Rows:

@@ -11,13 +11,10 @@ from ringyard.errors import WorkloadError
 
 
 def philly_jobs(jobs: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return a record per job, and notes on attempts that are not counted.
+    """Return a record for each of the `jobs` of a log, and notes on attempts that are not counted.
 
     A job has the GPUs of the last attempt that lists some, and the run times of all attempts with a start
     and an end together. The log says that some starts and ends were not recorded.
-
-    Args:
-        jobs: the objects of the log.
 
     Raises:
         WorkloadError: an object that is no job of the log.

@@ -265,11 +265,8 @@ class Reading:
             start, end = (pd.Series(self.times.parse(one), one.index) for one in texts)
             if self.columns.get("submit", self.columns["start"]) != self.columns["start"]:
                 early = start < self.submit.loc[start.index]
-                expected, why = (
-                    "a start that is not before the submission",
-                    "that start before their submission",
-                )
-                self._refuse(early, ("submit", *roles), expected, why)
+                expected = "a start that is not before the submission"
+                self._refuse(early, ("submit", *roles), expected, "that start before their submission")
             found = end - start
         elif "iterations" in self.columns:
             found = self._numbers("iterations")
@@ -305,10 +302,9 @@ class Reading:
         if again.any():
             one = ids.iloc[int(np.asarray(again).argmax())]
             before = self.rows.place(int(np.asarray(ids == one).argmax()))
-            remedy = (
-                "workload.reader.job_id=null numbers the rows, workload.reader.unique_ids=false accepts them"
-            )
             expected, reason = "an id of its own for each job", "with the id of an earlier row"
+            remedy = "workload.reader.unique_ids=false accepts them"
+            remedy = f"workload.reader.job_id=null numbers the rows, {remedy}"
             self._refuse(again, ("job_id",), expected, reason, remedy, f", as in {before}")
 
     def _check_order(self) -> None:
