@@ -29,7 +29,7 @@ ALGORITHMS = {
     "DQN": (stable_baselines3.DQN, {"buffer_size": 10}),
     "QRDQN": (sb3_contrib.QRDQN, {"buffer_size": 10}),
 }
-#: those whose policies read one row of numbers only
+#: algorithms with policies that read one row of numbers only
 ROWS = ("ARS",)
 
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from attacks.interruptions import SWEEPS, attack
 from conftest import CONF, ROOT, names
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.study import Pruning, load_study, run_again, tpe_sampler
+from ringyard_agents.runs.study import Pruning, load_study, queue_trials_again, tpe_sampler
 from ringyard_agents.runs.sweep_job import read_job_records
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]
@@ -103,7 +103,7 @@ def test_an_interrupted_trial_is_asked_for_again(tmp_path):
     given = [one.suggest_float("x", 0.0, 1.0) for one in asked]
     first.tell(asked[1], 1.0)
     study = load_study(OmegaConf.create({"study_name": "s", "storage": storage}), ["x"])
-    run_again(study, [0, 2])
+    queue_trials_again(study, [0, 2])
     again = [study.ask() for _ in range(3)]
     assert [one.number for one in again] == [0, 2, 3]
     assert [one.suggest_float("x", 0.0, 1.0) for one in again][:2] == [given[0], given[2]]

@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.registration import experiment_ids
 from ringyard.rendering.chart import Chart, save_gantt
-from ringyard.rendering.frames import SIZE, FrameDrawer, require_video, save_video
+from ringyard.rendering.frames import FRAME_SHAPE, FrameDrawer, require_video, save_video
 from ringyard.rendering.history import bars_of, history_of, rings_of
 from ringyard.state.arrays import waiting_rows
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
@@ -150,7 +150,7 @@ def test_pictures_keep_their_size_and_change(name):
         if done:
             break
     later = env.render()
-    assert first.shape == later.shape == (*SIZE, 3)
+    assert first.shape == later.shape == (*FRAME_SHAPE, 3)
     assert first.dtype == later.dtype == np.uint8
     assert len(np.unique(later.reshape(-1, 3), axis=0)) > len(np.unique(first.reshape(-1, 3), axis=0)) > 5
     for again in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
@@ -169,7 +169,7 @@ def test_every_id_renders_in_every_mode_without_a_display(name, monkeypatch):
         *_, info = listed.step(info["action_mask"].argmax() if info["action_mask"].any() else 0)
     frames = listed.render()
     assert len(frames) == 4
-    assert {frame.shape for frame in frames} == {(*SIZE, 3)}
+    assert {frame.shape for frame in frames} == {(*FRAME_SHAPE, 3)}
     assert all(frame.nbytes < 800_000 for frame in frames)  # as CartPole's
 
 
@@ -233,7 +233,7 @@ def test_a_frame_shows_jobs_where_and_when_they_ran(shared):
 def test_scaled_frames_show_the_same(shared):
     history = history_of(shared.state, 0, shared.cluster)
     small, large = (FrameDrawer(shared.cluster, scale).draw(history) for scale in (1, 2))
-    assert large.shape == (2 * SIZE[0], 2 * SIZE[1], 3)
+    assert large.shape == (2 * FRAME_SHAPE[0], 2 * FRAME_SHAPE[1], 3)
     chart = np.s_[60:300, 60:450]
     alike = (large[::2, ::2][chart] == small[chart]).all(axis=2).mean()
     assert alike > 0.9
@@ -244,7 +244,7 @@ def test_clusters_of_any_size_fit_into_a_frame(cluster):
     jobs = JobTable.from_columns([0.0, 15.0], [1, 1], [10.0, 10.0])
     sim = simulated(cluster, jobs, {0: (0,), 1: (0,)})
     pixels = FrameDrawer(cluster).draw(history_of(sim.state, 0, cluster))
-    assert pixels.shape == (*SIZE, 3)
+    assert pixels.shape == (*FRAME_SHAPE, 3)
     assert len(colours(pixels[40:300, 60:450])) >= 2
 
 
@@ -284,4 +284,4 @@ def test_a_moment_with_nothing_can_be_drawn():
     sim = Simulator(cluster, JobTable.from_columns([0.0], [1], [1.0]), ideal(), segment_rows=8)
     history = history_of(sim.state, 0, cluster)
     assert Chart(history).pixels().shape == (720, 1280, 3)
-    assert FrameDrawer(cluster).draw(history).shape == (*SIZE, 3)
+    assert FrameDrawer(cluster).draw(history).shape == (*FRAME_SHAPE, 3)

@@ -86,13 +86,12 @@ def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
                 raise ConfigurationError(f"it has {shown(text)}; expected values without interpolations")
 
 
-def read_plain(file: Path, words: bool = False) -> Any:
+def read_plain(file: Path, interpolations: bool = False) -> Any:
     """Read a JSON or YAML file that another person may have made. Reading it runs no code.
 
     Args:
         file: a file `.json`, or of YAML.
-        words: the file has words of a command line, which are only shown or compared. They may have
-            interpolations.
+        interpolations: whether texts may have them: words of a command line, only compared or shown.
 
     Returns:
         Nested dicts, lists and values.
@@ -106,7 +105,7 @@ def read_plain(file: Path, words: bool = False) -> Any:
         text = file.read_text()
         # The loader in C ends the process if the content is nested deep.
         content = json.loads(text) if file.suffix == ".json" else yaml.load(text, yaml.SafeLoader)
-        if not words:
+        if not interpolations:
             check_plain(content)
         return content
     except Exception as error:  # tags of YAML such as `!!bool maybe` raise anything

@@ -108,7 +108,7 @@ def _fold_command(words: Sequence[str]) -> list[str]:
 
 def record_text(folder: Path) -> str:
     """Return the record run.json of a run folder as Markdown."""
-    record = read_plain(folder / "run.json", words=True)
+    record = read_plain(folder / "run.json", interpolations=True)
     command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
     versions = ", ".join(f"{name} {version}" for name, version in (record.get("versions") or {}).items())
     facts = {

@@ -246,7 +246,7 @@ class RunFolder:
 def command_of(file: Path) -> str | None:
     """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
-        command: str = read_plain(file, words=True)["command"]
+        command: str = read_plain(file, interpolations=True)["command"]
         return command
     except (ConfigurationError, KeyError, TypeError):
         return None
@@ -255,7 +255,7 @@ def command_of(file: Path) -> str | None:
 def _read_record(file: Path) -> dict[str, Any]:
     """Read a run.json. Raises CheckpointError if it is damaged."""
     try:
-        record: dict[str, Any] = read_plain(file, words=True)
+        record: dict[str, Any] = read_plain(file, interpolations=True)
         require("it", record, Mapping[str, object])
         for name, annotation in _RECORD_FIELDS.items():
             require(name, record.get(name), annotation)

@@ -144,7 +144,7 @@ def is_stored_in(sweeper: DictConfig, folder: Path) -> bool:
     return file.resolve().parent == folder.resolve()
 
 
-def run_again(study: Any, numbers: Collection[int]) -> None:
+def queue_trials_again(study: Any, numbers: Collection[int]) -> None:
     """Make a study ask for its unfinished trials again, with the parameters that they have."""
     from optuna.trial import TrialState
 

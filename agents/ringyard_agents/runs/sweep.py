@@ -22,7 +22,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import RunFolder, locked
-from ringyard_agents.runs.study import is_stored_in, load_study, run_again
+from ringyard_agents.runs.study import is_stored_in, load_study, queue_trials_again
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
 from ringyard_agents.runs.sweep_table import describe_job, swept_settings
 
@@ -69,7 +69,7 @@ class Sweep:
     folder: Path  #: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
     continues: bool  #: whether finished jobs are not repeated
     logarithmic: frozenset[str]  #: settings that are searched on a logarithmic scale
-    local: bool  #: whether jobs run in other processes of this machine
+    runs_here: bool  #: whether jobs run in other processes of this machine
     study: Any = None  #: its Optuna study, if there is one already
     unfinished: Sequence[int] = ()  #: numbers of the trials that were interrupted
     next_number: int = 0  #: number of the next trial of the study
@@ -172,7 +172,7 @@ def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:
         return sorted(word for word in overrides if not word.startswith(_EXECUTION_OVERRIDES))
 
     try:
-        stored = read_plain(home.path / _FILE, words=True)
+        stored = read_plain(home.path / _FILE, interpolations=True)
         return bool(stored["command"] == home.command and results(stored["overrides"]) == results(words))
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
@@ -209,10 +209,10 @@ def run_sweep(
         with atomic_write(sweep.folder / _FILE) as partial:
             partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
         if sweep.study is not None:
-            run_again(sweep.study, sweep.unfinished)
+            queue_trials_again(sweep.study, sweep.unfinished)
         sys.argv += sweep.overrides
         try:
-            with _jobs_end_with_this_process() if sweep.local else nullcontext():
+            with _jobs_end_with_this_process() if sweep.runs_here else nullcontext():
                 try:
                     with redirect_stderr(cast(TextIO, _HydraErrorFilter(sys.stderr))):
                         start()

@@ -79,7 +79,7 @@ class KeyOrder:
     queue_of: Int32Vector  #: [jobs] the queue for jobs of this number of GPUs
     #: [2 x jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
     queues: Int32Vector
-    room: Int32Vector  #: [queues + 1] position in `queues` at which the room of each queue begins
+    bounds: Int32Vector  #: [queues + 1] position in `queues` from which on each queue may have jobs
     first: Int32Vector  #: [queues] position in `queues` at which each queue begins
     length: Int32Vector  #: [queues] jobs waiting in each queue
     cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
@@ -120,7 +120,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
         num_gpus=num_gpus.astype(np.int64),
         queue_of=queue_of,
         queues=np.zeros(2 * jobs, np.int32),
-        room=2 * np.append(0, sizes.cumsum()).astype(np.int32),
+        bounds=2 * np.append(0, sizes.cumsum()).astype(np.int32),
         first=(2 * sizes.cumsum() - sizes).astype(np.int32),
         length=np.zeros(len(sizes), np.int32),
         cursor=np.zeros(len(sizes), np.int32),
@@ -152,9 +152,9 @@ def _queue_position(order: KeyOrder, j: int) -> int:
 @kernel
 def _enter_queue(order: KeyOrder, j: int) -> None:
     queue, queues = order.queue_of[j], order.queues
-    begin, length, room = order.first[queue], order.length[queue], order.room[queue : queue + 2]
-    if begin == room[0] or begin + length == room[1]:
-        order.first[queue] = (room[0] + room[1] - length) >> 1
+    begin, length, bounds = order.first[queue], order.length[queue], order.bounds[queue : queue + 2]
+    if begin == bounds[0] or begin + length == bounds[1]:
+        order.first[queue] = (bounds[0] + bounds[1] - length) >> 1
         shift_entries(queues, begin, begin + length, order.first[queue] - begin)
         begin = order.first[queue]
     at = _queue_position(order, j)

@@ -28,7 +28,7 @@ from ringyard.rendering.style import (
 from ringyard.state.arrays import State
 
 #: [height, width] of a picture, in pixels
-SIZE = 400, 640
+FRAME_SHAPE = 400, 640
 _FRAMES_PER_SECOND = 10
 _FFMPEG_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 
@@ -69,7 +69,7 @@ class FrameDrawer:
 
     Args:
         cluster: servers and GPUs of the schedules.
-        scale: size of a picture, in multiples of `SIZE`.
+        scale: size of a picture, in multiples of `FRAME_SHAPE`.
     """
 
     def __init__(self, cluster: Cluster, scale: int = 1) -> None:
@@ -90,7 +90,7 @@ class FrameDrawer:
         self._stack_rows, self._pixel_rows = np.unique(
             self._rows_of_pixels(tops, bottom - top), return_inverse=True
         )
-        picture = Image.new("RGB", (SIZE[1] * scale, SIZE[0] * scale), "white")
+        picture = Image.new("RGB", (FRAME_SHAPE[1] * scale, FRAME_SHAPE[0] * scale), "white")
         self._draw = ImageDraw.Draw(picture)
         above, apart = _GANTT[1] - _LINE / 2, 0.0
         self._text(4, above, "server")
@@ -297,7 +297,7 @@ class Renderer:
         from matplotlib import pyplot
 
         if self._shown is None:
-            height, width = SIZE
+            height, width = FRAME_SHAPE
             try:
                 figure = pyplot.figure("Ringyard", figsize=(width / 100, height / 100), dpi=100)
             except ImportError as error:  # MPLBACKEND names a window that cannot be opened here
@@ -364,7 +364,7 @@ def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[in
         return
     import imageio_ffmpeg
 
-    height, width = (drawer.scale * length for length in SIZE)
+    height, width = (drawer.scale * length for length in FRAME_SHAPE)
     writer = imageio_ffmpeg.write_frames(str(file), (width, height), fps=_FRAMES_PER_SECOND)
     writer.send(None)
     try:

@@ -45,7 +45,7 @@ def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
     return found
 
 
-def spans(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.float64]:
+def lengths_of_time(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.float64]:
     """[rows] lengths of time in seconds, of numbers in a `unit` or texts such as 01:00:00 and 1-00:00:00."""
     found = numbers(texts) * unit
     odd = np.isnan(found) & (texts != "").to_numpy()

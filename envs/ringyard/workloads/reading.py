@@ -14,7 +14,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import MAX_TEXT_LENGTH, JobTable
 from ringyard.profiles import model_id, profile_values
 from ringyard.state.records import JobOutcome
-from ringyard.workloads.cells import ENDS, STATES, UNITS, Times, numbers, spans
+from ringyard.workloads.cells import ENDS, STATES, UNITS, Times, lengths_of_time, numbers
 from ringyard.workloads.files import Rows
 from ringyard.workloads.selection import select_rows
 
@@ -111,7 +111,9 @@ class Reading:
         """[rows] numbers of a setting's column in its unit. Texts that are none are refused."""
         texts = self._texts(role, default)
         unit = self._unit(role)
-        found = pd.Series(spans(texts, unit) if role == "duration" else numbers(texts) * unit, texts.index)
+        found = pd.Series(
+            lengths_of_time(texts, unit) if role == "duration" else numbers(texts) * unit, texts.index
+        )
         expected = "a number, or a time such as 01:30:00" if role == "duration" else "a finite number"
         reason = f"with a {self.columns.get(role)} that is no number"
         self._refuse(found.isna() & (texts != ""), (role,), expected, reason)

@@ -3,8 +3,11 @@
 from ringyard.compiled import kernel
 from ringyard.state.arrays import State, close_holes, end_of_waiting, shift_entries
 
-#: number of jobs that are inserted together, and of entries that are moved at once when a job is removed
-_MANY = 256
+#: number of jobs from which on they are sorted before they are inserted
+_BURST = 256
+
+#: number of entries that are moved at once when a job is removed. More of them wait for a reader.
+_NEAR = 256
 
 
 @kernel
@@ -163,7 +166,7 @@ def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
     in_order = True
     for j in range(first + 1, end):
         in_order = in_order and _waits_before(state, b, j - 1, j)
-    if count < _MANY or in_order:
+    if count < _BURST or in_order:
         for j in range(first, end):
             waiting_add(state, b, j)
         return
@@ -192,7 +195,7 @@ def waiting_remove(state: State, b: int, j: int) -> None:
     """Remove job `j` from the waiting list of cluster `b` of `state`."""
     cluster = state.clusters[b]
     position = _waiting_position(state, b, j)
-    near = min(position - cluster.first_waiting, end_of_waiting(cluster) - position) < _MANY
+    near = min(position - cluster.first_waiting, end_of_waiting(cluster) - position) < _NEAR
     state.waiting[b, position] = -1 - j
     no_holes = cluster.num_holes == 0
     cluster.first_hole = position if no_holes else min(position, cluster.first_hole)
