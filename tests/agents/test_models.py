@@ -108,6 +108,12 @@ def test_modules_and_functions_choose_among_valid_actions(environments):
         CheckpointError, match=rf"Descending returned .*expected a logit per action.*{actions}"
     ):
         mean_jct(Descending(actions - 1))
+    pair = Descending(actions)
+    pair.forward = lambda blocks: (Descending(actions)(blocks), None)
+    with pytest.raises(
+        CheckpointError, match=r"Descending returned \(.*expected a logit per action, a tensor"
+    ):
+        mean_jct(pair)
 
 
 def test_scores_of_zero_are_the_allocator():

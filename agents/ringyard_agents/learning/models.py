@@ -71,11 +71,13 @@ class ModelPolicy:
         device = next((weights.device for weights in self.network.parameters()), None)
         blocks = None if self.flat else {name: tensor(block) for name, block in observations.items()}
         with torch.no_grad():
-            values = self.network(tensor(observations) if blocks is None else blocks).cpu().numpy()
-        if not self._scores and (values.shape != masks.shape or np.isnan(values).any()):
+            found = self.network(tensor(observations) if blocks is None else blocks)
+        values = found.cpu().numpy() if isinstance(found, torch.Tensor) else None
+        if values is None or (not self._scores and (values.shape != masks.shape or np.isnan(values).any())):
+            shape = f" of shape {values.shape}" if values is not None else ""
             raise CheckpointError(
-                f"{type(self.network).__name__} returned {shown(values)} of shape {values.shape}; expected a"
-                f" logit per action, of shape {masks.shape}"
+                f"{type(self.network).__name__} returned {shown(found)}{shape}; expected a logit per action,"
+                f" a tensor of shape {masks.shape}"
             )
         return values if self._scores else np.where(masks, values, -np.inf).argmax(-1)
 

@@ -32,7 +32,9 @@ STATES = {
 ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
 
 _GROUPED = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?"  # 3,600
-_CLOCK = r"(?:(\d+)(?:-| days?,? ))?(\d+):(\d\d):(\d\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
+_CLOCK = (
+    r"(?:(\d+)(?:-| days?,? ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
+)
 
 
 def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
