@@ -23,11 +23,13 @@ from ringyard_agents.reproduction.claims import (
     read_claims,
 )
 from ringyard_agents.reproduction.run import Reproduction, reproduce_paper
+from tools.stored_reproductions import STORED, command, stale_rows, store, stored_reproduction
 
 _INTRODUCTION = """# Published comparisons, run anew
 
-Written by `python -m tools.reproduction`; one paper alone: `ringyard reproduce PAPER`. Each setting is a yaml
-in `conf/reproduction`.
+Written by `python -m tools.reproduction` from the results in `docs/reproduction`, which hold the
+configuration and the values of every workload; one paper alone: `ringyard reproduce PAPER`. Each setting is a
+yaml in `conf/reproduction`.
 Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
 of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
 is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
@@ -227,6 +229,11 @@ def page(reproductions: Sequence[Reproduction]) -> str:
         for one in reproductions
         if (warning := small_sample_warning(one.seeds))
     ]
+    parts += [
+        f"**Stale, {row}: the simulator gives other values now; run `{command(one.paper)}`**"
+        for one in reproductions
+        for row in one.stale
+    ]
     for one in reproductions:
         parts += _section(one)
     return "\n\n".join(parts) + "\n"
@@ -239,7 +246,7 @@ def main(words: Sequence[str]) -> int:
         words: of the command line.
 
     Returns:
-        The exit code: 2 for bad input.
+        The exit code: 2 for bad input, 1 where --check finds stale rows.
     """
     return exit_code("tools.reproduction", lambda: _run(words))
 
@@ -251,23 +258,42 @@ def _run(words: Sequence[str]) -> int:
         description="Run papers' settings and write the page of their claims beside what is measured.",
     )
     parser.add_argument("papers", metavar="PAPER", nargs="*", help="default: all")
-    parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own, 10 or more)")
+    parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own; 1 with --check)")
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page of the stored results; run nothing"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="play the first workloads again and note rows that differ"
+    )
+    parser.add_argument("--stored", type=Path, default=STORED, help="folder of the results (%(default)s)")
     parser.add_argument("--out", default="docs/reproduction.md", help="the page (%(default)s)")
     given = parser.parse_args(words)
-    require("--seeds", given.seeds, Annotated[int, "[2, 1000000]"] | None)
+    require("--seeds", given.seeds, Annotated[int, f"[{1 if given.check else 2}, 1000000]"] | None)
     require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
     unknown = [name for name in given.papers if name not in papers]
     if unknown:
         raise ConfigurationError(f"unknown paper {unknown[0]!r}; expected some of {', '.join(papers)}")
+    stale = []
+    for paper in [] if given.page else given.papers or papers:
+        if given.check:
+            rows = stale_rows(paper, given.seeds or 1, given.workers, print, given.stored)
+            stale += [f"{given.out}: {row} is stale; run `{command(paper)}`" for row in rows]
+        else:
+            store(reproduce_paper(paper, given.seeds, given.workers), given.stored)
     file = Path(given.out).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
-    done = []
-    for paper in given.papers or papers:
-        done.append(reproduce_paper(paper, given.seeds, given.workers))
-        file.write_text(page(done))  # what has been computed stays if a later paper fails
-    print(f"page: {file}")
-    return 0
+    file.write_text(
+        page(
+            [
+                stored_reproduction(name, given.stored)
+                for name in papers
+                if (given.stored / f"{name}.json").exists()
+            ]
+        )
+    )
+    print(*stale, f"page: {file}", sep="\n")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Claims beside measurements, and what a comparison runs."""
 
+import json
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,10 +24,13 @@ from ringyard_agents.evaluation.selection import (
 )
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
-from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims
-from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, reproduce, scheduler_tasks
-from tools import reproduction
+from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
+from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, scheduler_tasks
+from tools import reproduction, stored_reproductions
 from tools.reproduction import page, read_ablation, read_tables
+from tools.stored_reproductions import STORED, command, stale_rows, stored_reproduction
+
+PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 
 
 def measured(form, claimed, own, other=None):
@@ -151,7 +156,7 @@ def test_a_sweep_has_a_row_for_each_case():
     }
     content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
     content |= {"headline": "text", "ablation": None, "tables": [{**row, "against": "b"}], "cases": cases}
-    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
+    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures, {})])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
     assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
@@ -165,24 +170,72 @@ def test_a_sweep_has_a_row_for_each_case():
             read_tables([row | wrong], cases)
 
 
-def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
+def shorten(monkeypatch, num_jobs):
     def short(paper):
         content = read_paper(paper)
         for case in content["cases"].values():
-            case["overrides"].append("workload.num_jobs=30")
+            case["overrides"].append(f"workload.num_jobs={num_jobs}")
         return content
 
     monkeypatch.setattr(run, "read_paper", short)
+    monkeypatch.setattr(stored_reproductions, "read_paper", short)
     GlobalHydra.instance().clear()
+
+
+def test_results_are_stored_rendered_and_found_stale(tmp_path, capsys, monkeypatch):
+    shorten(monkeypatch, 30)
     file = tmp_path / "page.md"
-    assert reproduction.main(["deeppool", "--seeds", "2", "--workers", "1", "--out", str(file)]) == 0
+    words = ["deeppool", "--workers", "1", "--stored", str(tmp_path), "--out", str(file)]
+    assert reproduction.main([*words, "--seeds", "2"]) == 0
     assert "throughput" in capsys.readouterr().out
     text = file.read_text()
     assert "1.20x" in text
     assert "What differs" in text
-    again = reproduce("deeppool", 2, 1, lambda line: None)
-    assert claim_rows(again.measured)[0][2] in text
-    assert page([again]) == text
+    stored = json.loads((tmp_path / "deeppool.json").read_text())
+    assert stored["command"] == "python -m tools.reproduction deeppool --seeds 2"
+    case = stored["cases"]["sharing"]
+    assert case["environment"]["workload"]["num_jobs"] == 30
+    row = case["schedulers"]["fifo_backfill, own GPUs"]
+    assert row["config"]["_target_"].endswith("fifo_backfill")
+    assert len(row["values"]["mean_jct"]) == 2
+
+    file.unlink()
+    assert reproduction.main([*words, "--page"]) == 0  # from the file alone
+    assert file.read_text() == text
+    assert reproduction.main([*words, "--check"]) == 0
+    assert file.read_text() == text
+
+    row["values"]["mean_jct"][0] *= 1 + 1e-6  # another first workload
+    (tmp_path / "deeppool.json").write_text(json.dumps(stored))
+    capsys.readouterr()
+    assert reproduction.main([*words, "--check"]) == 1
+    said = f"{file}: sharing: fifo_backfill, own GPUs is stale; run `python -m tools.reproduction deeppool`"
+    assert [line for line in capsys.readouterr().out.splitlines() if "stale" in line] == [said]
+    assert file.read_text().count("Stale") == 1
+
+
+def test_a_row_without_results_is_named(tmp_path, monkeypatch):
+    with pytest.raises(
+        ConfigurationError, match=r"no results of deeppool.*python -m tools.reproduction deep"
+    ):
+        stored_reproduction("deeppool", tmp_path)
+    (tmp_path / "deeppool.json").write_text('{"seeds": 2, "stale": [], "cases": {}}')
+    with pytest.raises(ConfigurationError, match="lack 'burst_sharing"):
+        stored_reproduction("deeppool", tmp_path)
+
+
+def test_the_page_shows_the_stored_results():
+    papers = config_files("reproduction")
+    assert page([stored_reproduction(paper) for paper in papers]) == PAGE.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", config_files("reproduction"))
+def test_stored_results_hold(paper, tmp_path):
+    copy = tmp_path / f"{paper}.json"
+    copy.write_text((STORED / copy.name).read_text())
+    rows = stale_rows(paper, 1, 1, lambda line: None, tmp_path)
+    assert not rows, f"docs/reproduction.md is stale: {rows}; run `{command(paper)}`"
 
 
 @pytest.mark.parametrize(

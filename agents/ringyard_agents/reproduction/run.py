@@ -49,6 +49,8 @@ class Reproduction:
     seeds: int  #: number of workloads
     measured: Sequence[MeasuredClaim]  #: claims with measured values
     metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
+    configs: Mapping[str, Any]  #: {case: the composed `environment` and `schedulers` {label: config}}
+    stale: Sequence[str] = ()  #: rows that are known to differ from what the simulator gives now
 
 
 def read_paper(paper: str) -> dict[str, Any]:
@@ -187,6 +189,62 @@ def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
     return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
 
 
+def run_cases(
+    paper: str,
+    content: Mapping[str, Any],
+    seeds: int,
+    workers: int | None,
+    on_result: Callable[[str], None],
+    trains: bool = True,
+) -> tuple[CaseMetrics, dict[str, Any]]:
+    """Run every scheduler of every case of a paper.
+
+    Args:
+        paper: name of its yaml.
+        content: content of the yaml.
+        seeds: number of workloads.
+        workers: number of processes. None: one per core.
+        on_result: called with a line when a case begins.
+        trains: False: schedulers that must be trained first are left out.
+
+    Returns:
+        The measured values, and {case: {"environment": config, "schedulers": {label: config}}}.
+
+    Raises:
+        RingyardError: a scheduler cannot run, or an agent could not be trained.
+    """
+    figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
+    configs: dict[str, Any] = {}
+    with hydra_initialized():
+        for name, case in content["cases"].items():
+            named = {k: v for k, v in case["schedulers"].items() if trains or "train" not in v}
+            on_result(f"{paper}: {name}, {len(named)} schedulers, {seeds} seeds")
+            if case.get("model") == "transfers":
+                figures[name] = _transfer_runs(case, seeds)
+                environment = {key: case[key] for key in ("mix", "settings") if key in case}
+                configs[name] = {"environment": environment, "schedulers": named}
+                continue
+            with TemporaryDirectory() as folder:
+                entries = _trained({**case, "schedulers": named}, Path(folder), on_result)
+                tasks = scheduler_tasks({**case, "schedulers": entries}, seeds, content["rule"])
+                check_tasks(tasks)
+                results = run_tasks(tasks, workers, lambda result: None)
+            metrics = _metrics(content, name)
+            figures[name] = {
+                label: {
+                    metric: metric_values([run for run in results if run.label == label], metric)
+                    for metric in metrics
+                }
+                for label in entries
+            }
+            composed = {task.label: task.scheduler for task in tasks}
+            configs[name] = {
+                "environment": tasks[0].environment,
+                "schedulers": {k: v if "train" in v else composed[k] for k, v in named.items()},
+            }
+    return figures, configs
+
+
 def reproduce(
     paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
 ) -> Reproduction:
@@ -204,27 +262,11 @@ def reproduce(
     """
     content = read_paper(paper)
     count = seeds or int(content["seeds"])
-    cases: dict[str, Any] = content["cases"]
-    claims = read_claims(content["claims"], list(cases))
-    figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
-    with hydra_initialized():
-        for name, case in cases.items():
-            on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
-            if case.get("model") == "transfers":
-                figures[name] = _transfer_runs(case, count)
-                continue
-            with TemporaryDirectory() as folder:
-                entries = _trained(case, Path(folder), on_result)
-                tasks = scheduler_tasks({**case, "schedulers": entries}, count, content["rule"])
-                check_tasks(tasks)
-                results = run_tasks(tasks, workers, lambda result: None)
-            runs = {label: [run for run in results if run.label == label] for label in entries}
-            metrics = _metrics(content, name)
-            figures[name] = {
-                label: {metric: metric_values(mine, metric) for metric in metrics}
-                for label, mine in runs.items()
-            }
-    return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
+    claims = read_claims(content["claims"], list(content["cases"]))
+    figures, configs = run_cases(paper, content, count, workers, on_result)
+    return Reproduction(
+        paper, content, count, [measure_claim(one, figures) for one in claims], figures, configs
+    )
 
 
 def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
