@@ -108,13 +108,12 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
+def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
     """Return the yaml of a network or interconnect (`ringyard.Fabric`).
 
     Args:
         head: title in the first line.
-        fabric: bandwidths by count, and the latency.
-        source: source of the figures.
+        fabric: bandwidths by count, the latency, and where they come from.
         command: command that writes the file.
     """
     assert isinstance(fabric.bytes_per_second, Mapping)
@@ -127,8 +126,12 @@ def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
         "_target_: ringyard.Fabric",
         f"bytes_per_second: {bandwidths}",
         f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
-        f"source: {_text(source)}",
+        f"source: {_text(fabric.source)}",
     ]
+    if fabric.wire_bytes_per_second is not None:
+        lines.append(f"wire_bytes_per_second: {_number(fabric.wire_bytes_per_second)}")
+    if fabric.wire_source:
+        lines.append(f"wire_source: {_text(fabric.wire_source)}")
     return "\n".join(lines) + "\n"
 
 
