@@ -37,17 +37,8 @@ def calibrate(
 ) -> None:
     """Fit constants to a tidy CSV, write the configs to a folder, and print the constants and their errors.
 
-    Args:
-        place: a tidy CSV.
-        out: folder for the configs.
-        network: name of the network of rows that name none.
-        interconnect: name of the interconnect of rows that name none.
-        gradient_bytes: NAME=BYTES for models without a profile.
-        overwrite: also replace files that no calibration wrote.
-
-    Raises:
-        ConfigurationError: the CSV does not exist or is invalid, or a file that no calibration wrote would be
-            replaced.
+    `network` and `interconnect` name those of rows that name none. `gradient_bytes` lists NAME=BYTES for
+    models without a profile.
     """
     path = Path(place)
     if path.is_dir():

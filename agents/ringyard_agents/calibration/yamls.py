@@ -85,12 +85,7 @@ def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float
 
 
 def profile_yaml(model: CalibratedModel, command: str) -> str:
-    """Return the yaml of a profile, for `ringyard.profiles.read_profile`.
-
-    Args:
-        model: the model.
-        command: command that writes the file.
-    """
+    """Return the yaml of a profile, for `ringyard.profiles.read_profile`. `command` writes the file."""
     fields = [f"{field}: {_value(value)}" for field, value in model.fields.values.items()]
     first = list(model.fields.values).index("batch_size") + 1
     lines = [
@@ -109,13 +104,7 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
 
 
 def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
-    """Return the yaml of a network or interconnect (`ringyard.Fabric`).
-
-    Args:
-        head: title in the first line.
-        fabric: bandwidths by count, the latency, and where they come from.
-        command: command that writes the file.
-    """
+    """Return the yaml of a network or interconnect (`ringyard.Fabric`), with `head` in the first line."""
     assert isinstance(fabric.bytes_per_second, Mapping)
     figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
     bandwidths = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
@@ -136,16 +125,9 @@ def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
 
 
 def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite: bool) -> None:
-    """Write yamls into a folder.
+    """Write {path in the folder: text}, or nothing and raise a ConfigurationError.
 
-    Args:
-        folder: folder, created if missing.
-        texts: {path in the folder: text}.
-        command: command that writes. Files with its header are replaced.
-        overwrite: also replace other files.
-
-    Raises:
-        ConfigurationError: a file that `command` did not write would be replaced. Nothing is written then.
+    Only files with the header of `command` are replaced, unless `overwrite`.
     """
     for name in texts:
         file = folder / name
