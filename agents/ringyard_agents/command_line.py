@@ -36,8 +36,11 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigurationError with the message."""
         from ringyard.errors import ConfigurationError
+        from ringyard.renamed import explain_renamed
 
         found = re.match(r"unrecognized arguments: (-\S+)", message)
+        if found and (renamed := explain_renamed("options", found[1])):
+            raise ConfigurationError(renamed)
         near = get_close_matches(found[1], self._option_string_actions, n=1) if found else ()
         hint = f", did you mean {near[0]}?" if near else ""
         raise ConfigurationError(f"{message}{hint}; see {self.prog} --help")

@@ -15,7 +15,8 @@ from ringyard.config_folder import config_folder
 def renamed_names(kind: str) -> Mapping[str, str | None]:
     """{old name of a kind: name today, or None if there is nothing in its place}.
 
-    Kinds: "settings", "choices", "schedulers", "changed_schedulers", "scheduler_options", "exports".
+    Kinds: "settings", "options", "choices", "schedulers", "changed_schedulers", "scheduler_options" and
+    "exports".
     """
     import yaml
 
