@@ -48,10 +48,7 @@ def explain_renamed(kind: str, name: str, written: str | None = None) -> str | N
 
 @functools.cache
 def note_changed_schedulers(*words: str) -> None:
-    """Print a note on standard error, once, for each scheduler that had another's name before.
-
-    Words are SETTING=VALUE of a command line, or "scheduler=NAME".
-    """
+    """Print a note, once, for each scheduler in SETTING=VALUE words that had another's name before."""
     for name, note in renamed_names("changed_schedulers").items():
         if any(re.search(rf"scheduler[^=]*=.*(?<![\w:./]){name}(?!\w)", word) for word in words):
             print(f"note: {note}", file=sys.stderr)

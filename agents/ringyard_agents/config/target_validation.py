@@ -15,10 +15,7 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def check_targets(where: str, config: Any) -> None:
-    """Check the names of all arguments in a plain config, and the values of those of Ringyard's functions.
-
-    `where` is the dotted name of the config for errors, such as agent or workload.models.
-    """
+    """Check all arguments in a plain config (`where`, such as workload.models), and values of ours."""
     if isinstance(config, list):
         for position, one in enumerate(config):
             check_targets(f"{where}[{position}]", one)

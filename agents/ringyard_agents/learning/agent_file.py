@@ -68,10 +68,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """Return (policy, the observation it reads, its actions) of a file of `find_checkpoint`.
-
-    It may use only classes of Ringyard and those of `trust`, full names (True trusts any class).
-    """
+    """Return (policy, the observation it reads, its actions); classes must be ours, or in `trust`."""
     try:
         parts, weights = read_agent(file, trust)
         learner, observation, actions = (instantiate(parts[group], _convert_="all") for group in AGENT_GROUPS)

@@ -34,10 +34,7 @@ class ProcessGroup:
     size: int = 1  #: number of processes
 
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
-        """Return the slice of this process among `num_groups`, a `setting`, of `group_size` items.
-
-        The number must be a multiple of the number of processes.
-        """
+        """Return this process's slice among `num_groups`, a multiple of the processes, of `group_size`."""
         if num_groups % self.size:
             raise ConfigurationError(
                 f"{setting} is {num_groups} and there are {self.size} processes; expected a multiple of"

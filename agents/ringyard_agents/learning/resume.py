@@ -62,10 +62,7 @@ _INHERITED = "init"
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
-    """Read the plain config of a run folder, of this or an earlier version, with today's names.
-
-    It may name classes of Ringyard and those of `trust`, full names (True trusts any class).
-    """
+    """Read the plain config of a run folder. Classes must be Ringyard's, or those in `trust`."""
     if not file.is_file():
         raise CheckpointError(f"cannot resume: there is no {file}; give the folder of a training run")
     try:
@@ -167,10 +164,7 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 def _add_parts(
     words: Sequence[str], before: str, parts: Mapping[str, Any], groups: Sequence[str]
 ) -> list[str]:
-    """Register {group: plain config} with Hydra, and add overrides that choose those of some groups.
-
-    They are added in front of the override `before`, so that no option separates overrides.
-    """
+    """Register {group: plain config} with Hydra, and choose some groups in front of the word `before`."""
     for group, part in parts.items():
         ConfigStore.instance().store(_INHERITED, part, group)
     place = words.index(before)

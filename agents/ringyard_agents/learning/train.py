@@ -142,10 +142,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
-
-    A learner without `hardware` can use neither a GPU nor several processes.
-    """
+    """Set both before a learner's `setup`. Without `hardware` it takes neither a GPU nor processes."""
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
     elif hardware.device.type != "cpu" or hardware.process_group.size > 1:

@@ -78,10 +78,7 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
 
 
 def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
-    """Read Gavel's measured pairs on V100, P100 and K80. Four job types of each GPU serve as references.
-
-    The folder has calibration/gavel_colocation_pairs.csv.gz.
-    """
+    """Read Gavel's pairs (calibration/gavel_colocation_pairs.csv.gz), with four references on each GPU."""
     import pandas as pd
 
     file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"

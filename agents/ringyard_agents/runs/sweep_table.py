@@ -92,10 +92,7 @@ def _override_value(value: Any) -> str:
 
 
 def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep in each environment, and how to use it.
-
-    `only_folder` is for jobs in one environment.
-    """
+    """Print the best job of a sweep in each environment and how to use it, or only its folder."""
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(

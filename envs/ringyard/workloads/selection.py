@@ -93,10 +93,7 @@ def _window_end(times: Times, value: str | float | None, otherwise: float) -> fl
 
 
 def _has_value(rows: Rows, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether column `name` has one of the `wanted` values, and these values as written).
-
-    A number matches however it is written.
-    """
+    """([rows] whether column `name` has one of the `wanted` values, and these values as written)."""
     require(f"{_SETTING}.{key}", wanted, _Values)
     if name not in rows.frame.columns:
         there = ", ".join(rows.frame.columns[:_MOST_COLUMNS])
