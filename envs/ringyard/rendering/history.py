@@ -107,13 +107,7 @@ class ScheduleHistory:
 
 
 def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
-    """Return the schedule of a cluster: the latest rows of `State.segments` and present allocations.
-
-    Args:
-        state: simulation arrays, which record segments.
-        b: index of the cluster.
-        cluster: its servers and GPUs.
-    """
+    """Return the schedule of a cluster: the latest rows of `State.segments` and present allocations."""
     record = state.clusters[b]
     now, count = float(record["now"]), int(record["num_jobs"])
     jobs = state.jobs[b, :count]
