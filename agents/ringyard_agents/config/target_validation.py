@@ -15,14 +15,9 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def check_targets(where: str, config: Any) -> None:
-    """Check the names of all arguments in a config, and the values of arguments of Ringyard's own functions.
+    """Check the names of all arguments in a plain config, and the values of those of Ringyard's functions.
 
-    Args:
-        where: dotted name of the config for errors, such as agent or workload.models.
-        config: plain config of a group, with interpolations.
-
-    Raises:
-        ConfigurationError: a function does not exist, or an argument is unknown, missing or invalid.
+    `where` is the dotted name of the config for errors, such as agent or workload.models.
     """
     if isinstance(config, list):
         for position, one in enumerate(config):
@@ -102,12 +97,7 @@ def _resolve_target(where: str, target: str) -> Any:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """List names to use instead, the most similar one first.
-
-    Args:
-        name: unknown name.
-        known: valid names.
-    """
+    """List names to use instead of an unknown one, the most similar first."""
     names = list(known)
     alike = difflib.get_close_matches(name, names, n=1)
     rest = ", ".join(one for one in names if one not in alike)

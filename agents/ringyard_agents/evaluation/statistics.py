@@ -34,8 +34,7 @@ class Interval:
 def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
     """Return (ratio of means, its standard error, whether that is the error of the ratio's logarithm).
 
-    If a value is negative or a mean is 0, the error is that of the ratio itself. With one workload it is
-    infinite.
+    A negative value or a mean of 0: the error of the ratio itself. With one workload it is infinite.
     """
     own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:
@@ -50,12 +49,7 @@ def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tu
 def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) -> Interval:
     """Return mean(values) / mean(reference) over pairs of the same workload, with its 95 % interval.
 
-    Args:
-        values: [workloads].
-        reference: [workloads], of the scheduler to compare with.
-
-    Returns:
-        NaN if the reference's mean is 0. The interval of one workload is infinite.
+    It is NaN if the reference's mean is 0. The interval of one workload is infinite.
     """
     ratio, error, logarithmic = _estimate(values, reference)
     half = error * float(stdtrit(max(len(values) - 1, 1), (1 + _CONFIDENCE) / 2))
@@ -71,14 +65,7 @@ def mean_interval(values: NDArray[np.float64]) -> Interval:
 
 
 def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> float:
-    """Return the two-sided p-value of equal means.
-
-    It is at most 0.05 if and only if 1 is outside of `ratio_interval`.
-
-    Args:
-        values: [workloads].
-        reference: [workloads], of the scheduler to compare with.
-    """
+    """Return the two-sided p-value of equal means: at most 0.05 just if 1 is outside of `ratio_interval`."""
     ratio, error, logarithmic = _estimate(values, reference)
     away = abs(float(np.log(ratio)) if logarithmic else ratio - 1)
     if error == 0:

@@ -49,15 +49,7 @@ def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """Return the file of an agent.
-
-    Args:
-        checkpoint: a file, a run folder or `zoo:NAME`. None: the newest agent under `runs`.
-        runs: folder of run folders.
-
-    Raises:
-        CheckpointError: there is no such agent.
-    """
+    """Return the file of an agent: of a path, run folder or `zoo:NAME`, or the newest under `runs`."""
     if checkpoint is None:
         found = sorted(runs.glob(f"**/{AGENT_FILE}"), key=lambda file: file.stat().st_mtime)
         if not found:
@@ -76,17 +68,9 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """Load a trained agent. It may use only classes of Ringyard and trusted ones.
+    """Return (policy, the observation it reads, its actions) of a file of `find_checkpoint`.
 
-    Args:
-        file: returned by `find_checkpoint`.
-        trust: full names of your own classes that the file may name. True trusts any class.
-
-    Returns:
-        (policy, the observation it reads, its actions).
-
-    Raises:
-        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
+    It may use only classes of Ringyard and those of `trust`, full names (True trusts any class).
     """
     try:
         parts, weights = read_agent(file, trust)
@@ -140,15 +124,7 @@ def _missing_library(error: BaseException | None) -> str | None:
 
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
-    """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`) from a file of an agent.
-
-    Args:
-        file: as in `load_policy`.
-        trust: as in `load_policy`.
-
-    Raises:
-        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
-    """
+    """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`); see `load_policy`."""
     saved = Checkpoint.read(file)
     parts, weights = saved.metadata.get("parts"), saved.metadata.get("weights")
     if not (
@@ -165,15 +141,10 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
 
 
 def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """Check the classes that an agent's configs name, before anything is imported.
+    """Check the classes that {group: plain config} of an agent names, before anything is imported.
 
-    Args:
-        parts: {group: plain config}. Only those of `AGENT_GROUPS` are read and returned.
-        trust: full names of your own classes that the configs may name. True trusts any class.
-        file: where the configs are from, for errors.
-
-    Raises:
-        CheckpointError: a class is not trusted, or a config would add further configs.
+    Only groups of `AGENT_GROUPS` are returned. Another class than those of `trust`, or a config that would
+    add further configs, is a CheckpointError.
     """
     for group, allowed in AGENT_GROUPS.items():
         if "defaults" in parts[group]:  # Hydra would add the configs that it lists

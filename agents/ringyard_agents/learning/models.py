@@ -91,17 +91,9 @@ class ModelPolicy:
 
 
 def read_model(file: Path, trust: Trust) -> Any:
-    """Read the policy of a model that Stable-Baselines3 or sb3-contrib has saved.
+    """Read the policy of a model.zip that Stable-Baselines3 or sb3-contrib has saved, a `BasePolicy`.
 
-    Args:
-        file: model.zip.
-        trust: must be True, because reading the file runs the code in it.
-
-    Returns:
-        A `stable_baselines3.common.policies.BasePolicy`.
-
-    Raises:
-        CheckpointError: the file is not trusted, or it is no such model.
+    `trust` must be True, because reading the file runs the code in it.
     """
     if trust is not True:
         raise CheckpointError(

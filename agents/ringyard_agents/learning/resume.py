@@ -62,18 +62,9 @@ _INHERITED = "init"
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
-    """Read the config of a run folder, of this or an earlier version.
+    """Read the plain config of a run folder, of this or an earlier version, with today's names.
 
-    Args:
-        file: config.yaml of the run folder.
-        trust: full names of your own classes that it may name. True trusts any class.
-
-    Returns:
-        The plain config, with today's names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or names classes that are neither Ringyard's nor
-            trusted.
+    It may name classes of Ringyard and those of `trust`, full names (True trusts any class).
     """
     if not file.is_file():
         raise CheckpointError(f"cannot resume: there is no {file}; give the folder of a training run")
@@ -97,17 +88,9 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
 
 
 def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
-    """Return the config of a run to resume, with the changes of the command line.
+    """Return (config of the run to resume, with the command line's changes, its `total_decisions` before).
 
-    Args:
-        config: config of this command, as Hydra composed it. Its setting `resume` names the run folder.
-
-    Returns:
-        (config, `total_decisions` of the run before).
-
-    Raises:
-        CheckpointError: there is no such run, or its config names classes that are not trusted.
-        ConfigurationError: an override contradicts the run's own settings.
+    An override that contradicts the run's own settings is a ConfigurationError.
     """
     file = Path(config.resume).expanduser() / "config.yaml"
     saved = read_run_config(file, config.trust)
@@ -156,17 +139,9 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
     """Add overrides that choose the parts of the agent of `init`, where the command line chooses no others.
 
     Hydra then knows the parts as `agent=init`, `observation=init` and `action=init`. Further overrides, such
-    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run.
-
-    Args:
-        words: words of the command line after `train`. The yaml of an experiment may also set `init`.
-
-    Returns:
-        The words with the added overrides.
-
-    Raises:
-        CheckpointError: there is no such agent or run, or it names classes that are not trusted.
-        ConfigurationError: there are several agents, or a teacher, which would overwrite the agent's weights.
+    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. The yaml of an
+    experiment may also set `init`. Several agents, or a teacher, which would overwrite the agent's weights,
+    are an error.
     """
     overrides = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in overrides and _value(overrides["resume"]) is not None:
@@ -268,17 +243,10 @@ def _overridden_groups(group: str, name: str) -> set[str]:
 
 
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
-    """Load the weights of an agent into a learner, after its `setup`.
+    """Load the weights of `init=AGENT` into a learner, after its `setup`.
 
-    Args:
-        learner: a new learner.
-        agent: setting `init` of a run.
-        own: parts of the run's agent, see `agent_file.agent_parts`.
-        trust: full names of your own classes that the agent may name. True trusts any class.
-
-    Raises:
-        CheckpointError: there is no such agent, or its observation, actions or network differ.
-        ConfigurationError: the learner has a teacher, which would overwrite the weights.
+    Observation, actions and network must be those of `own`, parts of the run's agent, and the learner must
+    have no teacher, which would overwrite the weights.
     """
     file = find_checkpoint(agent)
     parts, weights = read_agent(file, trust)

@@ -54,14 +54,7 @@ def _rename_keys(config: Mapping[Any, Any], names: Mapping[str, str]) -> dict[An
 
 
 def update_names(config: Any) -> Any:
-    """Return a plain config from a file with today's names of classes, functions and arguments.
-
-    Args:
-        config: nested dicts, lists and values.
-
-    Returns:
-        A new config. Names that are not in the tables stay as they are.
-    """
+    """Return a plain config with today's names of classes, functions and arguments."""
     if isinstance(config, list):
         return [update_names(item) for item in config]
     if not isinstance(config, dict):
@@ -81,14 +74,7 @@ def update_names(config: Any) -> Any:
 
 
 def update_settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the plain config of a training run with today's names of settings, classes and arguments.
-
-    Args:
-        config: config of a run folder, of any version.
-
-    Returns:
-        A new config.
-    """
+    """Return the plain config of a training run with today's names of settings, classes and arguments."""
     updated = update_names(config)
     for group, names in RENAMED_SETTINGS.items():
         if not group:

@@ -23,20 +23,9 @@ _Plot = tuple[str, Callable[[Any], None], str]
 def plot_runs(
     places: Sequence[str], folder: Path, suffix: str, most: int
 ) -> tuple[list[Path], Sequence[str]]:
-    """Plot finished runs: learning curves of training runs, and schedulers of comparisons.
+    """Return (plots of finished training runs and comparisons, messages about damaged runs, left out).
 
-    Args:
-        places: run folders, or folders of runs.
-        folder: folder for the plots, made if missing.
-        suffix: png, pdf or svg.
-        most: number of schedulers in a plot, those with the lowest mean JCT.
-
-    Returns:
-        (files, messages about damaged runs, which are left out).
-
-    Raises:
-        ConfigurationError: a folder does not exist or has no finished run.
-        OSError: plots cannot be written.
+    Of a comparison the `most` schedulers with the lowest mean JCT are drawn.
     """
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)

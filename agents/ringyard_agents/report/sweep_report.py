@@ -33,10 +33,7 @@ _PLOTS_PER_ROW = 3
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
     """Print the table, the best job first. Write sweep.csv and sweep.png.
 
-    Args:
-        folder: folder of the sweep.
-        records: records of its jobs, one or more.
-        logarithmic: settings that were searched on a logarithmic scale.
+    The settings `logarithmic` were searched on that scale.
     """
     console = Console()
     table = sweep_table(folder, records)
@@ -97,12 +94,7 @@ def draw_sweep(
 ) -> None:
     """Draw the best objective so far over the jobs, and the objective over each setting.
 
-    Args:
-        table: table of `sweep_table`.
-        settings: settings in which jobs differ.
-        file: PNG file.
-        logarithmic: settings that were searched on a logarithmic scale. The others' scale depends on their
-            range.
+    Settings that are not `logarithmic` have a scale by their range.
     """
     from matplotlib.figure import Figure
 

@@ -100,16 +100,7 @@ class Sweep:
 
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
-    """Plan the sweep of a command line.
-
-    Args:
-        command: command of the jobs.
-        words: overrides.
-        config_dir: folder of further configs.
-
-    Raises:
-        ConfigurationError: the name is swept, or its folder has a run or another sweep.
-    """
+    """Plan the sweep of a command line. Its folder must have no run or other sweep."""
     parsed = _parse_overrides(words)
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
@@ -189,18 +180,10 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs of a sweep, then report them.
+    """Run all jobs of a sweep, then report them. `start` starts Hydra with the command line.
 
-    Args:
-        command: command of the jobs.
-        words: overrides of the command line.
-        config_dir: folder of further configs.
-        start: starts Hydra with the command line.
-        report: called with the folder, the records and the settings on a logarithmic scale.
-
-    Raises:
-        SweepError: some jobs failed. Names them.
-        Exception: Hydra's sweeper or launcher failed.
+    `report` gets the folder, the records and the settings on a logarithmic scale. A SweepError names failed
+    jobs.
     """
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None

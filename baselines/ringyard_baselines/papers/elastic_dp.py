@@ -42,9 +42,7 @@ def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> Non
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
     """Return [jobs] GPUs that maximise the sum of speed-ups with GPUs for every job, or None if impossible.
 
-    Args:
-        speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed. Column 0 is not read.
-        gpus: number of GPUs, K.
+    `speedup` [jobs, sizes + 1] is S_j(g), 0 where g GPUs are not allowed, of K `gpus`. Column 0 is not read.
     """
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))

@@ -17,10 +17,7 @@ _MAX_STEPS = 256
 def gittins_index(attained: float, services: NDArray[np.float64], delta: float) -> float:
     """Return Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a], or 0 if no service exceeds a.
 
-    Args:
-        attained: a, GPU seconds.
-        services: [samples] S, GPU seconds of whole jobs.
-        delta: service quantum, GPU seconds.
+    a is the attained service, S [samples] those of whole jobs and delta the quantum, in GPU seconds.
     """
     left = services[services > attained] - attained
     if not len(left):

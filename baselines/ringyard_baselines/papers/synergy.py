@@ -26,9 +26,7 @@ class Demand(NamedTuple):
 def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
     """Return the index of the smallest amount whose speed is at least `saturation` of the best.
 
-    Args:
-        seconds: [amounts] per iteration, by ascending amount, inf where impossible.
-        saturation: share of the best speed, in (0, 1].
+    `seconds` [amounts] are per iteration, by ascending amount, inf where impossible.
     """
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 

@@ -99,11 +99,9 @@ class KeyOrder:
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
-    """Return the order of a simulation that is about to begin.
+    """Return the order of a simulation that is about to begin, for jobs that ask for `num_gpus` [jobs].
 
-    Args:
-        num_gpus: [jobs] GPUs that each job asks for.
-        key_changes: `KeyChanges` of the rule. Where keys of waiting jobs change, all jobs are in one queue.
+    Where keys of waiting jobs may change (`KeyChanges`), all jobs are in one queue.
     """
     jobs = len(num_gpus)
     queue_of = np.zeros(jobs, np.int32)

@@ -306,12 +306,7 @@ def run_allocator(
 ) -> None:
     """Make one decision for a cluster and carry it out. Every step leaves a legal state.
 
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        plan: plan with the scores and utilities of the jobs. Everything else in it is overwritten.
-        config: `Allocator.config`.
-        physics: performance model.
+    `plan` has the scores and utilities of the jobs. Everything else in it is overwritten.
     """
     plan.counts[b, DECISIONS] += 1
     plan.counts[b, MOVES] = 0

@@ -37,11 +37,10 @@ def reclaimable_cores(state: State, b: int, s: int) -> int:
 def reclaim_cores(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Take cores that job `j` lacks from the job with most cores per worker on server `s`, if there is one.
+    """Take cores that `j` lacks from the job with most cores per worker on `s`; return if there is one.
 
-    Return whether there was. `wanted` workers of `j` would run there in `shape`. The other job keeps one core
-    per worker. `plan` records its change, which `physics` rates. At the end of a decision, `divide_cores`
-    divides the cores of cluster `b` of `state` anew.
+    `wanted` workers of `j` would run there in `shape`. The other job keeps one core per worker. At the end of
+    a decision, `divide_cores` divides cores anew.
     """
     num_held = detach(state, b, j)
     free = to_int(state.servers[b, s].free_cores)  # with those of the job itself
@@ -151,11 +150,7 @@ def _best_core_step(state: State, b: int, first: int, last: int, plan: Allocatio
 def divide_cores(
     state: State, b: int, s: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Divide the cores of server `s` of cluster `b` of `state` anew among jobs with all their GPUs there.
-
-    Weights are in `plan`, `physics` rates the jobs, and cores change only where that is worth the pause,
-    which `config` prices.
-    """
+    """Divide cores of server `s` anew among jobs with all their GPUs there, where it is worth the pause."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     first = to_int(server.first_gpu * per_gpu)

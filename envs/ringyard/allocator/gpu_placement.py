@@ -82,10 +82,7 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
 
 @kernel
 def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Write to `plan.chosen_gpus` which servers job `j` fills wholly, and one more for the rest.
-
-    The job holds no GPUs. Return whether there are such servers.
-    """
+    """Write servers that job `j` fills, and one more, to `plan.chosen_gpus`; return if there are any."""
     chosen = plan.chosen_gpus[b]
     largest = 0
     for s in range(state.servers.shape[1]):
@@ -118,10 +115,7 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
 def _place_on_several_servers(
     state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> int:
-    """Write GPUs of whole servers, and one more, for a job larger than any server to `plan.out`.
-
-    Return their number, 0 if there are not enough.
-    """
+    """Write GPUs of whole servers, and one more, for a large job to `plan.out`. Return their number, or 0."""
     chosen = plan.chosen_gpus[b]
     chosen[:] = 0
     num_held = detach(state, b, j)
@@ -174,7 +168,7 @@ def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan
 
 @kernel
 def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Move the GPUs that a shrinking job keeps to the front of `plan.out`: of servers where it has most.
+    """Move GPUs that a shrinking job keeps to the front of `plan.out`: of servers where it has most.
 
     Return whether they are on no more servers than `wanted` GPUs need.
     """
@@ -209,10 +203,7 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
 
 @linked_kernel
 def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Shrink running job `j` to its target in place, if it holds more GPUs and can.
-
-    `plan` has the targets of cluster `b` in `state`, `physics` rates the job anew.
-    """
+    """Shrink running job `j` to its target in place, if it holds more GPUs and can."""
     job = state.jobs[b, j]
     target = to_int(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
@@ -227,10 +218,7 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
 
 @linked_kernel
 def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> bool:
-    """Start, resize or migrate job `j` so that it runs as `plan` has it. Return whether it does then.
-
-    The job is of cluster `b` in `state`, and `physics` rates it anew.
-    """
+    """Start, resize or migrate job `j` so that it runs as `plan` has it. Return whether it does then."""
     job = state.jobs[b, j]
     target = to_int(plan.target_gpus[b, j])
     if target == 0:

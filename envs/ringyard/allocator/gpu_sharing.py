@@ -268,11 +268,7 @@ def _migrate_or_replace(
 
 @linked_kernel
 def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
-    """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed.
-
-    `plan` has seconds left and scores of the jobs of cluster `b` of `state`, which `config` turns into
-    weights on shared GPUs. `physics` rates the jobs.
-    """
+    """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed."""
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
         score = np.exp(config.score_scale * plan.score[b, j])

@@ -40,8 +40,7 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
     Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
-    pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and `config`
-    the exponents and the estimate. An estimate that is negative or not finite raises a PluginError.
+    pause of their next start. An estimate that is negative or not finite raises a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
@@ -113,9 +112,9 @@ def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
 
 @kernel
 def queue_waiting_jobs(state: State, b: int, weight: FloatMatrix, max_gpus: int, plan: AllocationPlan) -> int:
-    """Make a heap of waiting jobs in `plan.queue` by `weight` [clusters, jobs] / GPUs. Return its length.
+    """Make a heap of waiting GPU jobs in `plan.queue` by `weight` / GPUs. Return its length.
 
-    CPU-only jobs of cluster `b` of `state`, and jobs that ask for more than `max_gpus`, are left out.
+    Jobs that ask for more than `max_gpus` are left out.
     """
     count = 0
     for i in range(state.clusters[b].num_waiting):
@@ -175,8 +174,7 @@ def _find_gpu_step(
 def set_target_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Set `target_gpus` of live jobs: grant GPUs step by step, the best step first, until none is left.
 
-    `plan` has weights and utilities of the jobs of cluster `b` of `state`, and all GPU jobs in its queue
-    afterwards. `config` prices resizes and preemptions.
+    All GPU jobs are in the queue of `plan` afterwards.
     """
     cluster = state.clusters[b]
     budget = cluster.num_gpus - cluster.down_gpus

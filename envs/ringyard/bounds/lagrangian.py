@@ -192,13 +192,7 @@ def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
 
 
 class _DualProblem:
-    """Jobs, the capacity of a cluster, and a grid of time for prices.
-
-    Args:
-        jobs: the jobs.
-        capacity: [types + 1] GPUs of each type, then CPU cores.
-        edges: [cells + 1] the grid. None: one that suits the jobs.
-    """
+    """Jobs, the [types + 1] capacity of a cluster (cores last), and a grid of time (`edges`) for prices."""
 
     def __init__(
         self, jobs: _JobList, capacity: NDArray[np.float64], edges: NDArray[np.float64] | None = None
@@ -224,14 +218,9 @@ class _DualProblem:
     def total(
         self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return the bound on the sum of completion times at given prices, and the relative excess use.
+        """Return the bound on the sum of completion times, and [types + 1, cells] used / capacity - 1.
 
-        Args:
-            prices: [types + 1, cells] prices of GPUs by type, then of cores.
-            multipliers: as in `_DualPrices`.
-
-        Returns:
-            Seconds, and [types + 1, cells] used / capacity - 1.
+        `prices` [types + 1, cells] are of GPUs by type, then of cores.
         """
         types = len(prices) - 1
         cheapest = np.zeros((1 << types, _CELLS), np.int64)
@@ -294,11 +283,8 @@ def total_jct_bound(
 ) -> float:
     """Return a lower bound on the sum of jobs' completion times in any schedule, in seconds.
 
-    Args:
-        submit_seconds: [jobs] submission times, ascending.
-        departure_seconds: [jobs] time at which the job leaves, finished or not. inf: none.
-        options: options of these jobs.
-        capacity: [types + 1] GPUs of each type, then CPU cores (0 if no option uses any).
+    `submit_seconds` [jobs] ascend. `departure_seconds` [jobs] are when jobs leave, finished or not, inf:
+    never. `capacity` [types + 1] is the GPUs of each type, then CPU cores (0 if no option uses any).
     """
     fastest = options.least(1.0 / options.rate)
     whole = problem = _DualProblem(_JobList(submit_seconds, departure_seconds, fastest, options), capacity)

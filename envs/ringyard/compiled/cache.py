@@ -34,13 +34,9 @@ def _print(text: str, end: str = "\n") -> None:
 
 @contextmanager
 def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Print that a kernel and those it calls are compiled, the progress, and how long it took.
+    """Print that a kernel and those it calls (`missing` on disk) are compiled, the progress, and the time.
 
     On a terminal one line shows the progress. Elsewhere there is a line before and one after.
-
-    Args:
-        name: kernel that Python calls.
-        missing: names of kernels without machine code on disk.
     """
     global _expected
     if len(missing) < _MIN_REPORTED or _pending:

@@ -101,11 +101,7 @@ class ByName:
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Return how to import it.
-
-        Raises:
-            ConfigurationError: it cannot be imported: it is a lambda, or defined inside another function.
-        """
+        """Return how to import it. A lambda, or what is defined inside another function, is an error."""
         module, name = self.python.__module__, self.python.__qualname__
         try:
             found = _import_name(module, name)

@@ -143,11 +143,7 @@ _RECORD_ARRAYS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
 
 
 def numba_type_of(annotation: Any) -> Any:
-    """Return the Numba type of an annotated argument, result or field.
-
-    Raises:
-        TypeError: kernels do not support this annotation.
-    """
+    """Return the Numba type of an annotated argument, result or field; a TypeError if there is none."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)

@@ -11,10 +11,7 @@ _KEY = "environment_id:"
 def experiment_ids() -> dict[str, str]:
     """{environment id: experiment} of the experiments with a line `environment_id: ID`, by name.
 
-    Yamls are not parsed, to keep `import ringyard` fast.
-
-    Raises:
-        ConfigurationError: two experiments of one id.
+    Yamls are not parsed, to keep `import ringyard` fast. Two experiments of one id are an error.
     """
     found: dict[str, str] = {}
     files = (config_folder() / "experiment").glob("*.yaml")

@@ -39,10 +39,7 @@ class Shortfall(NamedTuple):
 def _server_shortfall(
     state: State, b: int, j: int, s: int, shape: Shape, workers: int, tasks: int
 ) -> Shortfall:
-    """Return what server `s` is short of if job `j` puts `workers` and `tasks` parameter servers there.
-
-    What the job holds there now counts as free. `state`, `b` and `shape` are as in `find_shortfall`.
-    """
+    """Return what server `s` is short of if job `j`, moved there, puts `workers` and `tasks` on it."""
     job = state.jobs[b, j]
     for r in range(NUM_RESOURCES):
         per_worker = amount_per_worker(job, shape, r)
@@ -100,15 +97,9 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """Return the (shape, places) that an allocation with places asks for.
+    """Return the shape that an allocation asks for, and its [GPUs] ids or [1] server of a CPU-only job.
 
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        allocation: allocation of an existing job. Its open fields stay as the job has them.
-
-    Returns:
-        The shape, and [GPUs] ids or [1] the server of a CPU-only job.
+    Its open fields stay as the job has them.
     """
     job = state.jobs[b, allocation.job]
     places = allocation.gpu_ids
@@ -172,18 +163,7 @@ def validate_allocation(
 ) -> tuple[Shape, NDArray[np.int32]] | None:
     """Check an allocation and return its (shape, places), or None if it preempts or rejects its job.
 
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        cluster: servers and GPUs.
-        allocation: what a scheduler decided.
-
-    Returns:
-        The result of `requested_shape`, or None.
-
-    Raises:
-        PlacementError: the allocation cannot be carried out now. The message names the job, what it was given
-            and what was expected.
+    A PlacementError names the job, what it was given and what was expected.
     """
     _check_numbers(allocation)
     j = allocation.job

@@ -175,10 +175,9 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
 
 @kernel
 def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
-    """Find the smallest theta and the kappa of the trial that ends first. `trials.plan` gets the best plan.
+    """Return planned makespan and theta in seconds, and kappa: the smallest theta, the trial that ends first.
 
-    Returns:
-        Planned makespan and theta in seconds, and kappa. Makespan is inf if no plan ends within the horizon.
+    `trials.plan` gets the best plan. The makespan is inf if no plan ends within the horizon.
     """
     task = trials.task
     best, best_theta, best_kappa = np.inf, task.horizon, 0

@@ -68,15 +68,9 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
 
 @kernel
 def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> tuple[float, float]:
-    """Bisect on theta_u and leave the best plan in `plan`.
+    """Bisect on theta_u, leave the best plan in `plan`, and return its makespan and theta, in seconds.
 
-    Args:
-        planner: work space of one row.
-        plan: filled with the best plan.
-        task: jobs, GPUs, settings of the search.
-
-    Returns:
-        Planned makespan and theta, in seconds. Makespan is inf if no plan ends within the horizon.
+    The makespan is inf if no plan ends within the horizon. `planner` is work space of one row.
     """
     best = np.inf
     best_theta = task.horizon

@@ -148,14 +148,7 @@ def assign_job(
 ) -> None:
     """Assign GPUs to a job from `time` on, when they are free, until the job's exit.
 
-    Args:
-        planner: all trials. No server has a mark.
-        r: row of the trial.
-        batch: jobs.
-        i: position of the job.
-        gpus: [demand] GPUs of the job.
-        time: start. The exit follows from eq. 8 with the links as planned at the start.
-        physics: performance model.
+    The exit follows from eq. 8 with the links as planned at the start. No server has a mark.
     """
     load, free_at, spans_servers = planner.load[r], planner.free_at[r], planner.spans_servers[r]
     marks, server, first_gpu = planner.marks, planner.server, planner.first_gpu

@@ -86,12 +86,7 @@ class PlannedScheduler(Scheduler):
         self._queue_on_busy_gpus = queue_on_busy_gpus
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan (`cluster`, `jobs`, `rng`: see `Scheduler.reset`).
-
-        Raises:
-            SchedulerError: there are CPU-only jobs, which the algorithm does not cover, or later jobs in an
-                offline batch.
-        """
+        """Forget the plan, and refuse CPU-only jobs, and later ones in an offline batch (SchedulerError)."""
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
                 f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"

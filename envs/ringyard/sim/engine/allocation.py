@@ -231,9 +231,9 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
 
 @kernel
 def detach(state: State, b: int, j: int) -> int:
-    """Release job `j` of cluster `b` of `state` for a what-if question. Return what `reattach` needs.
+    """Release job `j` for a what-if question, one at a time. Return what `reattach` needs.
 
-    Its places are in `State.place_scratch`, its record in the scratch row: one job at a time.
+    Its places are in `State.place_scratch`, its record in the scratch row.
     """
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job

@@ -31,10 +31,7 @@ from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatu
 
 @kernel
 def next_round(now: float, seconds: float) -> float:
-    """Return when the first round after `now` begins: round k is at k x `seconds`.
-
-    If rounds are closer together than floating-point numbers near `now`, the next number is returned.
-    """
+    """Return when the first round after `now` begins, at a multiple of `seconds` or the next number."""
     following = float(np.nextafter(now, np.inf))
     k = np.floor(now / seconds) + 1.0
     if k > 2.0**53:

@@ -17,7 +17,7 @@ from ringyard.state.records import Network
 
 @kernel
 def set_link_load(state: State, b: int, j: int) -> None:
-    """Set what job `j` of cluster `b` of `state` adds to each of its links.
+    """Set what job `j` adds to each of its links.
 
     This is the fraction of its time in which it sends when alone, for Network.LIVE_TRANSFERS. Else it is 1.
     """
@@ -210,7 +210,7 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
 def update_max_min_shares(state: State, b: int, extra: int) -> bool:
     """Write 1 / max-min fair share to `new_contenders` of each ring. Return if it differs from `contenders`.
 
-    `b` is the cluster of `state`, `extra` a job that holds GPUs and does not count as running yet, -1: none.
+    Job `extra` holds GPUs and does not count as running yet, -1: none.
     """
     _recount_loads(state, b, extra)
     _fill_progressively(state, b, extra)

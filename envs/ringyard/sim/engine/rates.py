@@ -97,8 +97,7 @@ def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics:
 def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
     """Count the ring of job `j`, and update the rates of rings that get another share of links.
 
-    `j` spans servers of cluster `b` of `state` and is not among the running jobs. `sign` 1: it starts and
-    gets its contenders, but no rate. `sign` -1: it stops. `physics` is the performance model.
+    `j` is not among the running jobs. `sign` 1: it starts and gets its contenders, but no rate. -1: it stops.
     """
     if state.clusters[b].network == Network.MAX_MIN:
         _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
