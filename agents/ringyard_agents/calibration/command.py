@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def calibrate(
     fabrics = {"network": constants.networks, "interconnect": constants.interconnects}
     for group, fits in fabrics.items():
         for name, fit in fits.items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(
+                f"{name}.", replace(fit, source=f"trainings: {path.name}"), written_by
+            )
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     held_out.to_csv(folder / "held_out.csv", index=False)

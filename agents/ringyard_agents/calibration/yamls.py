@@ -103,7 +103,7 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
+def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
     """Return the yaml of a network or interconnect (`ringyard.Fabric`), with `head` in the first line."""
     assert isinstance(fabric.bytes_per_second, Mapping)
     figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
@@ -115,8 +115,12 @@ def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
         "_target_: ringyard.Fabric",
         f"bytes_per_second: {bandwidths}",
         f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
-        f"source: {_text(source)}",
+        f"source: {_text(fabric.source)}",
     ]
+    if fabric.wire_bytes_per_second is not None:
+        lines.append(f"wire_bytes_per_second: {_number(fabric.wire_bytes_per_second)}")
+    if fabric.wire_source:
+        lines.append(f"wire_source: {_text(fabric.wire_source)}")
     return "\n".join(lines) + "\n"
 
 

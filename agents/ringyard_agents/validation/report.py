@@ -12,6 +12,7 @@ from rich.table import Table
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
+from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
@@ -153,10 +154,16 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
 
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
-    """Print the first line of each network of the sets, which tells wire speed from achieved speed."""
-    files = config_files("network")
-    for name in sorted({name for one in sets for name in one.rows.network} & set(files)):
-        print(f"network {name}: {files[name].read_text().splitlines()[0].lstrip('# ')}")
+    """Print achieved and wire speed of the networks of rows that span servers, and which kind to take."""
+    names = {
+        name for one in sets for name in one.rows.network[one.rows.placement.str.contains("+", regex=False)]
+    }
+    for name in sorted(names & set(config_files("network"))):
+        print(f"network {name}: {network(name)}")
+    if "" in names:
+        print("rows that span servers and name no network: that of --performance; --network takes another")
+    if names:
+        print("take a network that trainings got; a benchmark's figure is an upper limit (docs/physics.md)")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
