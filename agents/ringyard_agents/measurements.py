@@ -14,7 +14,7 @@ from ringyard.checks import NumberRange, shown
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.workloads.cells import numbers
-from ringyard.workloads.files import decoded, read_bytes, read_rows
+from ringyard.workloads.files import Rows, decoded, read_bytes, read_rows
 
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
@@ -77,7 +77,7 @@ def _column_name(name: object) -> str:
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """Where rows come from, for errors."""
 
     where: str  #: name of the table
@@ -110,7 +110,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
             raise ConfigurationError(f"{where}: there is a column {name}; did you mean {near}?")
 
 
-def _filled(frame: pd.DataFrame, source: _Source) -> pd.DataFrame:
+def _filled(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     """Return every column of the table, converted to text or numbers."""
     columns: dict[str, Any] = {}
     for name, column in COLUMNS.items():
@@ -125,7 +125,7 @@ def _filled(frame: pd.DataFrame, source: _Source) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _check_rows(table: pd.DataFrame, source: _Source) -> None:
+def _check_rows(table: pd.DataFrame, source: Source) -> None:
     """Raise ConfigurationError for the first row that contradicts itself."""
     transfer, beside = table.transfer_bytes.notna(), table.neighbour != ""
     placed = table.neighbour_placement != ""
@@ -161,7 +161,7 @@ def tidy(frame: pd.DataFrame, where: str, lines: Sequence[int] | None = None) ->
     Unknown columns are left out. A row with seconds and restart_seconds becomes two, the restart after all
     rows of the file. A ConfigurationError names line (or row), column, value and expectation.
     """
-    source = _Source(where, {_column_name(name): str(name) for name in frame.columns}, lines)
+    source = Source(where, {_column_name(name): str(name) for name in frame.columns}, lines)
     frame = frame.rename(columns=_column_name)
     _check_columns(list(frame.columns), where)
     if frame.empty:
@@ -174,19 +174,24 @@ def tidy(frame: pd.DataFrame, where: str, lines: Sequence[int] | None = None) ->
     return pd.concat([alone, table[both].assign(seconds=np.nan)], ignore_index=True)
 
 
+def read_cells(file: Path) -> Rows:
+    """Read a table in a format of `ringyard.workloads.files`, or raise a ConfigurationError."""
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
+    try:
+        return read_rows(file)
+    except WorkloadError as error:  # without settings of traces
+        said = re.sub(r" \([^()]*workload\.reader[^()]*\)$", "", str(error))
+        raise ConfigurationError(f"{file}: {said}") from error
+
+
 def read_measured_rows(file: Path) -> pd.DataFrame:
-    """Read a tidy CSV, or JSON or Parquet with these columns, also gzip.
+    """Read a tidy table.
 
     Raises:
         ConfigurationError: the file cannot be read, or `tidy` refuses it.
     """
-    if not file.exists():
-        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
-    try:
-        rows = read_rows(file)
-    except WorkloadError as error:  # without settings of traces
-        said = re.sub(r" \([^()]*workload\.reader[^()]*\)$", "", str(error))
-        raise ConfigurationError(f"{file}: {said}") from error
+    rows = read_cells(file)
     return tidy(rows.frame, str(file), rows.numbers.tolist())
 
 

@@ -137,7 +137,7 @@ def read_rows(
         else:
             rows = _separated_rows(text, separator, header, comment, known)
     if not len(rows.frame):
-        raise WorkloadError("has no rows; expected a job a row below the header")
+        raise WorkloadError("has no rows; expected some below the header")
     return rows
 
 
