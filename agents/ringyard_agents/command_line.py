@@ -85,25 +85,21 @@ class _StoppedError(KeyboardInterrupt):
 
 @contextmanager
 def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both."""
+    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both.
+
+    A process in the background goes on ignoring SIGINT.
+    """
 
     def stop(number: int, frame: object) -> None:
         if number != signal.SIGTERM or not stops:
             stops.append(signal.Signals(number))
             raise _StoppedError
 
-    with signals_handled_by(stop):
-        yield
-
-
-@contextmanager
-def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> Iterator[None]:
-    """Give SIGTERM and SIGINT a handler in the block. A process in the background goes on ignoring SIGINT."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
     before: dict[int, Any] = {
-        number: signal.signal(number, handler)
+        number: signal.signal(number, stop)
         for number in (signal.SIGTERM, signal.SIGINT)
         if signal.getsignal(number) not in (None, signal.SIG_IGN)
     }

@@ -1,8 +1,6 @@
 """Names of earlier versions, as in `conf/renamed.yaml`: errors and warnings that say today's."""
 
 import functools
-import re
-import sys
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
@@ -16,7 +14,7 @@ def renamed_names(kind: str) -> Mapping[str, str | None]:
     """The table of one kind of names: {old name: name today, or None if there is nothing in its place}.
 
     Args:
-        kind: "settings", "choices", "schedulers", "changed_schedulers", "scheduler_options" or "exports".
+        kind: "settings", "choices", "schedulers", "scheduler_options" or "exports".
     """
     import yaml
 
@@ -59,15 +57,3 @@ def explain_renamed(kind: str, name: str, written: str | None = None) -> str | N
     today = renamed_names(kind)[name]
     does = "was removed without a replacement" if today is None else f"is called {today} now"
     return f"{written or name} {does}; docs/renamed.md lists all names that changed"
-
-
-@functools.cache
-def note_changed_schedulers(*words: str) -> None:
-    """Print a note on standard error, once, for each scheduler that had another's name before.
-
-    Args:
-        words: SETTING=VALUE of a command line, or "scheduler=NAME".
-    """
-    for name, note in renamed_names("changed_schedulers").items():
-        if any(re.search(rf"scheduler[^=]*=.*(?<![\w:./]){name}(?!\w)", word) for word in words):
-            print(f"note: {note}", file=sys.stderr)
