@@ -61,11 +61,7 @@ _HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code (`command_line.exit_code`).
-
-    Args:
-        arguments: words of the command line after the program. None: those of this process.
-    """
+    """Run a command (None: of this process's words) and return its exit code (`command_line.exit_code`)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = words[:1] if words and words[0] in COMMANDS else []
     return exit_code(" ".join(["ringyard", *known]), lambda: _run(words))

@@ -146,15 +146,8 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
 def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Check a table, add missing columns of `COLUMNS` and name GPU types as the simulator does.
 
-    A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
-
-    Args:
-        frame: [rows] with the required columns and any of the others. Unknown columns are left out.
-        where: name of the table, for errors.
-
-    Raises:
-        ConfigurationError: a required column is missing or a value is invalid. The message names the row, the
-            column, the value and what was expected.
+    Unknown columns are left out. A row with seconds and restart_seconds becomes two, the restart after all
+    rows of the file. A ConfigurationError names row, column, value and what was expected.
     """
     frame = frame.rename(columns=_column_name)
     _check_columns(list(frame.columns), where)
@@ -181,19 +174,12 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
 
 
 def read_measured_rows(file: Path) -> pd.DataFrame:
-    """Read a tidy CSV (also .csv.gz).
-
-    Raises:
-        ConfigurationError: the file cannot be read, or `tidy` refuses it.
-    """
+    """Read a tidy CSV (also .csv.gz), which `tidy` checks."""
     return tidy(_parsed(file), str(file))
 
 
 def _is_tidy(file: Path) -> bool:
-    """Return whether the first line of a CSV names the columns of a tidy table.
-
-    Tables with a column `predicted` are results of `ringyard validate`, not measurements.
-    """
+    """Return whether a CSV's first line is that of a tidy table, without `predicted` of `validate`."""
     try:
         names = set(map(_column_name, _parsed(file, 0).columns))
     except ConfigurationError:
@@ -271,17 +257,7 @@ class MeasuredRows:
 
 
 def read_measured_sets(place: Path) -> list[MeasuredRows]:
-    """Read one tidy CSV, or every tidy CSV of a folder.
-
-    Args:
-        place: a file or a folder.
-
-    Returns:
-        A set for each tidy CSV.
-
-    Raises:
-        ConfigurationError: there is no such file or folder, or `tidy` refuses a CSV.
-    """
+    """Read one tidy CSV, or every tidy CSV of a folder: a set for each."""
     if place.is_file():
         files = {place.name: place}
     elif place.is_dir():

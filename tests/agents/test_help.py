@@ -60,7 +60,7 @@ def test_comments_of_the_yamls_are_the_help(capsys):
     assert "decisions between evaluations" in page
     assert "the best agent" in said(capsys, "train", "--help", "evaluate.patience")
     assert "decays linearly to 0" in said(capsys, "train", "--help", "agent.learning_rate")
-    assert "virtual cluster" in said(capsys, "simulate", "--help", "workload.reader.where.vc")
+    assert "virtual cluster" in said(capsys, "simulate", "--help", "workload.reader.where.tenant")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

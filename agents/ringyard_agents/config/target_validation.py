@@ -15,15 +15,7 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def check_targets(where: str, config: Any) -> None:
-    """Check the names of all arguments in a config, and the values of arguments of Ringyard's own functions.
-
-    Args:
-        where: dotted name of the config for errors, such as agent or workload.models.
-        config: plain config of a group, with interpolations.
-
-    Raises:
-        ConfigurationError: a function does not exist, or an argument is unknown, missing or invalid.
-    """
+    """Check all arguments in a plain config (`where`, such as workload.models), and values of ours."""
     if isinstance(config, list):
         for position, one in enumerate(config):
             check_targets(f"{where}[{position}]", one)

@@ -75,12 +75,7 @@ class EpisodeBatch(NamedTuple):
 
 
 class EpisodeRunner:
-    """Runs one episode in each of many clusters of an environment.
-
-    Args:
-        config: configuration of the environment.
-        num_clusters: number of clusters simulated at once.
-    """
+    """Runs one episode in each of many clusters of an environment."""
 
     def __init__(self, config: EnvConfig, num_clusters: int) -> None:
         self.config = config
@@ -99,7 +94,7 @@ class EpisodeRunner:
     def continue_episodes(
         self, act: Any, arrivals: NDArray[np.float64] | None = None, max_decisions: float = np.inf
     ) -> EpisodeBatch:
-        """Continue all episodes to their end, or for a part.
+        """Continue all episodes to their end, or for a part, and return the decisions made.
 
         Args:
             act: function of (observations, masks, indices of clusters) that returns [clusters, ...] actions.
@@ -107,9 +102,6 @@ class EpisodeRunner:
             arrivals: [n] continues only the first n clusters, each until this number of its jobs has arrived.
                 None: all clusters, to the end.
             max_decisions: maximum number of decisions in each cluster.
-
-        Returns:
-            The decisions made by this call.
         """
         batch = self.batch
         stop_after = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
@@ -147,12 +139,7 @@ class ScoreEpisodeRunner(EpisodeRunner):
     """Runs episodes of an environment with the actions `Scores`, which a `ScoreFunction` chooses."""
 
     def fork(self, sources: Ids, arrivals: int) -> None:
-        """Copy clusters within the batch, and limit the jobs that still arrive.
-
-        Args:
-            sources: [clusters] cluster b becomes a copy of cluster `sources[b]`.
-            arrivals: maximum number of jobs that still arrive in each cluster.
-        """
+        """Make cluster b a copy of cluster `sources[b]`, in which at most `arrivals` jobs still arrive."""
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
@@ -192,14 +179,8 @@ class Constraint:
     ) -> EpisodeBatch:
         """Subtract the penalty of each episode from its last reward.
 
-        Args:
-            label: label of the environment.
-            episodes: episodes of the environment.
-            metrics: [clusters] metrics of the episodes.
-            scale: mean absolute return of the round in the environment.
-
-        Returns:
-            The episodes with penalised rewards.
+        `metrics` are [clusters] those of the episodes, `scale` is the mean absolute return of the round in
+        the environment.
         """
         ratios = self.ratios_to_bound(label, metrics)
         rewards = episodes.rewards.copy()

@@ -33,11 +33,7 @@ class ProcessGroup:
     size: int = 1  #: number of processes
 
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
-        """Return the slice of this process among `num_groups` groups of `group_size` items.
-
-        Raises:
-            ConfigurationError: `num_groups`, a `setting`, is not a multiple of the number of processes.
-        """
+        """Return this process's slice among `num_groups`, a multiple of the processes, of `group_size`."""
         if num_groups % self.size:
             raise ConfigurationError(
                 f"{setting} is {num_groups} and there are {self.size} processes; expected a multiple of"
@@ -98,14 +94,7 @@ def environment_integer(name: str, default: int) -> int:
 
 
 def join_process_group() -> ProcessGroup:
-    """Join the processes that `torchrun` started.
-
-    Returns:
-        Their group, or `SINGLE_PROCESS` without `torchrun`.
-
-    Raises:
-        ConfigurationError: the processes cannot connect, or WORLD_SIZE is no number.
-    """
+    """Join the processes that `torchrun` started and return their group (`SINGLE_PROCESS` without)."""
     size = environment_integer("WORLD_SIZE", 1)
     if size < 2:
         return SINGLE_PROCESS
@@ -150,14 +139,7 @@ class Hardware:
 
 
 def select_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """Return a torch device. Processes of one machine get its GPUs in turn.
-
-    Args:
-        name: "cpu", "cuda", or "auto" for a GPU if there is one.
-
-    Raises:
-        ConfigurationError: `name` is "cuda" and torch finds no GPU.
-    """
+    """Return a torch device; "auto" is a GPU if there is one. Processes of a machine get its GPUs in turn."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -50,18 +50,11 @@ class _TrainingEndedError(Exception):
 def train(config: DictConfig) -> float | None:
     """Train an agent. Writes checkpoints, TensorBoard logs and training.json into the run folder.
 
-    A job of a sweep that was interrupted is resumed. Only process 0 writes files.
+    A job of a sweep that was interrupted is resumed. Only process 0 writes files. Bad input is an error
+    before any file is replaced. After a KeyboardInterrupt everything is saved.
 
-    Args:
-        config: config of the command `train`, composed by Hydra.
-
-    Returns:
-        The best agent's metric on the evaluation workloads, less is better. None without an evaluation, and
-        in other processes than 0.
-
-    Raises:
-        RingyardError: bad input, before any file is replaced.
-        KeyboardInterrupt: the user stopped the training, and everything is saved.
+    Returns the best agent's metric on the evaluation workloads, less is better. None without an evaluation,
+    and in other processes than 0.
     """
     folder = job_folder()
     hardware = Hardware(select_device(config.device), join_process_group())
@@ -150,11 +143,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
-
-    Raises:
-        ConfigurationError: a learner without `hardware` would have to use a GPU or several processes.
-    """
+    """Set both before a learner's `setup`. Without `hardware` it takes neither a GPU nor processes."""
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
     elif hardware.device.type != "cpu" or hardware.process_group.size > 1:

@@ -23,21 +23,7 @@ _Plot = tuple[str, Callable[[Any], None], str]
 def plot_runs(
     places: Sequence[str], folder: Path, suffix: str, most: int
 ) -> tuple[list[Path], Sequence[str]]:
-    """Plot finished runs: learning curves of training runs, and schedulers of comparisons.
-
-    Args:
-        places: run folders, or folders of runs.
-        folder: folder for the plots, made if missing.
-        suffix: png, pdf or svg.
-        most: number of schedulers in a plot, those with the lowest mean JCT.
-
-    Returns:
-        (files, messages about damaged runs, which are left out).
-
-    Raises:
-        ConfigurationError: a folder does not exist or has no finished run.
-        OSError: plots cannot be written.
-    """
+    """Return (plots of finished runs, of `most` schedulers by mean JCT; messages about damaged runs)."""
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
     plots, joined = [], _join_comparisons(compared)
@@ -50,11 +36,7 @@ def plot_runs(
 
 
 def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Join comparisons on the same workloads into {name: (runs, jobs)}.
-
-    A scheduler with equal results in two comparisons counts once. If its results differ, its label gets the
-    name of the comparison.
-    """
+    """Join comparisons on the same workloads into {name: (runs, jobs)}. Different results get own labels."""
     names = short_names([one.folder for one in compared])
     found: dict[tuple[float, ...], tuple[str, list[ComparisonResult]]] = {}
     for one, name in zip(compared, names, strict=True):

@@ -18,14 +18,7 @@ from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:
-    """Print every metric of a run, and its gap to the lower bound on the mean JCT.
-
-    Args:
-        console: console to print on.
-        title: title above the table.
-        metrics: metrics of the measured jobs.
-        bounds: lower bounds of the same jobs.
-    """
+    """Print every metric of a run, and its gap to the lower bound on the mean JCT of the same jobs."""
     table = Table(title=title, show_header=False)
     for name, value in metrics.as_dict().items():
         unit = " (s)" if name.startswith(SECONDS) else ""
@@ -56,13 +49,7 @@ def require_drawings(files: Mapping[str, Path]) -> None:
 
 
 def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> None:
-    """Write images and videos of a schedule.
-
-    Args:
-        files: {"gantt": image, "video": video}, see `require_drawings`.
-        history: history of the schedule.
-        frames: number of frames of a video.
-    """
+    """Write a schedule's {"gantt": image, "video": video of some `frames`}, see `require_drawings`."""
     from ringyard.rendering.chart import save_gantt
 
     for name, file in files.items():

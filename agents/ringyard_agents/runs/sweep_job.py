@@ -88,14 +88,8 @@ class HydraJob:
     """Callable that Hydra runs with the composed config, alone or as a job of a sweep.
 
     A job that has finished is not repeated when the sweep is continued. Its stored objective is returned.
-
-    Args:
-        command: command with its settings in conf/<command>.yaml.
-        function_path: `module:function` that takes the config. It is imported once the config is checked.
-        in_worker: whether this process was started to run jobs.
-
-    Attributes:
-        failures: errors of a run outside of sweeps. Raised here, Hydra would print them itself.
+    `function_path` is imported once the config is checked. Errors of a run outside of sweeps are in
+    `failures`, since Hydra would print them itself.
     """
 
     command: str

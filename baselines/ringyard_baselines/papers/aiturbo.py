@@ -60,15 +60,10 @@ def borda_scores(
 ) -> NDArray[np.int64]:
     """Return [jobs] Borda scores, where a low score is urgent.
 
-    A predictable job scores its rank by service plus its rank by gain, any other job twice its rank by
-    service. Ranks begin at 1. The largest gain ranks first, separately among jobs that gain most by an
-    addition and by a removal. Ties go by position.
-
-    Args:
-        service: [jobs] attained service.
-        add_gain: [jobs] drop in cost-to-finish by the best addition, -inf if there is none.
-        remove_gain: [jobs] the same by the best removal.
-        predictable: [jobs] whether the gains of the job count.
+    A predictable job scores its rank by attained `service` plus its rank by gain, any other job twice its
+    rank by service. Gains are drops in cost-to-finish by the best addition (-inf: none) and removal. Ranks
+    begin at 1. The largest gain ranks first, separately among jobs that gain most by an addition and by a
+    removal. Ties go by position.
     """
     ranks = np.empty(len(service), dtype=np.int64)
     ranks[np.argsort(service, kind="stable")] = np.arange(1, len(service) + 1)

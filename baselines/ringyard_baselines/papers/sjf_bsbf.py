@@ -18,13 +18,8 @@ def mean_jct_shared(
 ) -> NDArray[np.float64]:
     """Return [...] the mean completion time of two jobs that run on the same GPUs from now on.
 
-    All arguments are broadcast.
-
-    Args:
-        length_a: L_a, seconds left of the new job, isolated.
-        length_b: L_b, seconds left of the running job, isolated.
-        xi_a: slowdown of the new job beside the other, at least 1.
-        xi_b: slowdown of the running job, at least 1.
+    `length_a` and `length_b` are isolated seconds left of the new and the running job, `xi_a` and `xi_b`
+    their slowdowns, at least 1.
     """
     length_a, length_b, xi_a, xi_b = map(np.asarray, (length_a, length_b, xi_a, xi_b))
     together_a, together_b = xi_a * length_a, xi_b * length_b
@@ -34,12 +29,7 @@ def mean_jct_shared(
 
 
 def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
-    """Return [...] the mean completion time if the new job (`length_a`) waits for the end of the running one.
-
-    Args:
-        length_a: seconds left of the new job, isolated.
-        length_b: seconds left of the running job, isolated.
-    """
+    """Return [...] the mean completion time if the new job waits for the end of the running one."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
 
@@ -133,10 +123,7 @@ class SjfBsbf(Scheduler):
     def _slowdown(
         view: SchedulingView, jobs: NDArray[Any], others: NDArray[Any], there: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Return [pairs] the factor on an iteration's time beside the other job, on the worst GPU type.
-
-        Only computing slows down, not transfers. `there` [pairs, GPU types] says where the pair meets.
-        """
+        """Return [pairs] the factor on an iteration beside the other job, on the worst GPU type `there`."""
         own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
         excess = view.interference(own, other, np.arange(there.shape[1]))
         share = view.column("base_compute_seconds")[jobs] / view.column("isolated_iteration_seconds")[jobs]

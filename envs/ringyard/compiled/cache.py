@@ -34,14 +34,7 @@ def _print(text: str, end: str = "\n") -> None:
 
 @contextmanager
 def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Print that a kernel and those it calls are compiled, the progress, and how long it took.
-
-    On a terminal one line shows the progress. Elsewhere there is a line before and one after.
-
-    Args:
-        name: kernel that Python calls.
-        missing: names of kernels without machine code on disk.
-    """
+    """Print that a kernel and those it calls are compiled: a line of progress, or one before and after."""
     global _expected
     if len(missing) < _MIN_REPORTED or _pending:
         yield

@@ -74,10 +74,7 @@ def _direct_kernels(function: Any) -> list["Kernel"]:
 
 
 def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield the kernels that a function calls, directly or through others, callees first.
-
-    Those in `seen` are skipped. `through_linked` enters linked kernels, which bring what they call.
-    """
+    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
     for value in _direct_kernels(function):
         if value not in seen:
             seen.add(value)
@@ -101,11 +98,7 @@ class ByName:
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Return how to import it.
-
-        Raises:
-            ConfigurationError: it cannot be imported: it is a lambda, or defined inside another function.
-        """
+        """Return how to import it. A lambda, or what is defined inside another function, is an error."""
         module, name = self.python.__module__, self.python.__qualname__
         try:
             found = _import_name(module, name)
@@ -284,10 +277,7 @@ def linked_kernel(function: F) -> F:
 
 
 def raising_kernel(function: F) -> F:
-    """Decorate a linked kernel that always raises, also exceptions with values.
-
-    Numba counts references in it, as such exceptions need. Callers know that it does not return.
-    """
+    """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
     made: Any = Kernel(function, linked=True, raises=True)
     return made
 

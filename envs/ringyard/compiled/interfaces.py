@@ -75,8 +75,8 @@ def error_message(text: str) -> int:
 def raise_plugin_error(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
     """Raise a PluginError, which passes through all kernels up to Python.
 
-    `text` is a number from `error_message`, `function` the `function_address` of the function at fault. `job`
-    is a row, and `got`, `expected` and `there` are numbers of the text.
+    `text` is a number from `error_message`, `function` the `function_address` of the one at fault, `job` a
+    row.
     """
     raise InvalidResultError(text, function, job, got, expected, there)
 

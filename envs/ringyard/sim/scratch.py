@@ -91,16 +91,7 @@ class ScratchState:
         self._user: ref[object] | None = None
 
     def lend(self, live: State, b: int, plan: object, changed: set[int]) -> State:
-        """Return a copy of the present that `plan` may change.
-
-        It is the scratch, or a new copy while another plan has the scratch.
-
-        Args:
-            live: state of the simulation.
-            b: cluster.
-            plan: owner of the copy. The scratch is free again once this object is gone.
-            changed: rows of the jobs that the plan changes. The plan keeps adding to it.
-        """
+        """Return a copy of the present that `plan` may change: the scratch, or a new one if it is lent."""
         if self._user is not None and self._user() is not None:
             return copy_state(live)
         rows = np.fromiter(self._changed, np.int32, len(self._changed))

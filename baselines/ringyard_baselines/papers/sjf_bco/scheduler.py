@@ -86,12 +86,7 @@ class PlannedScheduler(Scheduler):
         self._queue_on_busy_gpus = queue_on_busy_gpus
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan (`cluster`, `jobs`, `rng`: see `Scheduler.reset`).
-
-        Raises:
-            SchedulerError: there are CPU-only jobs, which the algorithm does not cover, or later jobs in an
-                offline batch.
-        """
+        """Forget the plan, and refuse CPU-only jobs, and later ones in an offline batch (SchedulerError)."""
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
                 f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"
@@ -162,10 +157,7 @@ class PlannedScheduler(Scheduler):
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
-        """Plan the waiting jobs around the running ones. SJF-BCO first plans only starts that are certain.
-
-        The rest is planned when GPUs are free for it. By then there may be a new plan.
-        """
+        """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""
         waiting = view.waiting.astype(np.int64)
         if self._rule == SJF_BCO:
             order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]
