@@ -57,6 +57,7 @@ Tab completion, such as in ~/.bashrc: eval "$(ringyard -sc install=bash)"
 
 
 _COMPLETION = ("-sc", "--shell-completion")
+_HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,11 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     from ringyard.errors import ConfigurationError
 
-    if not words or words[0] in ("-h", "--help"):
+    if len(words) > 1 and words[0] in _HELP:
+        words = [words[1], "--help", *words[2:]]
+    if not words or words[0] in _HELP:
         print(_usage(), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
-    if command in ("-V", "--version"):
+    if {"-V", "--version"} & {*words}:
         import ringyard
 
         print(f"ringyard {ringyard.__version__}")

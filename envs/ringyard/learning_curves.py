@@ -48,10 +48,7 @@ def hyperbola(
 
 @kernel
 def _scatter(seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector) -> None:
-    """Multiply `halves` by the steepness of each job and write the scatter of its epoch into `noise`.
-
-    `seed` is that of the simulation, `rows` and `epochs` are the row and the epoch of each job.
-    """
+    """Multiply `halves` by each job's steepness and write the scatter of its epoch into `noise`."""
     for i in range(len(epochs)):
         halves[i] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + rows[i], 0))
         noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))

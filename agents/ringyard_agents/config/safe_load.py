@@ -104,10 +104,7 @@ def read_plain(file: Path, interpolations: bool = False) -> Any:
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
-    """Raise a CheckpointError if a config names other classes than `groups` of conf/ and `trust` do.
-
-    They must be used as in conf/. Nothing is imported before. `where` is the file.
-    """
+    """Refuse classes that neither `groups` of conf/ use in the same way nor `trust` names; import none."""
     if trust is True:
         return
     trusted = frozenset([trust] if isinstance(trust, str) else trust or ())

@@ -135,10 +135,7 @@ def run_to_end(
     rounds_only: bool = False,
     segment_rows: int = _SEGMENT_ROWS,
 ) -> Simulator:
-    """Return the simulator of a finished run, with the record of which job held which GPUs.
-
-    `segment_rows` is the record's initial length. A run that needs more is repeated. See `make_simulator`.
-    """
+    """Return a finished run with all of its record; one that needs more than `segment_rows` is repeated."""
     rounds = scheduler.round_seconds if round_seconds is None else round_seconds
     sim = make_simulator(environment, workload, seed, rounds, rounds_only, segment_rows)
     run(sim, scheduler, np.random.default_rng((seed, workload, 1)))

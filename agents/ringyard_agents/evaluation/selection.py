@@ -116,10 +116,7 @@ class ComparisonRequest:
         return "all" in self.schedulers
 
     def tuned_name(self, environment: Mapping[str, Any]) -> str | None:
-        """Return the file or the name in conf/tuned with the tuned options of an environment, or None.
-
-        By default, `schedulers=all` and `experiments` use the file that was tuned for the environment.
-        """
+        """Return the file or name in conf/tuned, if none is given that of the environment for `all`."""
         if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
         return self.tuning

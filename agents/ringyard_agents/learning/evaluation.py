@@ -45,10 +45,7 @@ def _mean(episodes: Iterable[Metrics], metric: str) -> float:
 
 
 def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, float]:
-    """Sort key of agents, the best first: by how far they exceed a constraint's bound, then by metric.
-
-    `bound_ratio` is NaN or None without a constraint. Less of `value`, the metric, is better.
-    """
+    """Sort key of agents: how far they exceed a constraint's bound (NaN, None: none), then `value`."""
     if bound_ratio is None or np.isnan(bound_ratio):
         return 1.0, value
     return max(bound_ratio, 1.0), value

@@ -66,10 +66,7 @@ class DecisionBatch(NamedTuple):
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """Return [clusters, actions] log probabilities, -1e8 or less where an action is not valid.
-
-    The network's own distribution object is not used, because it has state and threads may share a network.
-    """
+    """Return [clusters, actions] log probabilities, -1e8 if invalid, without state shared by threads."""
     device = network.device
     tensors: Any = {name: to_device(device, block) for name, block in observations.items()}
     features: Any = network.extract_features(tensors, network.pi_features_extractor)

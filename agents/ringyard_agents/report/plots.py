@@ -23,10 +23,7 @@ _Plot = tuple[str, Callable[[Any], None], str]
 def plot_runs(
     places: Sequence[str], folder: Path, suffix: str, max_schedulers: int
 ) -> tuple[list[Path], Sequence[str]]:
-    """Return (plots of finished training runs and comparisons, messages about damaged runs, left out).
-
-    Of a comparison the `max_schedulers` with the lowest mean JCT are drawn.
-    """
+    """Return (plots of finished runs, of `max_schedulers` by mean JCT; messages about damaged runs)."""
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
     plots, joined = [], _join_comparisons(compared)
@@ -39,11 +36,7 @@ def plot_runs(
 
 
 def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Join comparisons on the same workloads into {name: (runs, jobs)}.
-
-    A scheduler with equal results in two comparisons counts once. If its results differ, its label gets the
-    name of the comparison.
-    """
+    """Join comparisons on the same workloads into {name: (runs, jobs)}. Different results get own labels."""
     names = short_names([one.folder for one in compared])
     found: dict[tuple[float, ...], tuple[str, list[ComparisonResult]]] = {}
     for one, name in zip(compared, names, strict=True):

@@ -35,10 +35,7 @@ def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
-    """Write one row per scheduler, workload, kind (vc, user) and tenant; return whether a job names one.
-
-    Without one, an earlier file is removed.
-    """
+    """Write a row per scheduler, workload, kind and tenant; return False, without a file, for none."""
     kinds = [kind for kind in _KINDS if (jobs[kind] != "").any()]
     if not kinds:
         file.unlink(missing_ok=True)

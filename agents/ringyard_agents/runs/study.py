@@ -51,10 +51,7 @@ class Pruning:
         return cls(pruner, sweeper, int(job_folder().name))
 
     def should_stop(self, step: int, value: float) -> bool:
-        """Report an evaluation once, and return whether the pruner stops the job. Less of `value` is better.
-
-        `step` is equal at the same point of every job.
-        """
+        """Report an evaluation (a `step` equal in all jobs) once; return whether the pruner stops the job."""
         if step <= self._step:
             return False
         self._step = step

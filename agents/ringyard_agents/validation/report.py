@@ -208,10 +208,7 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
 
 
 def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict measurements, write validation.md, images/ and predictions.csv, and return the page's path.
-
-    `links` are those of `predict_sets`.
-    """
+    """Predict measurements, write validation.md, images/ and predictions.csv; return the page's path."""
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)

@@ -58,10 +58,7 @@ def drawn_utilities(num_jobs: int) -> Utilities:
 
 
 def total_utility(worker_slots: NDArray[np.float64], utilities: Utilities) -> float:
-    """Return the paper's objective: the sum over jobs of the utility of their work.
-
-    `worker_slots` [jobs] are GPU seconds held / seconds of a slot.
-    """
+    """Return the sum over jobs of the utility of their work, [jobs] GPU seconds / seconds of a slot."""
     return float(sigmoid_utility(worker_slots, *utilities).sum())
 
 

@@ -123,10 +123,7 @@ class SjfBsbf(Scheduler):
     def _slowdown(
         view: SchedulingView, jobs: NDArray[Any], others: NDArray[Any], there: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Return [pairs] the factor on an iteration's time beside the other job, on the worst GPU type.
-
-        Only computing slows down, not transfers. `there` [pairs, GPU types] says where the pair meets.
-        """
+        """Return [pairs] the factor on an iteration beside the other job, on the worst GPU type `there`."""
         own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
         excess = view.interference(own, other, np.arange(there.shape[1]))
         share = view.column("base_compute_seconds")[jobs] / view.column("isolated_iteration_seconds")[jobs]

@@ -304,10 +304,7 @@ def _start_waiting_jobs(
 def run_allocator(
     state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Make one decision for a cluster and carry it out. Every step leaves a legal state.
-
-    `plan` has the scores and utilities of the jobs. Everything else in it is overwritten.
-    """
+    """Make one decision by the scores and utilities in `plan`. Every step leaves a legal state."""
     plan.counts[b, DECISIONS] += 1
     plan.counts[b, MOVES] = 0
     plan.counts[b, PLACES] = 0

@@ -173,10 +173,7 @@ def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: Alloca
 def reclaim_gpus(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Make room for `wanted` GPUs of job `j` in this `shape` on server `s`. Return whether there is.
-
-    Jobs are preempted or migrated one by one, the smallest first, as their targets in `plan` allow.
-    """
+    """Preempt or migrate jobs on server `s`, the smallest first, until `j` fits; return whether it does."""
     while True:
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)

@@ -74,10 +74,7 @@ def _direct_kernels(function: Any) -> list["Kernel"]:
 
 
 def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield the kernels that a function calls, directly or through others, callees first.
-
-    Those in `seen` are skipped. `through_linked` enters linked kernels, which bring what they call.
-    """
+    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
     for value in _direct_kernels(function):
         if value not in seen:
             seen.add(value)
@@ -280,10 +277,7 @@ def linked_kernel(function: F) -> F:
 
 
 def raising_kernel(function: F) -> F:
-    """Decorate a linked kernel that always raises, also exceptions with values.
-
-    Numba counts references in it, as such exceptions need. Callers know that it does not return.
-    """
+    """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
     made: Any = Kernel(function, linked=True, raises=True)
     return made
 

@@ -37,7 +37,7 @@ from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
-from ringyard.threads import get_num_threads, run_in_parts
+from ringyard.threads import get_num_threads, run_in_parts, usable_cores
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -69,7 +69,8 @@ class ClusterBatch:
         num_clusters: B.
         segment_rows: intervals of the schedule that are recorded for drawing.
         state: arrays of existing simulations. None creates new ones.
-        num_threads: threads that step parts of the batch. None: `ringyard.get_num_threads()`.
+        num_threads: threads that step parts of the batch, at most one per core. None:
+            `ringyard.get_num_threads()`.
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
@@ -92,7 +93,7 @@ class ClusterBatch:
         num_threads: int | None = None,
     ) -> None:
         self.config = config
-        self.num_threads = get_num_threads() if num_threads is None else num_threads
+        self.num_threads = min(num_threads or get_num_threads(), usable_cores())
         self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)

@@ -97,10 +97,17 @@ def choose_config(config: EnvConfig | None, experiment: str | None, arguments: C
     built = EnvConfig()
     if overrides:
         from hydra import compose
+        from omegaconf.errors import MissingMandatoryValue
 
         with hydra_initialized():
             composed = compose("train", overrides)
-        built = build_env_config(composed, built.num_workloads, built.workload_seed, choices)
+        try:
+            built = build_env_config(composed, built.num_workloads, built.workload_seed, choices)
+        except MissingMandatoryValue as error:
+            raise ConfigurationError(
+                f"{error.full_key} has no value: workload={arguments.get('workload')} reads a file; expected"
+                " config= with a workload such as ringyard.workloads.Replay(read_trace(FILE, NAME), models)"
+            ) from error
     if flat is not None:
         others["observation"] = replace(built.observation, flat=flat)
     return replace(built, **others) if others else built

@@ -123,10 +123,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Write the server with least relative demand of memory bandwidth for CPU-only job `j` to `out[0]`.
-
-    Ties go to fewer free cores, then to the lower number. Return 1, or 0 if no server has the cores.
-    """
+    """Write the server with least demand of memory bandwidth for job `j` to `out[0]`. Return 1, 0 if none."""
     job = state.jobs[b, j]
     best = -1
     least = 0.0

@@ -91,10 +91,7 @@ class ScratchState:
         self._user: ref[object] | None = None
 
     def lend(self, live: State, b: int, plan: object, changed: set[int]) -> State:
-        """Return a copy of the present that `plan` may change: the scratch, or a new one if it is lent.
-
-        The scratch is free again once the plan is gone, which keeps adding the rows of `changed` jobs.
-        """
+        """Return a copy of the present that `plan` may change: the scratch, or a new one if it is lent."""
         if self._user is not None and self._user() is not None:
             return copy_state(live)
         rows = np.fromiter(self._changed, np.int32, len(self._changed))

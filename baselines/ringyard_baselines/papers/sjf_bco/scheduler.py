@@ -157,10 +157,7 @@ class PlannedScheduler(Scheduler):
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
-        """Plan the waiting jobs around the running ones. SJF-BCO first plans only starts that are certain.
-
-        The rest is planned when GPUs are free for it. By then there may be a new plan.
-        """
+        """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""
         waiting = view.waiting.astype(np.int64)
         if self._rule == SJF_BCO:
             order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]

@@ -217,10 +217,7 @@ def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physi
 
 @linked_kernel
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
-    """Return the seconds per base iteration of job `j` on other `places` or in another `shape`.
-
-    The job is moved there and back, unnoticed. The caller has checked that it fits (`apply_allocation`).
-    """
+    """Return the seconds per base iteration of job `j` on other `places` or in another `shape`."""
     job = state.jobs[b, j]
     network = state.clusters[b].network
     is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1
