@@ -99,7 +99,7 @@ def decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise WorkloadError(
-            f"is no text in {encoding.upper()} (line {line}: {error.reason}); save it as UTF-8"
+            f"is no {encoding.upper()} text (line {line}: {error.reason}); save it as UTF-8"
         ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
