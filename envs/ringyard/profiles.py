@@ -192,17 +192,7 @@ def _number(value: Any) -> Any:
 
 
 def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
-    """Create a dataclass from the content of a yaml.
-
-    Args:
-        kind: the dataclass.
-        raw: content of the yaml.
-        where: beginning of errors.
-        given: fields that are not in the yaml.
-
-    Raises:
-        ConfigurationError: an unknown or missing field, or a value out of range.
-    """
+    """Create a dataclass from the content of a yaml and `given` fields; errors begin with `where`."""
     known = {one.name: one for one in fields(kind) if one.name not in given}
     if not isinstance(raw, dict) or raw.keys() - known:
         odd = raw.keys() - known if isinstance(raw, dict) else raw

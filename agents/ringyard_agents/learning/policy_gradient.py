@@ -35,18 +35,9 @@ def group_advantages(
       reward to go from t on, linear between the decisions of an episode, and std is over all decisions of the
       group. The mean is an input-dependent baseline (Mao et al. 2019).
 
-    Episodes must last until all jobs have ended.
-
-    Args:
-        rewards: [steps, envs] reward after each decision.
-        times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the end of the episode.
-        ends: [envs] simulated seconds at the end of each episode.
-        group_size: number of neighbouring columns that share a workload.
-        credit: "episode" or "time_aligned".
-
-    Returns:
-        [steps, envs] advantages, with standard deviation 1 within each group. 0 where not valid.
+    Episodes must last until all jobs have ended. Arrays are [steps, envs], `ends` [envs] as in
+    `EpisodeBatch`. `group_size` neighbouring columns share a workload. Advantages have standard deviation 1
+    within each group, and are 0 where not valid.
     """
     to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
     advantages = np.zeros_like(to_go)

@@ -120,8 +120,8 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 
     Hydra then knows the parts as `agent=init`, `observation=init` and `action=init`. Further overrides, such
     as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. The yaml of an
-    experiment may also set `init`. Several agents, or a teacher, which would overwrite the agent's weights,
-    are an error.
+    experiment may also set `init`. Several agents, or a teacher (which would overwrite weights), are an
+    error.
     """
     overrides = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in overrides and _value(overrides["resume"]) is not None:

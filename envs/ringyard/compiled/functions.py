@@ -123,11 +123,8 @@ class ByName:
 class Kernel(ByName):
     """A function compiled to machine code on first use, without the GIL, and kept on disk.
 
-    Args:
-        function: plain Python function that allocates no arrays.
-        linked: see `linked_kernel`.
-        raises: see `raising_kernel`.
-        guarded: whether an index outside its array raises IndexError, also in kernels compiled into it.
+    The function allocates no arrays. If it is `guarded`, an index outside its array raises IndexError, also
+    in kernels compiled into it. `linked_kernel` and `raising_kernel` explain the others.
     """
 
     def __init__(

@@ -181,10 +181,6 @@ class CompiledFunction(ByName):
 
     It is *validated* if indices outside arrays are errors and kernels check its results: always for functions
     of other packages, with RINGYARD_CHECK=1 for those of this project.
-
-    Args:
-        function: plain Python function.
-        protocol: the interface.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:

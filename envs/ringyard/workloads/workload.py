@@ -51,9 +51,6 @@ class GeneratorBatch:
     """Several random generators behind the interface of one. Each draws the numbers of one table's jobs.
 
     Parts of a workload that draw one number per job declare it by `draws_per_job = True`.
-
-    Args:
-        generators: one for each table.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
@@ -79,18 +76,10 @@ class GeneratorBatch:
 def draw_tables(
     workload: Workload, cluster: Cluster, generators: Sequence[np.random.Generator]
 ) -> tuple[JobTable, list[int]]:
-    """Draw a table for each generator, as `Workload.sample` does.
+    """Draw a table for each generator, as `Workload.sample` does. Return them joined, and their lengths.
 
     A workload may have a faster `sample_batch(cluster, generators)`. It returns all tables, `num_jobs` jobs
     each, one after the other, or None if it cannot draw them together.
-
-    Args:
-        workload: draws the tables.
-        cluster: cluster on which the jobs will run.
-        generators: one for each table.
-
-    Returns:
-        The tables one after the other, and the number of jobs of each.
     """
     together = getattr(workload, "sample_batch", None)
     whole = None if together is None else together(cluster, generators)
