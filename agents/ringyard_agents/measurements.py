@@ -146,8 +146,7 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
 def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Check a table, add missing columns of `COLUMNS` and name GPU types as the simulator does.
 
-    Unknown columns are left out. A row with seconds and restart_seconds becomes two, the restart after all
-    rows of the file. A ConfigurationError names row, column, value and what was expected.
+    A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
     """
     frame = frame.rename(columns=_column_name)
     _check_columns(list(frame.columns), where)

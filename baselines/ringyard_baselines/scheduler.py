@@ -111,7 +111,6 @@ class Scheduler(Protocol):
                 after the job's submission. A column outside `observability` raises an `ObservabilityError`.
             rng: source of all random numbers that the scheduler draws.
         """
-        ...
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return the allocations to carry out now, in this order.
@@ -132,7 +131,6 @@ class Scheduler(Protocol):
         Raises:
             ObservabilityError: raised by the view, if a column outside `observability` is read.
         """
-        ...
 
 
 @runtime_checkable
@@ -148,7 +146,6 @@ class CompiledScheduler(Protocol):
         Args:
             sim: at time zero. `reset` was called with its cluster and jobs.
         """
-        ...
 
 
 def check_capabilities(scheduler: Scheduler) -> None:

@@ -42,8 +42,7 @@ def benchmark_experiments() -> list[str]:
 def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
     """Return {label: entry} of the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
 
-    No scheduler, two with one label, or a label that cannot name a folder or is another scheduler's is an
-    error.
+    Labels must differ, can name a folder and are no other scheduler's name.
     """
     given = _as_list(schedulers)
     names = scheduler_names()

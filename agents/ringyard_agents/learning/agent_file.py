@@ -139,8 +139,7 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
 def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
     """Check the classes that {group: plain config} of an agent names, before anything is imported.
 
-    Only groups of `AGENT_GROUPS` are returned. Another class than those of `trust`, or a config that would
-    add further configs, is a CheckpointError.
+    Only groups of `AGENT_GROUPS` are returned. A config that would add further configs is refused.
     """
     for group, allowed in AGENT_GROUPS.items():
         if "defaults" in parts[group]:  # Hydra would add the configs that it lists

@@ -45,7 +45,6 @@ class ScoreFunction(Protocol):
 
         `clusters` ascend. `rows` [clusters, slots] are those of the jobs, arbitrary in slots without one.
         """
-        ...
 
 
 class EpisodeBatch(NamedTuple):
@@ -170,11 +169,7 @@ class Constraint:
     def penalize(
         self, label: str, episodes: EpisodeBatch, metrics: Sequence[Metrics], scale: float
     ) -> EpisodeBatch:
-        """Subtract the penalty of each episode from its last reward.
-
-        `metrics` are [clusters] those of the episodes, `scale` is the mean absolute return of the round in
-        the environment.
-        """
+        """Subtract the penalty of each episode from its last reward, by the mean absolute return, `scale`."""
         ratios = self.ratios_to_bound(label, metrics)
         rewards = episodes.rewards.copy()
         last = len(rewards) - 1 - np.argmax(episodes.valid[::-1], axis=0)

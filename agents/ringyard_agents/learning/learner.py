@@ -45,7 +45,6 @@ class Policy(Protocol):
         Returns:
             A new array: [clusters] actions, or [clusters, (1 + T) N] float32 scores with `Scores`.
         """
-        ...
 
 
 class Learner(Protocol):
@@ -66,12 +65,10 @@ class Learner(Protocol):
     @property
     def decisions(self) -> int:
         """Environment steps learnt from so far, summed over clusters and over resumed runs."""
-        ...
 
     @property
     def policy(self) -> Policy:
         """The current policy."""
-        ...
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Prepare to learn in one or several environments.
@@ -82,7 +79,6 @@ class Learner(Protocol):
             seed: seed of every random draw.
             saved: the `state` of an earlier run to continue. None: start a new run.
         """
-        ...
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from the `weights` of a trained agent. Called after `setup` and before `learn`.
@@ -90,7 +86,6 @@ class Learner(Protocol):
         Raises:
             CheckpointError: the weights do not fit the network.
         """
-        ...
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Learn until `decisions` reaches `total_decisions`. The last round is played to its end.
@@ -100,19 +95,15 @@ class Learner(Protocol):
             callback: called before the first round and after every round, with {TensorBoard tag: value}. It
                 may read `state` and `weights`, and may raise an error to end learning.
         """
-        ...
 
     def state(self) -> Checkpoint:
         """Copy everything that `setup` needs to continue bit for bit: weights, counters, random states."""
-        ...
 
     def weights(self) -> Checkpoint:
         """Copy the arrays and the metadata that `load` needs to make the current policy."""
-        ...
 
     def load(self, saved: Checkpoint) -> Policy:
         """Make the policy of `weights` that a learner with the same settings saved."""
-        ...
 
 
 def single_environment(environments: EnvConfigs) -> EnvConfig:

@@ -222,8 +222,7 @@ def _overridden_groups(group: str, name: str) -> set[str]:
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
     """Load the weights of `init=AGENT` into a learner, after its `setup`.
 
-    Observation, actions and network must be those of `own`, parts of the run's agent, and the learner must
-    have no teacher, which would overwrite the weights.
+    Observation, actions and network must be those of the run, and no teacher may overwrite the weights.
     """
     file = find_checkpoint(agent)
     parts, weights = read_agent(file, trust)

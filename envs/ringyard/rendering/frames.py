@@ -285,7 +285,7 @@ class Renderer:
         self._shown: Any = None
 
     def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
-        """Return [400, 640, 3] RGB pixels of cluster b, whose state keeps segments. "human": None."""
+        """Return [400, 640, 3] RGB pixels of cluster b of a state with segments; None in "human" mode."""
         self._drawer = self._drawer or FrameDrawer(self._cluster)
         pixels = self._drawer.draw(history_of(state, b, self._cluster))
         if self._mode == "rgb_array":

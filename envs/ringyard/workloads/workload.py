@@ -32,7 +32,6 @@ class Workload(Protocol):
     @property
     def num_jobs(self) -> int:
         """Largest number of jobs of a table."""
-        ...
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode.
@@ -44,7 +43,6 @@ class Workload(Protocol):
         Returns:
             Jobs in order of submission, the first at 0 s.
         """
-        ...
 
 
 class GeneratorBatch:
@@ -113,7 +111,6 @@ class CostAssignment(Protocol):
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """Return the same `jobs` with costs per iteration, drawn from `rng`."""
-        ...
 
 
 _ADA_SRSF_MODELS = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}

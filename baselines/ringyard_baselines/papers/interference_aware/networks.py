@@ -102,7 +102,6 @@ def reference_workers() -> Workers:
 def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
-    `suffered` and `inflicted` are the extra iteration times of a job beside each reference and the reverse,
-    as shares.
+    `suffered` and `inflicted` are extra iteration times of a job beside each reference and the reverse.
     """
     return np.concatenate([1.0 / (1.0 + suffered), 1.0 / (1.0 + inflicted)], axis=-1)
