@@ -79,10 +79,9 @@ def _allocate_in_shape(state: State, b: int, j: int, shape: Shape, places: Int32
 
 @linked_kernel
 def _place(state: State, b: int, j: int, overrides: FloatVector, rule: PlacementRule) -> int:
-    """Let `rule` place job `j`, which holds nothing, in cluster `b` of `state`. Return the number of places.
+    """Let `rule` place job `j`, which holds nothing; return the number of places in `State.gpu_scratch`.
 
-    The places are in `State.gpu_scratch`. `overrides` has fields of the job's shape as in `override_shape`. A
-    job without a place gets its asked shape back.
+    `overrides` are those of `override_shape`. A job without a place gets its asked shape back.
     """
     job, out = state.jobs[b, j], state.gpu_scratch[b]
     own = current_shape(job)

@@ -43,8 +43,7 @@ def _write_isolated_times(
 ) -> None:
     """Give `jobs` their asked shape, and write how long they run `isolated`, per iteration and in all.
 
-    [jobs] `durations` and `iterations` are NaN where the other is given. `first` is the number of the first
-    job among all prepared jobs, for errors.
+    `durations` and `iterations` are NaN where the other is given. Errors count jobs from `first`.
     """
     for i in range(len(jobs)):
         job = jobs[i]
