@@ -304,7 +304,7 @@ def refused_formats(draw):
         rows[row] = [*rows[row], "1"]
         there = f"line {row + 2} has {len(columns) + 1} cells; expected {len(columns)}, "
         return reader, {}, columns, rows, [there, "workload.reader.separator="]
-    return reader, {}, columns, [], ["has no rows; expected a job a row"]
+    return reader, {}, columns, [], ["has no rows; expected some"]
 
 
 @functools.cache

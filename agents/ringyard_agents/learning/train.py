@@ -38,6 +38,7 @@ from ringyard_agents.learning.process_group import (
 )
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
+from ringyard_agents.report.tables import SECONDS
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
@@ -218,8 +219,9 @@ def _learn(
 
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
+    best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
+    best += " s" if evaluation.metric.startswith(SECONDS) else ""
     for name, value in evaluation.baselines.items():
-        best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
         console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
         found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"

@@ -158,9 +158,9 @@ def override_values(record: JobRecord) -> dict[str, Any]:
 
 
 def swept_settings(records: Sequence[JobRecord]) -> list[str]:
-    """Return the settings in which jobs differ, in the order of the command line."""
+    """Return the settings in which jobs differ, sorted, since a study gives them in any order."""
     every = [override_values(record) for record in records if record.status != "damaged"]
-    names = dict.fromkeys(name for one in every for name in one)
+    names = sorted({name for one in every for name in one})
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 

@@ -126,7 +126,7 @@ def folder_of(module: str) -> Path | None:
             pass
     except OSError as error:
         if not folder.is_dir():
-            _warn_not_stored(folder, str(error.strerror))
+            _warn_not_stored(base, str(error.strerror))
             return None
         return folder  # it may be read-only and filled already
     others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
@@ -221,4 +221,4 @@ class DiskCache(NullCache):  # type: ignore[misc]
         except FileNotFoundError:  # another process removed the folder
             pass
         except OSError as error:  # a folder of others, a full disk
-            _warn_not_stored(file.parent, str(error.strerror))
+            _warn_not_stored(file.parent.parent, str(error.strerror))

@@ -37,7 +37,7 @@ from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
-from ringyard.threads import get_num_threads, run_in_parts
+from ringyard.threads import get_num_threads, run_in_parts, usable_cores
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -64,8 +64,8 @@ def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | Sc
 class ClusterBatch:
     """A batch of B simulations with their observations, masks and rewards, in new arrays or a given `state`.
 
-    Too many clusters or job tables for memory are a ConfigurationError. `segment_rows` intervals are
-    recorded.
+    Too many clusters or job tables for memory are a ConfigurationError. `segment_rows` intervals are recorded,
+    and at most one thread per core steps parts (`num_threads`, None: `ringyard.get_num_threads()`).
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
@@ -85,7 +85,7 @@ class ClusterBatch:
         num_threads: int | None = None,
     ) -> None:
         self.config = config
-        self.num_threads = get_num_threads() if num_threads is None else num_threads
+        self.num_threads = min(num_threads or get_num_threads(), usable_cores())
         self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)

@@ -91,7 +91,7 @@ def read_bytes(path: str | Path) -> bytes:
     return data
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
     """Return the text of a file. WorkloadError: it is no UTF-8, and no UTF-16 that says so."""
     encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
     try:
@@ -131,13 +131,13 @@ def read_rows(
     if data.startswith(b"PAR1"):
         rows = _parquet_rows(data)
     else:
-        text = _decoded(data)
+        text = decoded(data)
         if text.lstrip()[:1] in ("[", "{"):
             rows = _json_rows(text)
         else:
             rows = _separated_rows(text, separator, header, comment, known)
     if not len(rows.frame):
-        raise WorkloadError("has no rows; expected a job a row below the header")
+        raise WorkloadError("has no rows; expected some below the header")
     return rows
 
 
@@ -162,7 +162,7 @@ def _separated_rows(
         if twice:
             raise WorkloadError(
                 f"{place} has column {shown(twice[0])} twice; expected columns of different names"
-                + header_hint(names)
+                + f" ({header_hint(names)})" * bool(header_hint(names))
             )
         if not names:
             raise WorkloadError("is not a readable CSV file: it is empty")
@@ -196,9 +196,7 @@ def _separated_rows(
 def header_hint(names: Sequence[str]) -> str:
     """Return what helps if names of columns are values of a job: the file has no header."""
     is_number = np.isfinite(numbers(pd.Series(names, dtype=str))).any()
-    return ", workload.reader.header=[NAME, ...] names the columns of a file without a header" * bool(
-        is_number
-    )
+    return "workload.reader.header=[NAME, ...] names the columns of a file without a header" * bool(is_number)
 
 
 def _records(lines: Sequence[str], separator: str) -> Any:

@@ -91,11 +91,10 @@ class Reading:
         role = next((role for role in roles if self.reader.column_names(role)), roles[0])
         names, there = self.reader.column_names(role), list(self.rows.frame.columns)
         other = next((one for one in ";\t|," if one in str(there[0])), None) if len(there) == 1 else None
-        hint = f", workload.reader.separator={other!r} separates cells" if other else header_hint(there)
-        raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names)) or 'of run times'}; it has {shown(there)}"
-            f" (workload.reader.{role}=NAME names another{hint})"
-        )
+        hint = f"workload.reader.separator={other!r} separates cells" if other else header_hint(there)
+        named = " or ".join(map(repr, names)) or "of run times"
+        remedy = ", ".join(filter(None, (f"workload.reader.{role}=NAME names another", hint)))
+        raise WorkloadError(f"has no column {named}; it has {shown(there)} ({remedy})")
 
     def _unit(self, role: str) -> float:
         unit = self.reader.units.get(self.columns.get(role, ""), 1.0)
