@@ -73,11 +73,7 @@ def experiment(name: str, **arguments: Unpack[ConfigArguments]) -> EnvConfig:
 
 
 def choose_config(config: EnvConfig | None, experiment: str | None, arguments: ConfigArguments) -> EnvConfig:
-    """Return `config`, or without one that of an `experiment` (None: `EnvConfig()`) with the `arguments`.
-
-    Raises:
-        ConfigurationError: both `config` and `arguments`, or no such experiment, argument or choice.
-    """
+    """Return `config`, or without one that of an `experiment` (None: `EnvConfig()`) with the `arguments`."""
     require("config", config, EnvConfig | None)
     others: dict[str, Any] = dict(arguments)
     for argument, value in arguments.items():
