@@ -64,7 +64,7 @@ def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | Sc
 class ClusterBatch:
     """A batch of B simulations with their observations, masks and rewards, in new arrays or a given `state`.
 
-    Too many clusters or job tables for memory are an error. `segment_rows` intervals are recorded for drawing,
+    Too many clusters or job tables for memory are an error. `segment_rows` intervals are recorded,
     and at most one thread per core steps parts (`num_threads`, None: `ringyard.get_num_threads()`).
 
     Attributes:
