@@ -107,11 +107,7 @@ class Learner(Protocol):
 
 
 def single_environment(environments: EnvConfigs) -> EnvConfig:
-    """Return the only environment, for learners that support just one.
-
-    Raises:
-        ConfigurationError: there are several.
-    """
+    """Return the only environment, for learners that support just one, or raise a ConfigurationError."""
     if len(environments) > 1:
         raise ConfigurationError(
             f"this agent learns in one environment; got {', '.join(environments)}; leave out environments=,"
@@ -121,15 +117,7 @@ def single_environment(environments: EnvConfigs) -> EnvConfig:
 
 
 def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
-    """Return a configuration with the observations and the treatment of invalid actions a learner needs.
-
-    Args:
-        learner: its attributes `flat` and `masked` are read.
-        config: configuration of the environment.
-
-    Raises:
-        ConfigurationError: the learner needs discrete actions, and these are scores.
-    """
+    """Return a configuration as a learner needs it, by its `flat` and `masked` (only discrete actions)."""
     if learner.masked and not isinstance(config.actions.space, spaces.Discrete):
         raise ConfigurationError(
             f"the agent chooses one of several actions, and action={type(config.actions).__name__} has the"
@@ -188,15 +176,10 @@ def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
 
 
 def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer | None = None) -> None:
-    """Load saved weights into a network.
+    """Load saved weights, and moments if there are any, into a network and its optimizer.
 
-    Args:
-        network: has weights of the same names, shapes and types.
-        saved: of `network_state`, or with the arrays of `weight_arrays`.
-        optimizer: gets the saved moments and settings, if `saved` has any.
-
-    Raises:
-        CheckpointError: the weights belong to another network, are incomplete or are not finite.
+    `saved` is of `network_state`, or has `weight_arrays`. Names, shapes and types must be equal and values
+    finite.
     """
     try:
         weights = dict(_with_prefix(saved.arrays, _WEIGHTS))
