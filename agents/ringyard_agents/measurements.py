@@ -1,6 +1,7 @@
 """Measurements of iteration times as a tidy table: a CSV file with a row for each measurement."""
 
 import difflib
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pandas as pd
 from ringyard.checks import NumberRange, shown
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
+from ringyard.workloads.files import read_bytes
 
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
@@ -166,10 +168,11 @@ def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
     if not file.exists():
         raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
     try:
+        data = io.BytesIO(read_bytes(file))
         return pd.read_csv(
-            file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
+            data, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
         )
-    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
+    except ValueError as error:
         raise ConfigurationError(f"{file} is no readable CSV: {shown(str(error))}") from error
 
 
