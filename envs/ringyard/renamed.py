@@ -1,8 +1,6 @@
 """Names of earlier versions, as in `conf/renamed.yaml`: errors and warnings that say today's."""
 
 import functools
-import re
-import sys
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
@@ -15,7 +13,7 @@ from ringyard.config_folder import config_folder
 def renamed_names(kind: str) -> Mapping[str, str | None]:
     """{old name of a kind: name today, or None if there is nothing in its place}.
 
-    Kinds: "settings", "choices", "schedulers", "changed_schedulers", "scheduler_options", "exports".
+    Kinds: "settings", "options", "choices", "schedulers", "scheduler_options", "exports".
     """
     import yaml
 
@@ -44,14 +42,3 @@ def explain_renamed(kind: str, name: str, written: str | None = None) -> str | N
     today = renamed_names(kind)[name]
     does = "was removed without a replacement" if today is None else f"is called {today} now"
     return f"{written or name} {does}; docs/renamed.md lists all names that changed"
-
-
-@functools.cache
-def note_changed_schedulers(*words: str) -> None:
-    """Print a note on standard error, once, for each scheduler that had another's name before.
-
-    Words are SETTING=VALUE of a command line, or "scheduler=NAME".
-    """
-    for name, note in renamed_names("changed_schedulers").items():
-        if any(re.search(rf"scheduler[^=]*=.*(?<![\w:./]){name}(?!\w)", word) for word in words):
-            print(f"note: {note}", file=sys.stderr)

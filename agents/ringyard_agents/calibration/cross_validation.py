@@ -19,10 +19,7 @@ _UNKNOWN = (float("nan"), float("nan"))
 
 
 def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
-    """Fit every constant that tidy rows determine, with {model: bytes per all-reduce}.
-
-    Models and GPU types without a row on one GPU keep the measured lines of their profiles.
-    """
+    """Fit all that tidy rows determine. Without a row on one GPU, the measured lines of profiles are kept."""
     part = measurement_kinds(rows)
     alone = rows[part == "one GPU"]
     measured = set(zip(alone.model, alone.gpu_type, strict=True))

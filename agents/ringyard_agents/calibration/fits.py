@@ -37,10 +37,7 @@ class ComputeLine(NamedTuple):
 
 
 def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> ComputeLine:
-    """Fit seconds of an iteration to samples per GPU [rows] with the least squared *relative* errors.
-
-    Figures are not negative. With one batch only, all is counted per sample.
-    """
+    """Fit seconds to samples per GPU by *relative* errors, >= 0. With one batch, all is per sample."""
     if len(np.unique(batch)) == 1:
         mean = float(np.exp(np.log(seconds).mean()))
         return ComputeLine(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))

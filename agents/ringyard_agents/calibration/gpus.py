@@ -30,10 +30,7 @@ class GpuFactor:
 
 
 def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
-    """Return {kind: factor between two GPU types}, and the factor of all models under "".
-
-    `ratios` are {model: ratio of the seconds per sample}. Kinds with two models or more get their own factor.
-    """
+    """Return {kind (of two models or more): factor between two GPU types}, and that of all under ""."""
     groups = {"": sorted(ratios)}
     for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
         members = sorted(model for model in ratios if kinds.get(model) == kind)

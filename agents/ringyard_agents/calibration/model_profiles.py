@@ -25,10 +25,7 @@ _MAX_FIXED_SHARE = 0.9  # of GPU memory: the rest holds samples
 def calibrated_models(
     rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float], where: str
 ) -> list[CalibratedModel]:
-    """Make a profile of each model in tidy rows. Other fields are those of the profile with that name.
-
-    `where` names the file, for sources. A model without a row on its own GPUs is a ConfigurationError.
-    """
+    """Make a profile of each model in tidy rows, with other fields of the profile of that name."""
     known = {model.name: model for model in catalogue()}
     chains, factors = _catalogue_factors()
     models = []

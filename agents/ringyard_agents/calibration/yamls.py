@@ -125,10 +125,7 @@ def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
 
 
 def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite: bool) -> None:
-    """Write {path in the folder: text}, or nothing and raise a ConfigurationError.
-
-    Only files with the header of `command` are replaced, unless `overwrite`.
-    """
+    """Write {path: text}, or nothing if a file without the header of `command` would be replaced."""
     for name in texts:
         file = folder / name
         if overwrite or not file.is_file():

@@ -76,8 +76,8 @@ def scheduler_config(
 ) -> DictConfig:
     """Compose the resolved config of a scheduler. Hydra must be initialised.
 
-    An agent may load further classes of `trust`. A model.zip needs `interface`, {group of `INTERFACE_GROUPS`:
-    config}. An unknown scheduler, rule or option is a ConfigurationError.
+    An agent may load classes of `trust`. A model.zip needs `interface`, {group of `INTERFACE_GROUPS`:
+    config}.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler

@@ -172,10 +172,7 @@ def _paths(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def check_groups(command: str, config: DictConfig) -> None:
-    """Check the arguments in all groups of a config before anything is called.
-
-    A command that runs several schedulers takes no `scheduler` and `placement`.
-    """
+    """Check the arguments in all groups of a config before anything is called."""
     for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
         check_targets(str(name), group)
     if "schedulers" not in SETTINGS[command]:

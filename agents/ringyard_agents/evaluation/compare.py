@@ -63,7 +63,7 @@ class Comparison:
     tasks: list[EvaluationTask]  #: every scheduler on every workload
     refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
     reference: str | None  #: label of the scheduler that the others are compared with. None: the default.
-    notes: Sequence[str]  #: lines to print before the runs and below the table
+    notes: Sequence[str]  #: lines to print below the table
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
@@ -186,8 +186,6 @@ def _run_comparisons(
         text = record_text(home.path)
     failures, reported, means = [], [], []
     for name, comparison in planned.items():
-        for note in comparison.notes:
-            print_note(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
         where = f"in experiment {name} on " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]

@@ -135,10 +135,7 @@ def run_to_end(
     rounds_only: bool = False,
     segment_rows: int = _SEGMENT_ROWS,
 ) -> Simulator:
-    """Return the simulator of a finished run, with the record of which job held which GPUs.
-
-    `segment_rows` is the record's initial length. A run that needs more is repeated. See `make_simulator`.
-    """
+    """Return a finished run with all of its record; one that needs more than `segment_rows` is repeated."""
     rounds = scheduler.round_seconds if round_seconds is None else round_seconds
     sim = make_simulator(environment, workload, seed, rounds, rounds_only, segment_rows)
     run(sim, scheduler, np.random.default_rng((seed, workload, 1)))
@@ -151,8 +148,7 @@ def run_to_end(
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and job table, so that invalid input is found before anything runs.
 
-    Returns the number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every
-    workload replays one whole trace.
+    Returns the number of workloads that differ: 1 if every workload replays one whole trace.
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
@@ -208,8 +204,7 @@ def run_tasks(
 ) -> list[RunResult]:
     """Run tasks in processes and return the results in their order, without those of tasks that failed.
 
-    `on_result` gets each result as it comes in, `on_error` each task that fails and its exception. Without it
-    the first failure is a SchedulerError that names scheduler and workload.
+    `on_result` gets each result, `on_error` a failed task and its exception (None: raise a SchedulerError).
     """
     results: dict[tuple[str, int], RunResult] = {}
     with contextlib.closing(run_in_processes(run_task, tasks, workers)) as outcomes:

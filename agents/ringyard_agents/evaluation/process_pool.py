@@ -19,6 +19,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from ringyard.errors import SchedulerError, WorkloadWarning
 from ringyard.threads import usable_cores
+from ringyard_agents.command_line import raise_if_stopped
 
 TASK = TypeVar("TASK")
 RESULT = TypeVar("RESULT")
@@ -103,6 +104,7 @@ def _attempt(function: Callable[[Any], Any], task: Any) -> Any:
     try:
         return function(task)
     except Exception as error:
+        raise_if_stopped(error)
         error.add_note(traceback.format_exc())
         try:
             pickle.loads(pickle.dumps(error))

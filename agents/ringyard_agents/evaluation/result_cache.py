@@ -92,10 +92,9 @@ def cache_result(file: Path, key: str, result: RunResult) -> None:
 
 
 def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
-    """Return {fingerprint: result} of those in a cache, exactly as they were written.
+    """Return {fingerprint: result} of those in a cache, if there is one, exactly as they were written.
 
-    Damaged results are ignored, and the last line is removed if a killed process wrote only a part of it. The
-    file need not exist.
+    Damaged results are ignored, and a last line of which a killed process wrote only a part is removed.
     """
     found: dict[str, RunResult] = {}
     if not file.exists():

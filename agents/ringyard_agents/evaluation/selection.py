@@ -42,8 +42,7 @@ def benchmark_experiments() -> list[str]:
 def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
     """Return {label: entry} of the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
 
-    No scheduler, two with one label, or a label that cannot name a folder or is another scheduler's is an
-    error.
+    Labels must differ, can name a folder and are no other scheduler's name.
     """
     given = _as_list(schedulers)
     names = scheduler_names()
@@ -120,10 +119,7 @@ class ComparisonRequest:
         return "all" in self.schedulers
 
     def tuned_name(self, environment: Mapping[str, Any]) -> str | None:
-        """Return the file or the name in conf/tuned with the tuned options of an environment, or None.
-
-        By default, `schedulers=all` and `experiments` use the file that was tuned for the environment.
-        """
+        """Return the file or name in conf/tuned, if none is given that of the environment for `all`."""
         if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
         return self.tuning

@@ -196,10 +196,7 @@ def build_scheduler(entry: SchedulerEntry) -> Scheduler:
 def with_tuned_options(
     entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]
 ) -> dict[str, SchedulerEntry]:
-    """Replace entries that name neither a placement rule nor options by their tuned configurations.
-
-    The label of a tuned entry names its placement rule. Two entries with one label are an error.
-    """
+    """Replace entries without a rule and options by their tuned ones, labelled by their rule."""
     found: dict[str, SchedulerEntry] = {}
     for entry in entries.values():
         default = entry.label == entry.scheduler == entry.name and not entry.options

@@ -19,7 +19,6 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes, check_plain
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import MAX_SPACE_SIZE, Policy
-from ringyard_agents.learning.stored_names import update_names
 from ringyard_agents.shipped_agents import agent_path
 
 #: file in a run folder: the agent that was best on the evaluation workloads
@@ -68,10 +67,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """Return (policy, the observation it reads, its actions) of a file of `find_checkpoint`.
-
-    It may use only classes of Ringyard and those of `trust`, full names (True trusts any class).
-    """
+    """Return (policy, the observation it reads, its actions); classes must be ours, or in `trust`."""
     try:
         parts, weights = read_agent(file, trust)
         learner, observation, actions = (instantiate(parts[group], _convert_="all") for group in AGENT_GROUPS)
@@ -137,14 +133,13 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
         check_plain([parts, weights], _MAX_VALUES)
     except ConfigurationError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
-    return validate_agent_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
+    return validate_agent_parts(parts, trust, file), Checkpoint(saved.arrays, weights)
 
 
 def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
     """Check the classes that {group: plain config} of an agent names, before anything is imported.
 
-    Only groups of `AGENT_GROUPS` are returned. Another class than those of `trust`, or a config that would
-    add further configs, is a CheckpointError.
+    Only groups of `AGENT_GROUPS` are returned. A config that would add further configs is refused.
     """
     for group, allowed in AGENT_GROUPS.items():
         if "defaults" in parts[group]:  # Hydra would add the configs that it lists

@@ -45,10 +45,7 @@ def _mean(episodes: Iterable[Metrics], metric: str) -> float:
 
 
 def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, float]:
-    """Sort key of agents, the best first: by how far they exceed a constraint's bound, then by metric.
-
-    `bound_ratio` is NaN or None without a constraint. Less of `value`, the metric, is better.
-    """
+    """Sort key of agents: how far they exceed a constraint's bound (NaN, None: none), then `value`."""
     if bound_ratio is None or np.isnan(bound_ratio):
         return 1.0, value
     return max(bound_ratio, 1.0), value
@@ -64,13 +61,8 @@ class Evaluation:
 
     Episodes ignore `limit_seconds` and end when every job has ended, as those of the baselines do. Otherwise
     each scheduler would be measured on other jobs. With several environments, the metric and the ratio to a
-    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best.
-
-    Args:
-        learner: the learner to evaluate.
-        environments: {label: environment with the evaluation workloads}. Their reward names the metric.
-        eval_freq: decisions between evaluations.
-        constraint: each evaluation updates its multiplier. None: there is no constraint.
+    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best. Each
+    evaluation updates the multiplier of the constraint.
 
     Attributes:
         metric: name of the metric, a field of `Metrics`. Less is better.

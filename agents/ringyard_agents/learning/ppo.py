@@ -42,13 +42,8 @@ from ringyard_agents.learning.process_group import Hardware, to_device
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
-TAGS = (
-    "train/policy_gradient_loss",
-    "train/entropy_loss",
-    "train/loss",
-    "train/approx_kl",
-    "train/clip_fraction",
-)
+_MEASURED = ("policy_gradient_loss", "entropy_loss", "loss", "approx_kl", "clip_fraction")
+TAGS = tuple(f"train/{name}" for name in _MEASURED)
 
 
 class DecisionBatch(NamedTuple):
@@ -66,10 +61,7 @@ class DecisionBatch(NamedTuple):
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """Return [clusters, actions] log probabilities, -1e8 or less where an action is not valid.
-
-    The network's own distribution object is not used, because it has state and threads may share a network.
-    """
+    """Return [clusters, actions] log probabilities, -1e8 if invalid, without state shared by threads."""
     device = network.device
     tensors: Any = {name: to_device(device, block) for name, block in observations.items()}
     features: Any = network.extract_features(tensors, network.pi_features_extractor)

@@ -286,10 +286,7 @@ class ForkAndCompare(_ScorePPO):
 
 
 def _group_advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
-    """Return [clusters] normalised returns of each group, times a weight that grows with their spread.
-
-    The weight is sqrt(standard deviation / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`.
-    """
+    """Return [clusters] normalised returns x sqrt(std / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`."""
     groups = returns.reshape(-1, group_size)
     mean, std = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
     weight = np.minimum(np.sqrt(std / (np.abs(mean) + 1e-12) / _TYPICAL_STD), _MAX_WEIGHT)

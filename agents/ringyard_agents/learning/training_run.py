@@ -140,10 +140,7 @@ class TrainingRun:
         self._record({}, evaluate=self.learner.decisions != self.evaluation.last_evaluation)
 
     def draw(self) -> list[Path]:
-        """Write the learning curve, results and a schedule to TensorBoard, and return the curve's PNG files.
-
-        The schedule is that of the current agent on the first evaluation workload.
-        """
+        """Write the learning curve, results and the agent's first schedule, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
         _write_end(self._scalars.events, self._summary(), files, _gantt(self.learner.policy, config))

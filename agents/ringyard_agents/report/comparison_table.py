@@ -51,10 +51,7 @@ _WIDE_NOTES = ("rho:", "p (Holm):", "options:")
 def narrow_table(
     rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """Return (rows, notes) of the printed table: mean JCT, difference, and gap to the bound.
-
-    Rows with a star have it beside the name. If all block jobs, the share of blocked jobs replaces the gap.
-    """
+    """Return (rows, notes) printed: mean JCT, difference, gap to the bound (or share of blocked jobs)."""
     last = "blocked" if ranking.metric == "blocking_rate" else "gap to bound"
     starts = ("scheduler", "mean JCT", "vs ", "blocked vs ", last)
     names = [name for name in rows[0] if name.startswith(starts)]
@@ -66,10 +63,7 @@ def narrow_table(
 
 
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Return the headers of each printed table.
-
-    The first table has the mean JCT and what a low mean can cost: p99, slowdown and worst rho.
-    """
+    """Return the headers of each printed table. The first has what a low mean can cost, such as p99."""
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
     return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]

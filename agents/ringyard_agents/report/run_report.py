@@ -13,17 +13,15 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.frames import require_video, save_video
 from ringyard.rendering.history import ScheduleHistory
 from ringyard.sim.metrics import Metrics
+from ringyard_agents.report.tables import SECONDS
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
-
-#: how the names of metrics in seconds begin
-_SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:
     """Print every metric of a run, and its gap to the lower bound on the mean JCT of the same jobs."""
     table = Table(title=title, show_header=False)
     for name, value in metrics.as_dict().items():
-        unit = " (s)" if name.startswith(_SECONDS) else ""
+        unit = " (s)" if name.startswith(SECONDS) else ""
         number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " ") + unit, number)
     if metrics.blocking_rate == 0:  # the bound is that of all jobs

@@ -31,10 +31,7 @@ _PLOTS_PER_ROW = 3
 
 
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
-    """Print the table, the best job first. Write sweep.csv and sweep.png.
-
-    The settings `logarithmic` were searched on that scale.
-    """
+    """Print the table, the best job first. Write sweep.csv and sweep.png, some settings `logarithmic`."""
     console = Console()
     table = sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
@@ -92,10 +89,7 @@ def _header(name: str, names: Sequence[str]) -> str:
 def draw_sweep(
     table: pd.DataFrame, settings: Sequence[str], file: Path, logarithmic: Collection[str] = ()
 ) -> None:
-    """Draw the best objective so far over the jobs, and the objective over each setting.
-
-    Settings that are not `logarithmic` have a scale by their range.
-    """
+    """Draw the best objective so far over the jobs, and the objective over each setting."""
     from matplotlib.figure import Figure
 
     done = table[np.isfinite(table["objective"].astype(float))]

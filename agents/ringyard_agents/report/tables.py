@@ -14,6 +14,9 @@ from rich.table import Table
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.runs.atomic_write import atomic_write
 
+#: how the names of metrics in seconds begin
+SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
+
 _MIN_FILE_WIDTH = 150  # characters of a table when the output is no terminal
 
 

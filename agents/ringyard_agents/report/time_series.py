@@ -44,10 +44,7 @@ def band_of_means(values: NDArray[np.float64]) -> Band:
 
 
 def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Band:
-    """Return sum(values) / sum(weights) over [points, samples], with Student's t interval (delta method).
-
-    The ratio is NaN where all weights are 0.
-    """
+    """Return sum(values) / sum(weights) (0: NaN) over [points, samples], with a delta-method interval."""
     count = values.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = values.sum(axis=1) / weights.sum(axis=1)
@@ -60,10 +57,7 @@ def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
 
 
 def band_of_shares(holds: NDArray[np.bool_]) -> Band:
-    """Return the fraction of [points, samples] that hold, with the limit of the percentile bootstrap.
-
-    The number of resampled ones that hold is binomial, so nothing needs to be resampled.
-    """
+    """Return the fraction of [points, samples] that hold, with the binomial limit of the bootstrap."""
     count, share = holds.shape[1], holds.mean(axis=1)
     low, high = (binom.ppf(level, count, share) / count for level in _TAILS)
     return Band(share, low, high) if count > 1 else Band(share, share, share)
@@ -116,9 +110,8 @@ def time_curves(
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
     """Return (simulated seconds [points], {scheduler: {curve: band over its workloads}}).
 
-    Curves are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), the mean number
-    of `waiting` jobs and the mean `utilisation`. The time axis ends when 99 % of all jobs have ended, since
-    the last ones would stretch it.
+    Curves are `running_jct`, the mean JCT of jobs finished so far (NaN before), mean `waiting` jobs and mean
+    `utilisation`. The axis ends when 99 % of all jobs have ended, since the last would stretch it.
     """
     most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
     seconds = np.linspace(most / _POINTS, most, _POINTS)

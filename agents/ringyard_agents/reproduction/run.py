@@ -130,10 +130,7 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Run Ada-SRSF's own model, and return {scheduler: {metric: seconds [seeds]}}.
-
-    `mix` of the case is for `published_mix`, `settings` and the entries for `simulate_transfers`.
-    """
+    """Run Ada-SRSF's own model on a case's `mix`: {scheduler: {metric: seconds [seeds]}}."""
     named = {"random": RANDOM, "first_fit": FIRST_FIT}
     figures = {}
     for label, entry in case["schedulers"].items():

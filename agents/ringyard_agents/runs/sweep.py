@@ -180,10 +180,9 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs of a sweep, then report them. `start` starts Hydra with the command line.
+    """Run all jobs of a sweep by `start`, then report them. A SweepError names failed jobs.
 
-    `report` gets the folder, the records and the settings on a logarithmic scale. A SweepError names failed
-    jobs.
+    `report` gets the folder, the records and the settings on a logarithmic scale.
     """
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None
@@ -220,10 +219,7 @@ def run_sweep(
 
 @contextmanager
 def _jobs_end_with_this_process() -> Iterator[None]:
-    """Make processes of this machine that the block starts end with this process, even if it is killed.
-
-    joblib's would wait for work for minutes, and submitit's would go on.
-    """
+    """End processes that the block starts here with this one, even if it is killed."""
     mark = secrets.token_hex(8)
     words = [sys.executable, "-I", "-S", "-c", _GUARD, f"{_MARK}={mark}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as guard:

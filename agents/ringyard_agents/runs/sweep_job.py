@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from ringyard.errors import RingyardError
 from ringyard.mdp.user_config import register_user_config_folders
-from ringyard_agents.command_line import one_line
+from ringyard_agents.command_line import one_line, raise_if_stopped
 from ringyard_agents.runs.atomic_write import write_json
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder, register_run_folders, remove_if_empty
 
@@ -146,7 +146,11 @@ class HydraJob:
             print(f"job {record.number}: {folder}", flush=True)
         try:
             with _redirect_output(folder / LOG_FILE) if self.in_worker else nullcontext():
-                objective = self._run(config)
+                try:
+                    objective = self._run(config)
+                except Exception as error:
+                    raise_if_stopped(error)
+                    raise
         except Exception as error:
             write_end(status="failed", error=one_line(error))
             if self.in_worker:  # not every exception can be pickled

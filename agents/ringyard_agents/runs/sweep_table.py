@@ -92,10 +92,7 @@ def _override_value(value: Any) -> str:
 
 
 def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep in each environment, and how to use it.
-
-    `only_folder` is for jobs in one environment.
-    """
+    """Print the best job of a sweep in each environment and how to use it, or only its folder."""
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(
@@ -161,9 +158,9 @@ def override_values(record: JobRecord) -> dict[str, Any]:
 
 
 def swept_settings(records: Sequence[JobRecord]) -> list[str]:
-    """Return the settings in which jobs differ, in the order of the command line."""
+    """Return the settings in which jobs differ, sorted, since a study gives them in any order."""
     every = [override_values(record) for record in records if record.status != "damaged"]
-    names = dict.fromkeys(name for one in every for name in one)
+    names = sorted({name for one in every for name in one})
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
@@ -175,10 +172,9 @@ def describe_job(record: JobRecord, names: Sequence[str]) -> str:
 
 
 def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
-    """Make the table of a sweep, one row per job.
+    """Make the table of a sweep, one row per job, with the settings in which jobs differ and results.
 
-    Columns: job, objective, settings in which jobs differ, results, seconds, status, error, folder. If jobs
-    are in several environments, `environment` numbers these.
+    If jobs are in several environments, `environment` numbers these.
     """
     names = swept_settings(records)
     groups = jobs_by_environment(folder, [one for one in records if one.objective is not None])

@@ -117,10 +117,9 @@ def validation_page(
     absent: Mapping[str, str] | None = None,
     equations: str = "",
 ) -> str:
-    """Return the Markdown of the page.
+    """Return the Markdown of the page, with the section `equations` on those of performance models.
 
-    `plots` are {name of a set: path of its image}, `absent` {published set: why it is missing}, and
-    `equations` is the section on the equations of the performance models.
+    `plots` are {set: path of its image}, `absent` {published set: why it is missing}.
     """
     lines = markdown_table(_HEADER, _rows(sets))
     if absent:
@@ -208,10 +207,7 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
 
 
 def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict measurements, write validation.md, images/ and predictions.csv, and return the page's path.
-
-    `links` are those of `predict_sets`.
-    """
+    """Predict measurements, write validation.md, images/ and predictions.csv; return the page's path."""
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)

@@ -74,10 +74,7 @@ def _page_file(out: str) -> Path:
 
 
 def render_page(data: Mapping[str, Any]) -> str:
-    """Return the HTML of a page, one file that fetches nothing.
-
-    `data` has `workload_data`, the `command`, and `schedules` of `schedule_data`.
-    """
+    """Return the HTML of a page of `workload_data`, `command` and `schedules`, which fetches nothing."""
     folder = resources.files(__package__)
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     for mark, file in _PARTS.items():

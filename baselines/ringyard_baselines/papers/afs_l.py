@@ -62,10 +62,7 @@ def _grant_gpus(
     gains: _RelativeGains,
     gpus: int,
 ) -> None:
-    """Hand out `gpus` GPUs one size step at a time until no job can take more, into `sizes`.
-
-    `speed` and `left` are as in `elastic_shares`. `next_sizes` [jobs] and `gains` are scratch.
-    """
+    """Hand out `gpus` one size step at a time until no job can take more, into `sizes` (`elastic_shares`)."""
     free = gpus
     for j in range(len(left)):
         next_sizes[j] = _next_size(speed, j, sizes[j], speed.shape[1])

@@ -75,7 +75,6 @@ class PartitioningHeuristic(Scheduler):
     """
 
     capabilities = Capabilities.RESIZE
-    round_seconds: float | None = None
 
     def __init__(
         self,
@@ -97,10 +96,7 @@ class PartitioningHeuristic(Scheduler):
             self._degrees = [degree for degree in self._degrees if self._blocks[degree]]
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Draw from `rng` from now on; some job must have an acceptable completion time.
-
-        The cluster must have the GPUs of `ramp_shape`, else this is a SchedulerError.
-        """
+        """Check that jobs have acceptable completion times and the cluster the GPUs of `ramp_shape`."""
         if self._ramp_shape is not None and int(np.prod(self._ramp_shape)) != cluster.num_gpus:
             raise SchedulerError(
                 f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has {cluster.num_gpus}"

@@ -99,10 +99,7 @@ class KeyOrder:
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
-    """Return the order of a simulation that is about to begin, for jobs that ask for `num_gpus` [jobs].
-
-    Where keys of waiting jobs may change (`KeyChanges`), all jobs are in one queue.
-    """
+    """Return the order of a new simulation, with one queue if keys of waiting jobs change (`KeyChanges`)."""
     jobs = len(num_gpus)
     queue_of = np.zeros(jobs, np.int32)
     if key_changes != KeyChanges.ANY_TIME:

@@ -167,10 +167,7 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
 
 @kernel
 def is_preemptible(state: State, b: int, j: int, plan: AllocationPlan) -> bool:
-    """Whether running job `j` gives up its GPUs: it has no target, or one on another GPU type.
-
-    Jobs that this decision has changed are not preemptible.
-    """
+    """Whether running job `j`, unless just changed, has no target or one on another GPU type."""
     job = state.jobs[b, j]
     if (
         job.status != JobStatus.RUNNING

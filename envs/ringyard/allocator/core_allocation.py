@@ -82,10 +82,7 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
 
 @kernel
 def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Physics) -> float:
-    """Speed of job `j` with `cores` per worker / its isolated speed as asked, less `cost` if they change.
-
-    A copy of the job is in the last row of `state.jobs`.
-    """
+    """Speed of job `j` (copied to the last row) with `cores` / its speed as asked, less `cost` if changed."""
     job = state.jobs[b, j]
     speed = job.isolated_iteration_seconds / seconds_in_shape(
         state, b, j, with_cores(current_shape(job), cores), physics

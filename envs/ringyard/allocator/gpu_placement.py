@@ -38,10 +38,7 @@ def _is_allowed_type(state: State, b: int, j: int, s: int, plan: AllocationPlan)
 
 @kernel
 def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
-    """Server where the fewest GPUs, then cores, must be reclaimed for `wanted` GPUs of job `j`. -1: none.
-
-    Ties go to the fewest free and preemptible GPUs.
-    """
+    """Server where fewest GPUs, then cores, then free GPUs are reclaimed for `wanted` of `j`. -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
@@ -139,10 +136,7 @@ def _place_on_several_servers(
 
 @linked_kernel
 def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
-    """Run job `j` in this `shape` on one server, or on whole ones if none could hold it.
-
-    Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
-    """
+    """Run job `j` in `shape` on one server, or whole ones, where others make room; return whether it runs."""
     out = plan.out[b]
     num_held = detach(state, b, j)  # its own GPUs count as free
     set_shape(state.jobs[b, j], shape)
@@ -168,10 +162,7 @@ def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan
 
 @kernel
 def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Move GPUs that a shrinking job keeps to the front of `plan.out`: of servers where it has most.
-
-    Return whether they are on no more servers than `wanted` GPUs need.
-    """
+    """Put GPUs that a shrinking job keeps first in `plan.out`; return if they need no further servers."""
     out, most = plan.out[b], plan.chosen_gpus[b]
     held = collect_places(state, b, j, out)
     most[:] = 0

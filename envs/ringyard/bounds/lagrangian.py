@@ -64,10 +64,7 @@ class _DualPrices:
 
 @kernel
 def _best_options(jobs: _JobList, prices: _DualPrices, j: int, cell: int) -> int:
-    """Write the options of job `j` that are best in a `cell` for some multiplier to `prices.chosen`.
-
-    They are the lower convex hull of (rate, cost), slowest first. Return their number.
-    """
+    """Write the options of job `j` that are best for some multiplier, slowest first; return how many."""
     options = jobs.options
     count = 0
     for o in range(options.first[j], options.first[j + 1]):
@@ -218,10 +215,7 @@ class _DualProblem:
     def total(
         self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return the bound on the sum of completion times, and [types + 1, cells] used / capacity - 1.
-
-        `prices` [types + 1, cells] are of GPUs by type, then of cores.
-        """
+        """Return the bound at `prices` [types + 1, cells], cores last, and the relative excess use."""
         types = len(prices) - 1
         cheapest = np.zeros((1 << types, _CELLS), np.int64)
         gpus = np.zeros((1 << types, _CELLS))

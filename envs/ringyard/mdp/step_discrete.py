@@ -34,10 +34,7 @@ from ringyard.state.records import JobKind, JobStatus
 
 @kernel
 def _evaluate_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
-    """Find the GPUs and the slowdown of every visible job of cluster `b` with every template.
-
-    Jobs of a demand class get the same GPUs, so that a placement rule is called once per class.
-    """
+    """Find GPUs and slowdown of visible jobs by template, once for each demand class, which gets the same."""
     cluster = state.clusters[b]
     cluster.visit_mark += 1
     visit_mark = cluster.visit_mark
@@ -84,8 +81,7 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
     """Write the valid actions into `mask`, and return whether any start or adjustment is valid.
 
-    A job that started, stopped or changed at this moment cannot change again before time passes, unless time
-    can pass only if it starts.
+    A job that changed at this moment waits until time passes, unless time can pass only if it starts.
     """
     options, cluster = config.options, state.clusters[b]
     num_templates, num_adjustments = options.num_templates, options.num_adjustments
@@ -171,10 +167,7 @@ class DiscreteDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Replace masked actions [B] in place with `on_invalid="wait"`, and return where [clusters].
-
-        An action outside of the space, or a masked one with `on_invalid="raise"`, is an ActionError.
-        """
+        """Replace masked actions [B] in place, and return where [clusters], or raise an ActionError."""
         chosen, wait = actions[clusters], self._actions.wait
         outside = (chosen < 0) | (chosen > wait)
         if outside.any():

@@ -40,10 +40,7 @@ QUEUE_ORDER_OBSERVABILITY = {
 
 
 def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the key [jobs] of the waiting list for a `Actions.queue_order`, smallest first.
-
-    In orders by predictions, jobs that are not predictable when they are submitted come last.
-    """
+    """Return the key [jobs] of a `queue_order`, smallest first. Jobs without a prediction are last."""
     if order == "gpus":
         return jobs["asked_gpus"].astype(np.float64)
     if order not in ("duration", "work"):
@@ -55,10 +52,7 @@ def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]])
 
 
 def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records1[StaticFeatures]:
-    """Return the constant features of `jobs` [jobs].
-
-    They are centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
-    """
+    """Return constant features of `jobs` [jobs], scaled by the log-normal fits of the public traces."""
     predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
     gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job counts as an eighth of a GPU
     work = predicted * gpus

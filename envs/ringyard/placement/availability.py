@@ -56,8 +56,7 @@ def _max_workers_on(server: Server, job: Job) -> int:
 def available_gpus(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server `s` that job `j` of cluster `b` in `state` could have for itself.
 
-    Servers of a parameter-server job must have room for all its parameter servers, so that any division of
-    them over the job's servers fits.
+    A server must have room for all parameter servers of a job, so that any division of them fits.
     """
     server = state.servers[b, s]
     job = state.jobs[b, j]
@@ -123,10 +122,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Write the server with least relative demand of memory bandwidth for CPU-only job `j` to `out[0]`.
-
-    Ties go to fewer free cores, then to the lower number. Return 1, or 0 if no server has the cores.
-    """
+    """Write the server with least demand of memory bandwidth for job `j` to `out[0]`. Return 1, 0 if none."""
     job = state.jobs[b, j]
     best = -1
     least = 0.0

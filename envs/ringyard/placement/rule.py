@@ -99,10 +99,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort the GPU ids that a rule found. Raise a PluginError unless they are as `FindGpus` says.
-
-    The rule at address `function` wrote `count` ids to `places` for job `j`, which holds none.
-    """
+    """Sort the GPU ids that a rule found for job `j`, or raise a PluginError where they break `FindGpus`."""
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
         raise_plugin_error(_WRONG_NUMBER, function, j, count, wanted, 0.0)

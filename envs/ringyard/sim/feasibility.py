@@ -97,10 +97,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """Return the shape that an allocation asks for, and its [GPUs] ids or [1] server of a CPU-only job.
-
-    Its open fields stay as the job has them.
-    """
+    """Return the shape that an allocation asks for, else as the job has it, and [GPUs] ids or [1] server."""
     job = state.jobs[b, allocation.job]
     places = allocation.gpu_ids
     if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
@@ -161,10 +158,7 @@ def _status_name(status: int) -> str:
 def validate_allocation(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """Check an allocation and return its (shape, places), or None if it preempts or rejects its job.
-
-    A PlacementError names the job, what it was given and what was expected.
-    """
+    """Return an allocation's (shape, places), None if it preempts or rejects, or raise a PlacementError."""
     _check_numbers(allocation)
     j = allocation.job
     num_jobs = int(state.clusters["num_jobs"][b])

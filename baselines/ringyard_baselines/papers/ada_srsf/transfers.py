@@ -50,10 +50,7 @@ class TransferResult:
 
 
 def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor: float = 1.0) -> JobMix:
-    """Draw the public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms.
-
-    `scale` is 10 there. An `arrival_factor` below 1 makes the load higher.
-    """
+    """Draw the public 160 jobs: [1, 6] x scale (10) iterations, arrivals in 1200 x scale x factor ms."""
     workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     count = len(workers)
     return JobMix(

@@ -81,10 +81,7 @@ class InterferenceNetworks:
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return [...] IASP's predicted speed beside another job / isolated (neural collaborative filter).
-
-        Profiles are [..., 2 x references] of the job and its neighbour.
-        """
+        """Return [...] IASP's speed beside another / isolated, by a neural collaborative filter."""
         w = self.weights
         u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
         hidden = np.maximum(_affine(np.concatenate([u, v, u * v], axis=-1), w["iasp.hidden"]), 0.0)
@@ -93,10 +90,7 @@ class InterferenceNetworks:
     def performance(
         self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return [...] IAPP's predicted speed of a task beside another / isolated.
-
-        `computing` is the share of the task's iterations in which its GPU computes.
-        """
+        """Return [...] IAPP's speed beside another / isolated, by the share of `computing` iterations."""
         w = self.weights
         x = np.concatenate([own, other, np.asarray(computing)[..., None]], axis=-1)
         x = np.maximum(_affine(x, w["iapp.first"]), 0.0)
@@ -112,7 +106,6 @@ def reference_workers() -> Workers:
 def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
-    `suffered` and `inflicted` are the extra iteration times of a job beside each reference and the reverse,
-    as shares.
+    `suffered` and `inflicted` are extra iteration times of a job beside each reference and the reverse.
     """
     return np.concatenate([1.0 / (1.0 + suffered), 1.0 / (1.0 + inflicted)], axis=-1)

@@ -193,10 +193,7 @@ def count_unavailable(gpus: ClusterGpus, work: Workspace) -> None:
 
 @kernel
 def _block_cost(gpus: ClusterGpus, work: Workspace, begin: int, size: int, own: int) -> float:
-    """Return the GPUs of others that a block displaces, plus small terms. inf: a GPU is down.
-
-    `own` of the block's GPUs are the job's already.
-    """
+    """Return the GPUs of others that a block displaces, plus small terms. inf: a GPU of it is down."""
     busy, down = work.below[_BUSY], work.below[_DOWN]
     end = begin + size
     if down[end] > down[begin]:

@@ -93,10 +93,7 @@ def _part_begin(trials: Trials, k: int, part: int) -> int:
 
 @kernel
 def _plan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """Plan the large jobs of the k-th kappa, keep the state at each part, and return the last exit.
-
-    `source` is the row in which its small jobs are planned.
-    """
+    """Plan the large jobs of the k-th kappa after row `source`, keep each part, and return the last exit."""
     planner = trials.planner
     r = 2 * len(trials.num_small)
     copy_trial(planner, source, r)

@@ -44,10 +44,7 @@ def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float
 
 @kernel
 def earliest_free(planner: PlannerState, r: int, count: int, demand: int, time: float) -> float:
-    """Return when `demand` of the first `count` candidates are free in row `r` of `planner`.
-
-    That is `time` or a later exit, inf if there are too few candidates.
-    """
+    """Return when `demand` of the first `count` candidates are free, from `time` on; inf if too few."""
     if count < demand:
         return np.inf
     free = 0
@@ -130,10 +127,7 @@ def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: floa
 def choose_for_large(
     planner: PlannerState, r: int, estimate: float, theta: float, capacity: float, out: IntVector
 ) -> float:
-    """Choose by LBSGF: as `choose_for_small`, on the servers of least mean load with `capacity` GPUs.
-
-    `capacity` is lambda x demand.
-    """
+    """Choose by LBSGF: as `choose_for_small`, on the least loaded servers with lambda x demand `capacity`."""
     ranked, first_gpu = planner.ranked[r], planner.first_gpu
     servers, gpus = 0, 0
     while capacity > 0 and servers < len(ranked):

@@ -272,10 +272,7 @@ def _between_rounds(cluster: ClusterRecord) -> bool:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Advance cluster `b` of `state` to the next decision point by `physics`. Return False if there is none.
-
-    There is none if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
-    """
+    """Advance to the next decision point; return False if there is none: no event left, or livelocked."""
     cluster = state.clusters[b]
     while True:
         if not _process_next_event(state, b, physics):
