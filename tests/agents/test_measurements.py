@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import names
+from conftest import CONF, names
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import profile
@@ -21,7 +21,7 @@ from ringyard_agents.measurements import (
     situations,
 )
 from ringyard_agents.predictors.fit_interference import measured_pairs
-from ringyard_agents.validation.report import print_networks
+from ringyard_agents.validation.report import print_networks, validation_page
 from ringyard_agents.validation.shipped import predict_rows
 
 HEADER = "model,gpu_type,placement,batch,seconds"
@@ -197,6 +197,14 @@ def test_validate_says_which_network_to_take(tmp_path, capsys):
     assert "take a network that trainings got" in said[-1]
     print_networks([replace(one, rows=rows.assign(placement="4"))])
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["validation.md", "unseen/validation.md"])
+def test_pages_have_the_words_that_the_command_writes(page):
+    begin, heading, end = validation_page([], "composite", {}).partition("\n## Measurements of your own")
+    text = (CONF.parent / "docs" / page).read_text()
+    assert text.startswith(begin.rstrip())
+    assert text.endswith(heading + end)
 
 
 def test_what_cannot_be_judged_is_bad_input(tmp_path, capsys):

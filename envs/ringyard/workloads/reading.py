@@ -137,13 +137,8 @@ class Reading:
     ) -> None:
         """Raise a WorkloadError for the first bad row, or take out all bad rows.
 
-        Args:
-            bad: [rows, or more] whether a row cannot be a job.
-            roles: settings. The message shows their columns.
-            expected: what was expected of them.
-            reason: text for the count of rows left out. "": such rows are always an error.
-            remedy: what to type instead.
-            but: text behind the value.
+        The message shows the columns of `roles`, the value (and `but`), what was expected and the `remedy`.
+        Without a `reason` for the count of rows left out, such rows are always an error.
         """
         bad = bad.loc[self.rows.frame.index]
         if not bad.any():
