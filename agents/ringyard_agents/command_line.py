@@ -51,8 +51,7 @@ class Arguments(argparse.ArgumentParser):
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command and print an error as one line on standard error (RINGYARD_DEBUG=1: after its traceback).
 
-    Returns its exit code, 2 after an exception, 130 after SIGINT, 143 after SIGTERM, or 141 if the output was
-    closed.
+    Returns its exit code: 2 after an exception, 130 SIGINT, 143 SIGTERM, 141 if the output was closed.
     """
     _open_streams()
     _stops.clear()

@@ -158,8 +158,7 @@ def _check_rows(table: pd.DataFrame, source: Source) -> None:
 def tidy(frame: pd.DataFrame, where: str, lines: Sequence[int] | None = None) -> pd.DataFrame:
     """Check a table, add missing columns of `COLUMNS` and name GPU types as the simulator does.
 
-    Unknown columns are left out. A row with seconds and restart_seconds becomes two, the restart after all
-    rows of the file. A ConfigurationError names line (or row), column, value and expectation.
+    A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
     """
     source = Source(where, {_column_name(name): str(name) for name in frame.columns}, lines)
     frame = frame.rename(columns=_column_name)

@@ -51,10 +51,9 @@ class JobPairs:
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
 ) -> JobPairs:
-    """Return every pair with a known excess. Computing shares are drawn: profiles do not depend on them.
+    """Return every pair with a known `excess` [jobs, jobs], extra time of the first as a share, NaN: unknown.
 
-    `excess` is [jobs, jobs] extra time of the first beside the second, as a share, NaN if unknown.
-    `references` are the rows of the reference jobs.
+    Computing shares are drawn, since profiles do not depend on them. `references` are rows of jobs.
     """
     profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
     whole = np.isfinite(profiles).all(axis=1)

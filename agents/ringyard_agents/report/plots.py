@@ -125,8 +125,7 @@ def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, name: str = "") -
 def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
     """Plot the performance profile and the interquartile means of the gap to the lower bound.
 
-    Schedulers that block jobs or did not run in every environment are left out, since their means are over
-    other jobs.
+    Left out are schedulers that block jobs or lack an environment: their means are over other jobs.
     """
     scores = _scores(environments)
     if not scores:
