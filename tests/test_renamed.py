@@ -24,7 +24,7 @@ from ringyard_agents.config.compose import SchedulerEntry, scheduler_config
 from ringyard_agents.config.schema import SETTINGS, check_settings
 
 PAGE = (ROOT / "docs" / "renamed.md").read_text()
-KINDS = ("settings", "choices", "schedulers", "scheduler_options", "exports")
+KINDS = ("settings", "options", "choices", "schedulers", "scheduler_options", "exports")
 PACKAGES = {
     "ringyard": ringyard,
     "ringyard_agents": ringyard_agents,

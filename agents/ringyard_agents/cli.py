@@ -132,11 +132,11 @@ def _plot(given: Namespace) -> None:
     from ringyard.checks import PositiveInt, require
     from ringyard.errors import ConfigurationError
 
-    require("--most", given.most, PositiveInt)
+    require("--max-schedulers", given.max_schedulers, PositiveInt)
 
     from ringyard_agents.report.plots import plot_runs
 
-    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.most)
+    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.max_schedulers)
     for file in files:
         print(f"plot: {file}")
     if damaged:
@@ -239,7 +239,7 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
             "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="folder of a run, or a folder of runs"),
             "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
             "--format": dict(default="png", choices=("png", "pdf", "svg"), help="file format (%(default)s)"),
-            "--most": dict(
+            "--max-schedulers": dict(
                 type=int,
                 default=12,
                 help="number of schedulers in a plot, those with the lowest mean JCT (%(default)s)",

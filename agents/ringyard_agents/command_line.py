@@ -38,8 +38,11 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigurationError with the message."""
         from ringyard.errors import ConfigurationError
+        from ringyard.renamed import explain_renamed
 
         found = re.match(r"unrecognized arguments: (-\S+)", message)
+        if found and (renamed := explain_renamed("options", found[1])):
+            raise ConfigurationError(renamed)
         near = get_close_matches(found[1], self._option_string_actions, n=1) if found else ()
         hint = f", did you mean {near[0]}?" if near else ""
         raise ConfigurationError(f"{message}{hint}; see {self.prog} --help")
@@ -48,8 +51,7 @@ class Arguments(argparse.ArgumentParser):
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command and print an error as one line on standard error (RINGYARD_DEBUG=1: after its traceback).
 
-    Returns its exit code, 2 after an exception, 130 after SIGINT, 143 after SIGTERM, or 141 if the output was
-    closed.
+    Returns its exit code: 2 after an exception, 130 SIGINT, 143 SIGTERM, 141 if the output was closed.
     """
     _open_streams()
     _stops.clear()

@@ -20,10 +20,9 @@ _INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
 
 
 def run_hydra(command: str, description: str, function_path: str, words: Sequence[str]) -> None:
-    """Run a command that takes Hydra overrides.
+    """Run a command that takes Hydra overrides; a sweep runs all jobs and names those that failed.
 
     `function_path`, `module:function`, takes the composed config. It is imported once the config is checked.
-    A sweep runs all jobs and names those that failed.
     """
     words = [_FLAGS.get(word, word) for word in words]
     topic = help_topic(words)

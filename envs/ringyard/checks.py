@@ -233,12 +233,9 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
 
 
 def checked(prefix: str) -> Callable[[T], T]:
-    """Return a decorator that checks the arguments of a function or class against their annotations.
+    """Return a decorator that checks arguments against their annotations, or raises a ConfigurationError.
 
-    Calls with other arguments raise a ConfigurationError.
-
-    Args:
-        prefix: text before the name of a parameter in errors, such as a group of `conf`.
+    Errors name a parameter behind `prefix`, such as a group of `conf`.
     """
 
     def decorate(target: T) -> T:

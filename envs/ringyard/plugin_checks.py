@@ -20,8 +20,7 @@ def validate_array(
 ) -> NDArray[np.float64]:
     """Return the [count] numbers that a function of the user returned as float64, else raise a PluginError.
 
-    A number that NumPy has broadcast stays a broadcast. `quantity` names them in the error. NaN is never
-    valid, infinity only unless `finite`.
+    A broadcast number stays one. NaN is never valid, infinity unless `finite`. `quantity` is for errors.
     """
     try:
         values = np.asarray(returned)

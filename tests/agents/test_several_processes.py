@@ -108,7 +108,7 @@ def test_what_processes_cannot_share_is_refused():
     learner = learns_together.learners()["evolution"]
     learner.hardware = Hardware(process_group=three)
     with pytest.raises(ConfigurationError, match=r"workloads_per_round is 4 and there are 3 processes"):
-        learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
+        learner.setup(learns_together.environments_for(learner, "evolution"), 0)
 
 
 WAIT = """

@@ -73,8 +73,7 @@ def training_groups() -> list[str]:
 def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
     """Refuse an interpolation `${...}` in plain containers, more than `max_values`, or too deep a nesting.
 
-    OmegaConf would resolve it. A resolver such as `oc.create` can make a text into a config that calls any
-    function.
+    OmegaConf would resolve it, and a resolver such as `oc.create` makes a config that calls any function.
     """
     for number, (key, node) in enumerate(_nodes(content), 1):
         if number > max_values:
@@ -85,10 +84,9 @@ def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
 
 
 def read_plain(file: Path, interpolations: bool = False) -> Any:
-    """Read a JSON or YAML file that another person may have made. Reading it runs no code.
+    """Read a JSON or YAML file that another person may have made, if not too large. Reading it runs no code.
 
-    Texts may have `interpolations` if they are words of a command line, only compared or shown. A file that
-    cannot be read, is too large or fails `check_plain` is a ConfigurationError.
+    Texts may have `interpolations` if they are words of a command line, only compared or shown.
     """
     try:
         if file.stat().st_size > _MAX_BYTES:

@@ -148,8 +148,7 @@ def run_to_end(
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and job table, so that invalid input is found before anything runs.
 
-    Returns the number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every
-    workload replays one whole trace.
+    Returns the number of workloads that differ: 1 if every workload replays one whole trace.
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
@@ -205,8 +204,7 @@ def run_tasks(
 ) -> list[RunResult]:
     """Run tasks in processes and return the results in their order, without those of tasks that failed.
 
-    `on_result` gets each result as it comes in, `on_error` each task that fails and its exception. Without it
-    the first failure is a SchedulerError that names scheduler and workload.
+    `on_result` gets each result, `on_error` a failed task and its exception (None: raise a SchedulerError).
     """
     results: dict[tuple[str, int], RunResult] = {}
     with contextlib.closing(run_in_processes(run_task, tasks, workers)) as outcomes:

@@ -87,11 +87,7 @@ def _rounded(value: float) -> float:
 
 
 def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
-    """Average the runs of each scheduler over workloads.
-
-    Args:
-        runs: `Results.runs`.
-        ranking: ranking of the schedulers.
+    """Average the `Results.runs` of each scheduler over workloads.
 
     Returns:
         One row per scheduler, in the order of `Ranking.rows`. NaN stands where rows cannot be compared or

@@ -31,7 +31,7 @@ LAST_FILE = "last.safetensors"
 _MAX_VALUES = 2000
 
 #: weights that a network may have beyond those of its file: some are replaced while it is made
-_SMALL_NETWORK = 1 << 26
+_REPLACED_WEIGHTS = 1 << 23
 
 #: {config group of an agent: groups of conf/ that allow its classes}
 AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
@@ -94,7 +94,7 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
 @contextmanager
 def _network_no_larger_than(weights: Checkpoint) -> Iterator[None]:
     """Refuse a network with more weights than a file has, before they take memory."""
-    left = max(sum(array.size for array in weights.arrays.values()), _SMALL_NETWORK)
+    left = sum(array.size for array in weights.arrays.values()) + _REPLACED_WEIGHTS
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal left
@@ -139,8 +139,7 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
 def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
     """Check the classes that {group: plain config} of an agent names, before anything is imported.
 
-    Only groups of `AGENT_GROUPS` are returned. Another class than those of `trust`, or a config that would
-    add further configs, is a CheckpointError.
+    Only groups of `AGENT_GROUPS` are returned. A config that would add further configs is refused.
     """
     for group, allowed in AGENT_GROUPS.items():
         if "defaults" in parts[group]:  # Hydra would add the configs that it lists

@@ -92,10 +92,9 @@ class CloneTeacher:
     def fit(
         self, network: MaskableActorCriticPolicy, recorder: DemonstrationRecorder, seed: int
     ) -> dict[str, float]:
-        """Fit the network to the teacher's recorded decisions, in minibatches by `seed`.
+        """Fit the network to the teacher's recorded decisions, and return {TensorBoard tag: value}.
 
-        Returns {TensorBoard tag: value}: `imitation/accuracy`, the fraction of the teacher's decisions for
-        which the network prefers the same action, and `imitation/decisions`, the number recorded.
+        `imitation/accuracy` is the fraction of decisions for which the network prefers the same action.
         """
         decisions = recorder.demonstrations()
         network.set_training_mode(True)

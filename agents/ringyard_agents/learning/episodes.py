@@ -43,12 +43,8 @@ class ScoreFunction(Protocol):
     def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """Return [clusters, slots, 1 + scored GPU types] scores, which the caller clips to [-1, 1].
 
-        Args:
-            inputs: features of the clusters and of their jobs.
-            clusters: [clusters] indices of the clusters in the batch, ascending.
-            rows: [clusters, slots] row of each job in its job table. Arbitrary in slots without a job.
+        `clusters` ascend. `rows` [clusters, slots] are those of the jobs, arbitrary in slots without one.
         """
-        ...
 
 
 class EpisodeBatch(NamedTuple):
@@ -96,12 +92,8 @@ class EpisodeRunner:
     ) -> EpisodeBatch:
         """Continue all episodes to their end, or for a part, and return the decisions made.
 
-        Args:
-            act: function of (observations, masks, indices of clusters) that returns [clusters, ...] actions.
-                A `ScoreFunction` for a `ScoreEpisodeRunner`.
-            arrivals: [n] continues only the first n clusters, each until this number of its jobs has arrived.
-                None: all clusters, to the end.
-            max_decisions: maximum number of decisions in each cluster.
+        `act`, or a `ScoreFunction`, turns (observations, masks, indices of clusters) into actions. `arrivals`
+        [n] continues only the first n clusters, each until this number of its jobs has arrived.
         """
         batch = self.batch
         stop_after = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
@@ -177,11 +169,7 @@ class Constraint:
     def penalize(
         self, label: str, episodes: EpisodeBatch, metrics: Sequence[Metrics], scale: float
     ) -> EpisodeBatch:
-        """Subtract the penalty of each episode from its last reward.
-
-        `metrics` are [clusters] those of the episodes, `scale` is the mean absolute return of the round in
-        the environment.
-        """
+        """Subtract the penalty of each episode from its last reward, by the mean absolute return, `scale`."""
         ratios = self.ratios_to_bound(label, metrics)
         rewards = episodes.rewards.copy()
         last = len(rewards) - 1 - np.argmax(episodes.valid[::-1], axis=0)

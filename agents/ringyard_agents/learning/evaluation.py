@@ -61,13 +61,8 @@ class Evaluation:
 
     Episodes ignore `limit_seconds` and end when every job has ended, as those of the baselines do. Otherwise
     each scheduler would be measured on other jobs. With several environments, the metric and the ratio to a
-    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best.
-
-    Args:
-        learner: the learner to evaluate.
-        environments: {label: environment with the evaluation workloads}. Their reward names the metric.
-        eval_freq: decisions between evaluations.
-        constraint: each evaluation updates its multiplier. None: there is no constraint.
+    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best. Each
+    evaluation updates the multiplier of the constraint.
 
     Attributes:
         metric: name of the metric, a field of `Metrics`. Less is better.

@@ -35,18 +35,9 @@ def group_advantages(
       reward to go from t on, linear between the decisions of an episode, and std is over all decisions of the
       group. The mean is an input-dependent baseline (Mao et al. 2019).
 
-    Episodes must last until all jobs have ended.
-
-    Args:
-        rewards: [steps, envs] reward after each decision.
-        times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the end of the episode.
-        ends: [envs] simulated seconds at the end of each episode.
-        group_size: number of neighbouring columns that share a workload.
-        credit: "episode" or "time_aligned".
-
-    Returns:
-        [steps, envs] advantages, with standard deviation 1 within each group. 0 where not valid.
+    Episodes must last until all jobs have ended. Arrays are [steps, envs], `ends` [envs] as in
+    `EpisodeBatch`. `group_size` neighbouring columns share a workload. Advantages have standard deviation 1
+    within each group, and are 0 where not valid.
     """
     to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
     advantages = np.zeros_like(to_go)
@@ -73,8 +64,8 @@ def add_gradients(
 ) -> NDArray[np.float64]:
     """Add the gradients of the losses of several parts of a minibatch to the gradient of a network.
 
-    `loss_of` a part returns (loss, measurements). It runs in threads and must not change shared state.
-    Returns sums of the measurements, with the same bits for any number of threads.
+    `loss_of` a part returns (loss, measurements), in threads. Sums have the same bits for any number of
+    these.
     """
     parameters = [one for one in network.parameters() if one.requires_grad]
 
@@ -97,9 +88,8 @@ def clipped_objective(
 ) -> tuple[Tensor, float, float]:
     """Return PPO's clipped surrogate objective, summed over samples (Schulman et al. 2017, equation 7).
 
-    `log_ratio` [samples] is the logarithm of the new probability over the old one, `clip_range` the
-    equation's epsilon. Also returns the estimated Kullback-Leibler divergence of the new policy from the old,
-    and the number of clipped ratios, as sums over samples.
+    `log_ratio` [samples] is of the new probability over the old one, `clip_range` epsilon. Also returns sums
+    of the estimated Kullback-Leibler divergence of the new policy from the old, and of clipped ratios.
     """
     ratio = torch.exp(log_ratio)
     clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
@@ -137,8 +127,7 @@ def order_decisions(
 ) -> DecisionOrder:
     """Order the decisions of all processes by environment, step and cluster. All processes must call it.
 
-    `valid` has [steps, clusters] per environment, True where this process made a decision, and `counts`
-    [decisions] the jobs scored in each (None: 1).
+    `valid` [steps, clusters] of each environment says where this process decided, `counts` on how many jobs.
     """
     total = sum(int(one.sum()) for one in valid)
     counts = np.ones(total, np.int64) if counts is None else counts

@@ -42,13 +42,8 @@ from ringyard_agents.learning.process_group import Hardware, to_device
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
-TAGS = (
-    "train/policy_gradient_loss",
-    "train/entropy_loss",
-    "train/loss",
-    "train/approx_kl",
-    "train/clip_fraction",
-)
+_MEASURED = ("policy_gradient_loss", "entropy_loss", "loss", "approx_kl", "clip_fraction")
+TAGS = tuple(f"train/{name}" for name in _MEASURED)
 
 
 class DecisionBatch(NamedTuple):

@@ -120,8 +120,8 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 
     Hydra then knows the parts as `agent=init`, `observation=init` and `action=init`. Further overrides, such
     as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. The yaml of an
-    experiment may also set `init`. Several agents, or a teacher, which would overwrite the agent's weights,
-    are an error.
+    experiment may also set `init`. Several agents, or a teacher (which would overwrite weights), are an
+    error.
     """
     overrides = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in overrides and _value(overrides["resume"]) is not None:
@@ -222,8 +222,7 @@ def _overridden_groups(group: str, name: str) -> set[str]:
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
     """Load the weights of `init=AGENT` into a learner, after its `setup`.
 
-    Observation, actions and network must be those of `own`, parts of the run's agent, and the learner must
-    have no teacher, which would overwrite the weights.
+    Observation, actions and network must be those of the run, and no teacher may overwrite the weights.
     """
     file = find_checkpoint(agent)
     parts, weights = read_agent(file, trust)

@@ -16,6 +16,8 @@ from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.performance import sensitivity_pressure
 from ringyard.profiles import model_id, profile
 from ringyard.state.gpu_effects import sharing_factors
+from ringyard.workloads.cells import numbers
+from ringyard_agents.measurements import Source, read_cells
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
@@ -49,10 +51,9 @@ class JobPairs:
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
 ) -> JobPairs:
-    """Return every pair with a known excess. Computing shares are drawn: profiles do not depend on them.
+    """Return every pair with a known `excess` [jobs, jobs], extra time of the first as a share, NaN: unknown.
 
-    `excess` is [jobs, jobs] extra time of the first beside the second, as a share, NaN if unknown.
-    `references` are the rows of the reference jobs.
+    Computing shares are drawn, since profiles do not depend on them. `references` are rows of jobs.
     """
     profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
     whole = np.isfinite(profiles).all(axis=1)
@@ -79,14 +80,22 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
 
 def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
     """Read Gavel's pairs (calibration/gavel_colocation_pairs.csv.gz), with four references on each GPU."""
-    import pandas as pd
-
     file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
     if not file.is_file():
         raise ConfigurationError(
             f"there are no measured pairs at {file}; give --data the folder that holds calibration/"
         )
-    table = pd.read_csv(file)
+    cells = read_cells(file)
+    table = cells.frame.copy()
+    missing = {*"source gpu model_a bs_a model_b bs_b norm_a norm_b feasible".split()} - {*table.columns}
+    if missing:
+        raise ConfigurationError(f"{file}: there is no column {min(missing)}; it has {[*table.columns]}")
+    for name in ("norm_a", "norm_b", "feasible"):
+        table[name] = numbers(table[name])
+        wrong = ~(table[name] > 0) & (cells.frame["feasible"] != "0")
+        Source(str(file), {}, cells.numbers.tolist()).refuse(
+            name, cells.frame[name], wrong, "a number above 0"
+        )
     table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
     parts, offset = [], 0
     for _, rows in table.groupby("gpu", sort=True):

@@ -52,8 +52,7 @@ def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
 def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
     """Print a table by virtual cluster, or by user if there is one cluster; none if there is one tenant.
 
-    The table of one scheduler has all measures. That of several has their mean completion times, over the
-    jobs of all workloads.
+    It has all measures of one scheduler, or mean completion times of several, over all workloads.
     """
     schedulers = dict(list(jobs.groupby("scheduler", sort=False))[:_MAX_SCHEDULERS])
     (label, first), *others = schedulers.items()

@@ -36,8 +36,7 @@ _LAYOUT = {
 def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
     """Write curves over simulated seconds and over percentiles, the table as text and the plots as images.
 
-    Step and wall time of an event are its simulated second, so TensorBoard's axis "relative" shows hours and
-    days. The folder is replaced. It gets one run per scheduler and one called `comparison`.
+    Step and wall time are simulated seconds, so the axis "relative" shows days. `folder` is replaced.
     """
     from torch.utils.tensorboard import SummaryWriter
 

@@ -110,9 +110,8 @@ def time_curves(
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
     """Return (simulated seconds [points], {scheduler: {curve: band over its workloads}}).
 
-    Curves are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), the mean number
-    of `waiting` jobs and the mean `utilisation`. The time axis ends when 99 % of all jobs have ended, since
-    the last ones would stretch it.
+    Curves are `running_jct`, the mean JCT of jobs finished so far (NaN before), mean `waiting` jobs and mean
+    `utilisation`. The axis ends when 99 % of all jobs have ended, since the last would stretch it.
     """
     most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
     seconds = np.linspace(most / _POINTS, most, _POINTS)

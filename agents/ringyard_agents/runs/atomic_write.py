@@ -21,8 +21,7 @@ PARTIAL_PREFIX = ".partial-"
 def atomic_write(file: Path) -> Iterator[Path]:
     """Yield a path that replaces `file` when the block ends without an exception.
 
-    If the process is killed, the path stays until its run folder is locked again. A device or pipe is written
-    to directly.
+    If the process is killed it stays until its run folder is locked again. Devices are written to directly.
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
         yield file

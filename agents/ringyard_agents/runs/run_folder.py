@@ -161,10 +161,9 @@ class RunFolder:
         outputs: Sequence[str] = (),
         sweep: bool = False,
     ) -> None:
-        """Raise a ConfigurationError if another run has this folder.
+        """Raise a ConfigurationError if another run has this folder, as other `settings` or `outputs` say.
 
-        `overwrite` accepts another run of the same command, never of another one. A run with other `settings`
-        is another run. The folder must not have `outputs`.
+        `overwrite` accepts another run of the same command, never of another one.
         """
         before = command_of(self.path / "run.json")
         if sweep and (self.path / "run.json").is_file():

@@ -75,8 +75,7 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
 def load_study(sweeper: DictConfig, space: Collection[str]) -> Any:
     """Return the stored study of a sweep, which another person may have made. None: there is none yet.
 
-    An unfinished trial that sets something outside of `space`, the settings of the sweep, is an error: the
-    sweeper would make an override of it.
+    A waiting trial may set only settings in `space`, since the sweeper makes overrides of them.
     """
     require_stored_study(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)

@@ -180,10 +180,9 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs of a sweep, then report them. `start` starts Hydra with the command line.
+    """Run all jobs of a sweep by `start`, then report them. A SweepError names failed jobs.
 
-    `report` gets the folder, the records and the settings on a logarithmic scale. A SweepError names failed
-    jobs.
+    `report` gets the folder, the records and the settings on a logarithmic scale.
     """
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None

@@ -172,10 +172,9 @@ def describe_job(record: JobRecord, names: Sequence[str]) -> str:
 
 
 def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
-    """Make the table of a sweep, one row per job.
+    """Make the table of a sweep, one row per job, with the settings in which jobs differ and results.
 
-    Columns: job, objective, settings in which jobs differ, results, seconds, status, error, folder. If jobs
-    are in several environments, `environment` numbers these.
+    If jobs are in several environments, `environment` numbers these.
     """
     names = swept_settings(records)
     groups = jobs_by_environment(folder, [one for one in records if one.objective is not None])

@@ -117,10 +117,9 @@ def validation_page(
     absent: Mapping[str, str] | None = None,
     equations: str = "",
 ) -> str:
-    """Return the Markdown of the page.
+    """Return the Markdown of the page, with the section `equations` on those of performance models.
 
-    `plots` are {name of a set: path of its image}, `absent` {published set: why it is missing}, and
-    `equations` is the section on the equations of the performance models.
+    `plots` are {set: path of its image}, `absent` {published set: why it is missing}.
     """
     lines = markdown_table(_HEADER, _rows(sets))
     if absent:

@@ -190,8 +190,7 @@ def predict_rows(
     """Return (seconds [rows], reason for NaN [rows]) that the shipped models predict of tidy rows.
 
     The job starts on exactly its placement, on servers of its GPU type that its network joins, beside its
-    neighbour. The view gives the seconds of an iteration, or those of a restart if the row measures one.
-    `overrides` choose the performance model.
+    neighbour. Seconds are of an iteration, or of a restart. `overrides` choose the model.
     """
     reasons = _reasons(rows)
     seconds = np.full(len(rows), np.nan)

@@ -115,9 +115,8 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedS
 def predict_sets(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
 ) -> list[PredictedSet]:
-    """Predict every row of all sets with the shipped models.
+    """Predict every row of all sets; `overrides` of the model stand before those of a set.
 
-    `overrides` choose the performance model, and those of a set follow them. `links` are {"network" or
-    "interconnect": name for all rows}.
+    `links` are {"network" or "interconnect": name for all rows}.
     """
     return [_predict_set(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

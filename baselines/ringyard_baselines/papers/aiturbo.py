@@ -187,8 +187,7 @@ class AITurbo(Scheduler):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Change sizes if `changing`, and return [n] gains of the best addition and [n] of the best removal.
 
-        `jobs` [n] are predictable, with `left` [n] base iterations left. `overloaded` says whether the sizes
-        of all jobs exceed the cluster.
+        `jobs` [n] are predictable, with `left` base iterations. `overloaded`: all sizes exceed the cluster.
         """
         for job in jobs[self._profiled_at[jobs] != view.num_gpus_up].tolist():
             self._profile_changes(view, job)

@@ -46,10 +46,9 @@ class Utilities(NamedTuple):
 
 
 def drawn_utilities(num_jobs: int) -> Utilities:
-    """Draw utilities from the paper's ranges. Row j is the same for every workload.
+    """Draw utilities from the paper's ranges, uniform (assumed). Row j is the same for every workload.
 
-    FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500]. Assumed: they
-    are uniform.
+    FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500].
     """
     rng = np.random.default_rng(0)
     draws = rng.uniform([1.0, 0.0, 300.0, 50.0], [100.0, 1.0, 3000.0, 500.0], (num_jobs, 4))

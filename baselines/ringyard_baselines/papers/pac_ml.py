@@ -75,7 +75,6 @@ class PartitioningHeuristic(Scheduler):
     """
 
     capabilities = Capabilities.RESIZE
-    round_seconds: float | None = None
 
     def __init__(
         self,

@@ -18,8 +18,7 @@ def mean_jct_shared(
 ) -> NDArray[np.float64]:
     """Return [...] the mean completion time of two jobs that run on the same GPUs from now on.
 
-    `length_a` and `length_b` are isolated seconds left of the new and the running job, `xi_a` and `xi_b`
-    their slowdowns, at least 1.
+    `length_a` (new) and `length_b` are isolated seconds left, `xi_a` and `xi_b` slowdowns, at least 1.
     """
     length_a, length_b, xi_a, xi_b = map(np.asarray, (length_a, length_b, xi_a, xi_b))
     together_a, together_b = xi_a * length_a, xi_b * length_b
@@ -52,7 +51,6 @@ class SjfBsbf(Scheduler):
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
-    round_seconds: float | None = None
 
     def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
         self.name = "sjf_bsbf" if pair_test else "sjf_ffs"

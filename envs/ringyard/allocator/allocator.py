@@ -227,8 +227,7 @@ def _type_regret(state: State, job: Job) -> float:
 def _set_target_types(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Assign each target a GPU type with enough GPUs, in descending order of weight x `_type_regret`.
 
-    A job for which no type has enough GPUs may run on any. A running job changes its type only if that saves
-    `Allocator.migration_price` restarts.
+    Without such a type any will do. Changing it must save `Allocator.migration_price` restarts.
     """
     room = plan.unassigned_gpus[b]
     room[:] = 0

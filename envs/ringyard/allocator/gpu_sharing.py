@@ -81,8 +81,7 @@ def _find_shared_gpus(
 ) -> float:
     """Write `wanted` GPUs of the server where job `j` gains most to `plan.out`, and return the gain.
 
-    The server has `gpu_type` (-1: any). If no server gives more than `floor`, that is returned, and
-    `plan.out` means nothing.
+    Only servers of `gpu_type` (-1: any) that give more than `floor` count; else `floor` is returned.
     """
     best = _NONE
     most = floor

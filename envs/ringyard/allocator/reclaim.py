@@ -97,10 +97,9 @@ def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan
 
 @kernel
 def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Whether running job `j` may migrate to make room for `wanted` GPUs.
+    """Whether running job `j`, smaller and on unshared GPUs of one server, may make room for `wanted`.
 
-    It has fewer GPUs, all on one server and none shared, has a target and enough time left
-    (`AllocationPlan.preemption_margin`), and this decision has not changed it.
+    It has a target and time left (`AllocationPlan.preemption_margin`), and was not changed just now.
     """
     job = state.jobs[b, j]
     if (

@@ -67,10 +67,9 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
 
 @kernel
 def _precedes(priority: FloatVector, i: int, k: int) -> int:
-    """1 if job `i` has more `priority` than job `k`, or as much and a lower row. Else 0.
+    """1 if job `i` has more `priority` than job `k`, or as much and a lower row. Else 0. Without a branch.
 
-    The row breaks ties, because the order of running jobs reveals when they will end. It has no branch,
-    because processors could not predict it.
+    The row breaks ties, because the order of running jobs reveals when they will end.
     """
     return to_int((priority[i] > priority[k]) | ((priority[i] == priority[k]) & (i < k)))
 

@@ -129,10 +129,9 @@ def with_saturating_resources(
 
 @linked_kernel
 def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Compute `plan.wanted_cores` of live jobs of cluster `b` of `state` by `physics`, if it counts cores.
+    """Compute `plan.wanted_cores` of live jobs, if cores count.
 
-    With these cores per worker, a job that runs as it asks is nearly as fast as if each worker had all cores
-    of the first server.
+    With these per worker, a job is nearly as fast as if each worker had all cores of the first server.
     """
     if state.servers[b, 0].num_cores >= UNLIMITED_CORES:
         return

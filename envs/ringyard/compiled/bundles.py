@@ -149,8 +149,7 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
 def bundle(cls: C) -> C:
     """Make a class a frozen dataclass that kernels receive as a pointer, with attributes as usual.
 
-    Annotations say what kernels get (array types, interfaces, bundles, `tuple[Bundle, ...]`). Fields of type
-    `str` and flags stay in Python.
+    Annotations say what kernels get. Fields of type `str` and flags stay in Python.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)

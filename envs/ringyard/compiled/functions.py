@@ -123,11 +123,8 @@ class ByName:
 class Kernel(ByName):
     """A function compiled to machine code on first use, without the GIL, and kept on disk.
 
-    Args:
-        function: plain Python function that allocates no arrays.
-        linked: see `linked_kernel`.
-        raises: see `raising_kernel`.
-        guarded: whether an index outside its array raises IndexError, also in kernels compiled into it.
+    The function allocates no arrays. If it is `guarded`, an index outside its array raises IndexError, also
+    in kernels compiled into it. `linked_kernel` and `raising_kernel` explain the others.
     """
 
     def __init__(
@@ -192,10 +189,9 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def inside(self) -> Any:
-        """The dispatcher that other kernels call.
+        """The dispatcher that other kernels call. Numba compiles it for each combination of argument types.
 
-        Numba compiles a function for each combination of argument types (`int32` here, `int64` there). If
-        annotations declare them all, arguments are converted instead.
+        If annotations declare them all, arguments are converted instead.
         """
         if self.declares:
             self.declared  # noqa: B018
@@ -307,10 +303,9 @@ def _linked_type(linked: Kernel) -> Any:
 
 
 def entry_point(function: Any) -> Callable[..., Any]:
-    """Return a kernel for calls from Python that do not check argument types.
+    """Return a kernel for calls from Python that do not check argument types, which takes microseconds.
 
-    Numba looks at the types of all arguments of a call, which takes some microseconds for each bundle. Here
-    the caller vouches for the declared types. Others crash.
+    The caller vouches for the declared types. Others crash.
     """
     point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
     return point

@@ -81,8 +81,7 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
     """Write the valid actions into `mask`, and return whether any start or adjustment is valid.
 
-    A job that started, stopped or changed at this moment cannot change again before time passes, unless time
-    can pass only if it starts.
+    A job that changed at this moment waits until time passes, unless time can pass only if it starts.
     """
     options, cluster = config.options, state.clusters[b]
     num_templates, num_adjustments = options.num_templates, options.num_adjustments

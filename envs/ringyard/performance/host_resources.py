@@ -33,10 +33,9 @@ def input_seconds(
 def cpu_job_seconds(
     seconds: float, asked_cores: int, cores: int, bandwidth_slowdown: float, bandwidth_cap: float
 ) -> float:
-    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth.
+    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth (`input_seconds`).
 
-    `seconds` are on `asked_cores` with all the bandwidth that it wants. It may use the share `bandwidth_cap`
-    of that, in (0, 1] (CODA's throttle). The slowdown is that of `input_seconds`.
+    `seconds` are on `asked_cores` with all wanted bandwidth, of which it may use a share (CODA's throttle).
     """
     return seconds * asked_cores / cores * bandwidth_slowdown / bandwidth_cap
 

@@ -56,8 +56,7 @@ def _max_workers_on(server: Server, job: Job) -> int:
 def available_gpus(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server `s` that job `j` of cluster `b` in `state` could have for itself.
 
-    Servers of a parameter-server job must have room for all its parameter servers, so that any division of
-    them over the job's servers fits.
+    A server must have room for all parameter servers of a job, so that any division of them fits.
     """
     server = state.servers[b, s]
     job = state.jobs[b, j]

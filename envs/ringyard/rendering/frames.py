@@ -285,15 +285,7 @@ class Renderer:
         self._shown: Any = None
 
     def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
-        """Draw cluster b of a state.
-
-        Args:
-            state: simulation arrays, which keep segments.
-            b: index of the cluster.
-
-        Returns:
-            [400, 640, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
-        """
+        """Return [400, 640, 3] RGB pixels of cluster b of a state with segments; None in "human" mode."""
         self._drawer = self._drawer or FrameDrawer(self._cluster)
         pixels = self._drawer.draw(history_of(state, b, self._cluster))
         if self._mode == "rgb_array":
@@ -350,13 +342,8 @@ def require_video(setting: str, file: Path) -> None:
 def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
     """Write a video of equally distant moments, from the first arrival to the end.
 
-    Args:
-        file: a path that `require_video` accepts.
-        history: the whole schedule.
-        frames: number of pictures, 1 or more.
-
-    Yields:
-        Number of pictures drawn so far. The file is complete after the last.
+    Yields the number of pictures drawn so far. The file is complete after the last. `require_video` accepts
+    it.
     """
     drawer = FrameDrawer(history.cluster, scale=2)
     moments = np.linspace(history.begins, history.now, frames + 1)[1:].tolist()

@@ -25,8 +25,7 @@ class AdmitStart(Protocol):
     ) -> bool:
         """Decide for job `j`, which holds nothing yet, in a state with the jobs started before it.
 
-        `places` has GPU ids in the first `count` entries, or the server of a CPU-only job. `of_jobs` and
-        `parameters` are those of `AdmissionFilter`.
+        `places` has `count` GPU ids, or the server of a CPU-only job. The rest is that of `AdmissionFilter`.
         """
 
 

@@ -36,10 +36,9 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 @kernel
 def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
-    """Bring `copy`, made earlier of cluster `b` of `state`, up to date. Return False if it is of another run.
+    """Bring `copy`, made earlier, up to date by `changed` jobs; return False if it is of another run.
 
-    The time grows with the jobs that run or have ended since, and little with those that wait. Time integrals
-    are not copied. `changed` lists the jobs with records that a plan changed in the copy.
+    The time grows with jobs that run or have ended since. Time integrals are not copied.
     """
     cluster, other = state.clusters[b], copy.clusters[b]
     seen = other.num_done

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.checks import shown
+from ringyard.checks import require_memory, shown
 from ringyard.errors import WorkloadError
 from ringyard.workloads.cells import numbers
 
@@ -34,6 +34,10 @@ _OTHER_FILES = {
     b"\x28\xb5\x2f\xfd": "zstandard archive; expected text or gzip: unpack it first",
     b"version https://git-lfs": "pointer of Git LFS; `git lfs pull` in its repository gets the file itself",
 }
+
+#: largest size of an unpacked file, in multiples of the file's. Files of jobs have 3 to 20
+_MAX_RATIO = 100
+_CELL_BYTES = 100  # memory for a cell, at least
 
 #: texts that files use for missing values
 MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None", "Unknown")
@@ -74,7 +78,11 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         data = Path(path).expanduser().read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            most = max(_MAX_RATIO * len(data), 1 << 24)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+                data = stream.read(most)
+            if len(data) == most:
+                raise ValueError(f"it unpacks to {most:,} bytes or more; if you trust it, unpack it first")
     except FileNotFoundError as error:
         raise WorkloadError(
             "there is no such trace file; see `ringyard traces` for where to get one"
@@ -91,7 +99,7 @@ def read_bytes(path: str | Path) -> bytes:
     return data
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
     """Return the text of a file. WorkloadError: it is no UTF-8, and no UTF-16 that says so."""
     encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
     try:
@@ -99,7 +107,7 @@ def _decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise WorkloadError(
-            f"is no text in {encoding.upper()} (line {line}: {error.reason}); save it as UTF-8"
+            f"is no {encoding.upper()} text (line {line}: {error.reason}); save it as UTF-8"
         ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
@@ -131,13 +139,13 @@ def read_rows(
     if data.startswith(b"PAR1"):
         rows = _parquet_rows(data)
     else:
-        text = _decoded(data)
+        text = decoded(data)
         if text.lstrip()[:1] in ("[", "{"):
             rows = _json_rows(text)
         else:
             rows = _separated_rows(text, separator, header, comment, known)
     if not len(rows.frame):
-        raise WorkloadError("has no rows; expected a job a row below the header")
+        raise WorkloadError("has no rows; expected some below the header")
     return rows
 
 
@@ -162,7 +170,7 @@ def _separated_rows(
         if twice:
             raise WorkloadError(
                 f"{place} has column {shown(twice[0])} twice; expected columns of different names"
-                + header_hint(names)
+                + f" ({header_hint(names)})" * bool(header_hint(names))
             )
         if not names:
             raise WorkloadError("is not a readable CSV file: it is empty")
@@ -196,9 +204,7 @@ def _separated_rows(
 def header_hint(names: Sequence[str]) -> str:
     """Return what helps if names of columns are values of a job: the file has no header."""
     is_number = np.isfinite(numbers(pd.Series(names, dtype=str))).any()
-    return ", workload.reader.header=[NAME, ...] names the columns of a file without a header" * bool(
-        is_number
-    )
+    return "workload.reader.header=[NAME, ...] names the columns of a file without a header" * bool(is_number)
 
 
 def _records(lines: Sequence[str], separator: str) -> Any:
@@ -278,6 +284,10 @@ def _json_rows(text: str) -> Rows:
 
 def _parquet_rows(data: bytes) -> Rows:
     try:
+        from pyarrow.parquet import read_metadata
+
+        size = read_metadata(io.BytesIO(data))
+        require_memory({"its number of cells": (size.num_rows * size.num_columns, _CELL_BYTES)})
         frame = pd.read_parquet(io.BytesIO(data))
     except ImportError as error:
         raise WorkloadError("is a Parquet file; pandas reads it with pyarrow: pip install pyarrow") from error

@@ -91,11 +91,10 @@ class Reading:
         role = next((role for role in roles if self.reader.column_names(role)), roles[0])
         names, there = self.reader.column_names(role), list(self.rows.frame.columns)
         other = next((one for one in ";\t|," if one in str(there[0])), None) if len(there) == 1 else None
-        hint = f", workload.reader.separator={other!r} separates cells" if other else header_hint(there)
-        raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names)) or 'of run times'}; it has {shown(there)}"
-            f" (workload.reader.{role}=NAME names another{hint})"
-        )
+        hint = f"workload.reader.separator={other!r} separates cells" if other else header_hint(there)
+        named = " or ".join(map(repr, names)) or "of run times"
+        remedy = ", ".join(filter(None, (f"workload.reader.{role}=NAME names another", hint)))
+        raise WorkloadError(f"has no column {named}; it has {shown(there)} ({remedy})")
 
     def _unit(self, role: str) -> float:
         unit = self.reader.units.get(self.columns.get(role, ""), 1.0)
@@ -123,7 +122,7 @@ class Reading:
             lengths_of_time(texts, unit) if role == "duration" else numbers(texts) * unit, texts.index
         )
         expected = "a number, or a time such as 01:30:00" if role == "duration" else "a finite number"
-        reason = f"with a {self.columns.get(role)} that is no number"
+        reason = f"without a number in {self.columns.get(role)}"
         self._refuse(found.isna() & (texts != ""), (role,), expected, reason)
         return found
 
@@ -138,13 +137,8 @@ class Reading:
     ) -> None:
         """Raise a WorkloadError for the first bad row, or take out all bad rows.
 
-        Args:
-            bad: [rows, or more] whether a row cannot be a job.
-            roles: settings. The message shows their columns.
-            expected: what was expected of them.
-            reason: text for the count of rows left out. "": such rows are always an error.
-            remedy: what to type instead.
-            but: text behind the value.
+        The message shows the columns of `roles`, the value (and `but`), what was expected and the `remedy`.
+        Without a `reason` for the count of rows left out, such rows are always an error.
         """
         bad = bad.loc[self.rows.frame.index]
         if not bad.any():
@@ -194,6 +188,9 @@ class Reading:
         if "model" in self.columns:
             remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
             self._note_unknown("model", self._texts("model").loc[rows][models.loc[rows] < 0], rows, remedy)
+            if self.columns.keys() & {"batch_size", "samples_per_gpu"}:
+                missing = pd.Series("", rows)[batch.loc[rows].isna()]
+                self._note_unknown("batch size", missing, rows, "that of the profile of their model")
             found = np.asarray(models.loc[rows], dtype=np.int64)
             jobs = jobs.with_models(found, np.asarray(batch.loc[rows], dtype=np.float64))
         if self.reasons:

@@ -100,7 +100,6 @@ class Durations(Protocol):
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
         """Draw [jobs] seconds above 0 from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
-        ...
 
 
 @checked("workload.durations")

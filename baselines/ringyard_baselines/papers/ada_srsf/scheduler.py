@@ -28,10 +28,9 @@ def _admit_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
-    """Return whether job j may use the links of its servers: implements `AdmitStart`.
+    """Implements `AdmitStart`: whether job j may use the links of its servers.
 
-    `of_jobs` has the bytes left to send, `parameters` the largest number of transfers on a server and the
-    threshold.
+    `of_jobs` has the bytes left, `parameters` the most transfers on a server and the threshold.
     """
     max_transfers, threshold = parameters[0], parameters[1]
     first = state.gpus[b, places[0]].server
@@ -101,7 +100,6 @@ class AdaSrsf(Scheduler):
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS
-    round_seconds: float | None = None
 
     def __init__(
         self,

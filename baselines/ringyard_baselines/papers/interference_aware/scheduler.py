@@ -54,7 +54,6 @@ class InterferenceAware(Scheduler):
 
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
-    round_seconds: float | None = None
 
     def __init__(
         self,

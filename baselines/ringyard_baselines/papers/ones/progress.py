@@ -43,8 +43,7 @@ def _tanh(x: float) -> float:
 def _gradient(row: FloatVector, network: FloatVector, change: FloatVector) -> None:
     """Add one row's gradient of -ln Beta(done, b) at its progress, by each parameter, to `change`.
 
-    `row` is [7], five inputs, epochs done, progress. `network` is as in `_fit`, and so is `change`, followed
-    by work space of [units].
+    `row` is [7], five inputs, epochs done, progress. `network` and `change` are as in `_fit`.
     """
     done, share = row[_INPUTS], row[_INPUTS + 1]
     hidden = change[len(network) :]
@@ -213,8 +212,7 @@ class ProgressHistory:
 def earlier_job_rows() -> NDArray[np.float64]:
     """Return [590, 6] a row for each epoch but the last of the artifact's earlier jobs.
 
-    FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles for these kinds of
-    jobs, without scatter.
+    FOUND (its job history): epoch sizes and epochs. Curves are those of profiles, without scatter.
     """
     rows = []
     for task in ONES_TASKS:

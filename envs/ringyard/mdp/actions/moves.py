@@ -98,10 +98,9 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
 
 @linked_kernel
 def propose_start(state: State, b: int, j: int, options: Options, t: int, out: Int32Vector) -> int:
-    """Find the GPUs (or the server) on which template `t` would start a waiting job, and return their number.
+    """Write GPUs (or the server) on which template `t` would start a job to `out`; return how many (0: none).
 
-    They go to `out`, unsorted. 0: the template is invalid. The job keeps the template's shape, also where it
-    asks for another. `shape.set_asked_shape` undoes this.
+    The job keeps the template's shape, also where it asks for another. `shape.set_asked_shape` undoes this.
     """
     job = state.jobs[b, j]
     if options.kinds[t] == REJECT:

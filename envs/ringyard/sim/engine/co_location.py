@@ -41,8 +41,8 @@ def _bandwidth_slowdown(server: Server, more: int) -> float:
 def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
     """Return three things that job `j` finds, each on the worst of its servers.
 
-    Number of jobs that span servers (p of SJF-BCO eq. 6). Memory bandwidth asked / available, at least 1.
-    Seconds in which a worker of the job reads a byte from storage, 0 if it reads none.
+    Jobs that span servers (p of SJF-BCO eq. 6), memory bandwidth asked / available (>= 1), and seconds in
+    which a worker reads a byte from storage (0: it reads none).
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
     spanning, stretch, seconds = 0, 1.0, 0.0

@@ -43,8 +43,7 @@ def _write_isolated_times(
 ) -> None:
     """Give `jobs` their asked shape, and write how long they run `isolated`, per iteration and in all.
 
-    [jobs] `durations` and `iterations` are NaN where the other is given. `first` is the number of the first
-    job among all prepared jobs, for errors.
+    `durations` and `iterations` are NaN where the other is given. Errors count jobs from `first`.
     """
     for i in range(len(jobs)):
         job = jobs[i]
@@ -173,16 +172,10 @@ class JobPreparer:
     def write(
         self, tables: JobTable, lengths: Sequence[int], out: Records1[Job], begins: Sequence[int]
     ) -> dict[str, NDArray[Any]]:
-        """Prepare concatenated job tables, in little more time than one of them.
+        """Prepare concatenated job tables (`draw_tables`), in little more time than one of them.
 
-        Args:
-            tables: concatenated tables, see `ringyard.workloads.workload.draw_tables`.
-            lengths: number of jobs of each table.
-            out: records, some of which become those of the jobs.
-            begins: for each table, position in `out` of its first job. The others follow.
-
-        Returns:
-            {field: [jobs of all tables]} values in the records that are not equal for all jobs.
+        Jobs of each table are written to `out` from its position in `begins` on. Returns {field: [jobs of all
+        tables]} values in the records that are not equal for all jobs.
         """
         if 0 in lengths:
             raise WorkloadError("a workload has no jobs; expected at least 1")
