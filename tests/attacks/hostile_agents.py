@@ -428,7 +428,7 @@ def attack(door: Door, folder: Path, at_least: int) -> dict[str, int]:
 
 def train_small(folder: Path) -> Path:
     """The folder of a run of some seconds."""
-    words = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=small"]
+    words = ["train", "debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=2", "name=small"]
     with chdir(folder), redirect_stdout(io.StringIO()):
         if main(words):
             raise AssertionError(f"{' '.join(words)} failed")
