@@ -23,7 +23,9 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
+from ringyard.workloads.readers import trace_configs
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.schema import check_groups
 from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -39,7 +41,7 @@ from small_simulations import everything, random_jobs, rings
 SCHEDULERS = names("scheduler")
 # jobs of a model that has every figure, so that they run on any cluster
 MODELLED = ("workload=elastic", "workload.base.num_jobs=40", "workload.base.load=0.3")
-FILES = [name for name in names("workload") if "path:" in (CONF / "workload" / f"{name}.yaml").read_text()]
+FILES = trace_configs()
 
 
 @pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart", "failures"])
@@ -86,6 +88,13 @@ def test_experiments_compose(name):
 def test_debug_configs_compose(name):
     command = "train" if name == "tiny_training" else "simulate"
     assert composed(command, f"debug={name}").workload.num_jobs == 12
+
+
+@pytest.mark.parametrize(
+    "choice", [f"{group}={name}" for group in ("agent", "sweep") for name in names(group) if name != "optuna"]
+)
+def test_every_agent_has_the_settings_of_a_quick_check(choice):
+    check_groups("train", composed("train", "debug=tiny_training", choice))
 
 
 def small_run(scheduler, seed, compiled=True, placement_cluster=None):

@@ -180,7 +180,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
         "compare",
         "workload=philly",
         "workload.path=cut.csv",
-        "workload.reader.where.vc=[6214e9,7f04ca]",
+        "workload.reader.where.tenant=[6214e9,7f04ca]",
         "workload.reader.where.submit_s=[0,250]",
         "workload.max_gpus=8",
         "workload.window_jobs=null",
@@ -195,7 +195,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
         warnings="default",
     )
     assert [line for line in error.splitlines() if "compil" not in line] == [
-        "ringyard compare: cut.csv: where vc=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
+        "ringyard compare: cut.csv: where tenant=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
         " left out 5 of 26 jobs: 5 without GPUs (the first is line 2)",
         "ringyard compare: left out 1 of 21 jobs: they ask for more than 8 GPUs (workload.max_gpus)",
     ]
@@ -233,7 +233,14 @@ def test_what_only_training_hears_is_said_to_change_nothing(here):
     with pytest.warns(ConfigurationWarning, match="^action=scores action.allocator.gamma=3 has no effect"):
         here("simulate", *small, *unused)
     here("simulate", *small, "overwrite=true")  # warnings are errors
-    here("train", "debug=tiny_training", "cluster.num_servers=4", "reward=makespan", "name=two")
+    here(
+        "train",
+        "debug=tiny_training",
+        "agent.num_envs=8",
+        "cluster.num_servers=4",
+        "reward=makespan",
+        "name=two",
+    )
 
 
 def test_missing_column_names_those_there_are(tmp_path):
@@ -264,7 +271,7 @@ def test_usage_and_unknown_commands(tmp_path):
 
 
 def test_train_resume_compare(tmp_path, here):
-    tiny = ["debug=tiny_training", "cluster.num_servers=4"]
+    tiny = ["debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=4"]
     here("train", *tiny, "name=first")
     folder = tmp_path / "runs" / "first"
     for name in ("agent.safetensors", "last.safetensors", "config.yaml", "run.json", "tensorboard"):
@@ -425,7 +432,7 @@ def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
 
 
 def test_a_training_run_is_replaced_and_shortened_only_if_asked(tmp_path):
-    tiny = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=mine"]
+    tiny = ["train", "debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=2", "name=mine"]
     ringyard(tmp_path, *tiny)
     before = (tmp_path / "runs/mine/last.safetensors").read_bytes()
     _, error = ringyard(tmp_path, *tiny, "seed=1", code=2)

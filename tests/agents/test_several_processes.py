@@ -77,7 +77,7 @@ def test_threads_learn_the_same_bits(name):
 @pytest.mark.slow
 def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_with(tmp_path):
     words = ("agent=evolution", "action=scores", "observation=live_jobs", "debug=tiny_training")
-    words += ("~agent.num_envs", "experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
+    words += ("experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
     words += (
         "constraint.metric=mean_slowdown",
         "constraint.bound=1.5",
@@ -108,24 +108,25 @@ def test_what_processes_cannot_share_is_refused():
     learner = learns_together.learners()["evolution"]
     learner.hardware = Hardware(process_group=three)
     with pytest.raises(ConfigurationError, match=r"workloads_per_round is 4 and there are 3 processes"):
-        learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
+        learner.setup(learns_together.environments_for(learner, "evolution"), 0)
 
 
 WAIT = """
-from ringyard_agents.command_line import exit_code
+from ringyard_agents.cli import main
 from ringyard_agents.learning import process_group
 process_group._SILENT_SECONDS = 0.1
-raise SystemExit(exit_code("ringyard train", lambda: bool(process_group.join_process_group())))
+raise SystemExit(main(["train"]))
 """
 
 
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
-def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(rank, number):
+def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(tmp_path, rank, number):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     settings = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     waiting = subprocess.Popen(
         [sys.executable, "-c", WAIT],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
         stderr=subprocess.PIPE,
         text=True,
@@ -135,7 +136,9 @@ def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(rank, numb
     try:
         assert f"waiting for 1 more process at 127.0.0.1:{port} (WORLD_SIZE=2)" in waiting.stderr.readline()
         waiting.send_signal(number)
-        assert waiting.wait(60) == -number
+        assert waiting.wait(60) == 128 + number
+        assert f"stopped by {number.name}" in waiting.stderr.read()
+        assert not [*tmp_path.iterdir()]
     finally:
         waiting.kill()
         waiting.communicate()

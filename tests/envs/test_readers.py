@@ -1,9 +1,13 @@
 """Readers of files of jobs: formats as released, refusals, what is left out. The samples are our own."""
 
+import functools
 import gzip
 import json
 import re
+import tempfile
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 from conftest import composed, leaf, shared
 from ringyard import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
+from ringyard.mdp.experiments import experiment
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
@@ -20,7 +25,7 @@ from ringyard.workloads.readers import trace_configs, trace_reader
 from ringyard.workloads.sources import describe_trace, trace_sources
 from ringyard_agents.cli import main
 
-READERS = list(trace_configs())
+READERS = {name: trace_reader(name) for name in trace_configs()}
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
 
 
@@ -150,7 +155,7 @@ WRONG = {
     "cores": ["", "few", "-1", "1e9"],
     "job_id": ["", "x" * 129],
     "user": ["x" * 129],
-    "vc": ["x" * 129],
+    "tenant": ["x" * 129],
     "state": ["RUNNING", "pending"],
 }
 
@@ -163,17 +168,17 @@ def wrong_files(draw):
     value = draw(st.sampled_from(WRONG[role]))
     columns = {one: f"{one} {draw(st.sampled_from('abc'))}" for one in WRONG}
     order = draw(st.permutations(sorted(columns)))
-    cells = {"gpus": "1", "workers": "2", "cores": "4", "state": "COMPLETED", "user": "u", "vc": "v"}
+    cells = {"gpus": "1", "workers": "2", "cores": "4", "state": "COMPLETED", "user": "u", "tenant": "v"}
     rows = [cells | {"job_id": f"j{k}", "submit": str(10 * k), "duration": "5"} for k in range(count)]
     bad = draw(st.integers(0, count - 1))
     rows[bad][role] = value
     if draw(st.booleans()):
-        rows[bad - 1]["vc"] = 'two\nlines, "quoted"'
+        rows[bad - 1]["tenant"] = 'two\nlines, "quoted"'
     where, sort = None, draw(st.booleans())
-    if role != "vc" and draw(st.booleans()):  # rows that `where` leaves away still count
-        kept = rows[bad]["vc"]
-        rows.insert(0, rows[0] | {"vc": "other", "job_id": "other"})
-        where, bad = {"vc": kept}, bad + 1
+    if role != "tenant" and draw(st.booleans()):  # rows that `where` leaves away still count
+        kept = rows[bad]["tenant"]
+        rows.insert(0, rows[0] | {"tenant": "other", "job_id": "other"})
+        where, bad = {"tenant": kept}, bad + 1
     lines, at = [draw(st.sampled_from(["", "\n", "\n  \n"]))], 0
     numbers = [",".join(columns[one] for one in order)]
     numbers += [",".join('"' + row[one].replace('"', '""') + '"' for one in order) for row in rows]
@@ -188,7 +193,7 @@ def wrong_files(draw):
         at,
         columns[role],
         value,
-        any(row["vc"] == rows[bad]["vc"] for row in rows if row is not rows[bad]) or where is None,
+        any(row["tenant"] == rows[bad]["tenant"] for row in rows if row is not rows[bad]) or where is None,
     )
 
 
@@ -210,6 +215,121 @@ def test_a_refusal_names_file_line_column_value_expectation_and_remedy(tmp_path,
     if others:
         left = quiet(TraceReader(**options, leave_out=True), file)
         assert sum(left.left_out.values()) == 1
+
+
+#: {setting: (values that it cannot have, what the error says)}
+SETTINGS = {
+    "units": ({"gpus": "weeks"}, {"nowhere": "ms"}),
+    "patterns": ({"gpus": "("}, {"nowhere": "x"}),
+    "states": ({"Z": "ended"},),
+    "samples": ({"x": 0},),
+    "zone": ("Mars/Olympus", ""),
+    "dates": ("%", ["%Q"]),
+    "separator": ("ab", "", "\n"),
+    "header": ([],),
+    "comment": (3,),
+    "gpus": ([], 3),
+    "tenant": ([], {}),
+    "leave_out": ("yes",),
+    "where": (
+        {"submit_s": [2, 1]},
+        {"submit_s": ["noon", None]},
+        {"user": []},
+        {"nowhere": "x"},
+        {"user": "nobody"},
+    ),
+}
+#: {setting: values in place of one cell}
+CELLS = {
+    "submit": "noon",
+    "duration": "soon",
+    "start": "noon",
+    "end": "noon",
+    "gpus": "two",
+    "workers": "many",
+}
+CELLS |= {"cores": "few", "iterations": "lots", "job_id": "x" * 129, "user": "y" * 129, "tenant": "z" * 129}
+
+
+@st.composite
+def refused_formats(draw):
+    """(reader, columns, rows, parts of the error). Something of the file or of the settings is wrong."""
+    name = draw(st.sampled_from(sorted(READERS)))
+    reader = replace(READERS[name], leave_out=False)
+    columns, rows = sample(reader)
+    kind = draw(st.sampled_from(["settings", "cell", "columns", "nowhere", "twice", "long", "empty"]))
+    row = draw(st.integers(0, len(rows) - 1))
+    if kind == "settings":
+        setting = draw(st.sampled_from(sorted(SETTINGS)))
+        value = draw(st.sampled_from(SETTINGS[setting]))
+        if setting == "units" and "gpus" in value:
+            value = {reader.column_names("gpus")[0]: value["gpus"]}
+        return reader, {setting: value}, columns, rows, [f"workload.reader.{setting}"]
+    if kind == "cell":
+        used = [role for role in CELLS if role in quiet_columns(name)]
+        role = draw(st.sampled_from(used))
+        column = quiet_columns(name)[role]
+        rows[row][columns.index(column)] = CELLS[role]
+        return (
+            reader,
+            {},
+            columns,
+            rows,
+            [f"line {row + 2}: ", f"{column} is {CELLS[role][:50]!r}"[:-1], "(workload.r"],
+        )
+    if kind == "columns":
+        role = draw(st.sampled_from([one for one in ("submit", "gpus") if reader.column_names(one)]))
+        gone = reader.column_names(role)
+        kept = [place for place, one in enumerate(columns) if one not in gone]
+        rows = [[cells[place] for place in kept] for cells in [columns, *rows]]
+        return reader, {}, rows[0], rows[1:], [*map(repr, gone), f"(workload.reader.{role}=NAME"]
+    if kind == "nowhere":
+        role = draw(st.sampled_from(reader.roles))
+        return (
+            reader,
+            {role: "nowhere"},
+            columns,
+            rows,
+            ["no column 'nowhere'; it has ", f"(workload.reader.{role}=NAME"],
+        )
+    if kind == "twice":
+        twice = draw(st.sampled_from(columns))
+        return (
+            reader,
+            {},
+            [*columns, twice],
+            [[*one, "1"] for one in rows],
+            ["line 1 has column ", f"{twice!r} twice; exp"],
+        )
+    if kind == "long":
+        rows[row] = [*rows[row], "1"]
+        there = f"line {row + 2} has {len(columns) + 1} cells; expected {len(columns)}, "
+        return reader, {}, columns, rows, [there, "workload.reader.separator="]
+    return reader, {}, columns, [], ["has no rows; expected some"]
+
+
+@functools.cache
+def quiet_columns(name):
+    """{setting: its column} of the sample of a reader, of those that need a value."""
+    with tempfile.TemporaryDirectory() as folder:
+        columns, rows = sample(READERS[name])
+        read = quiet(READERS[name], written(Path(folder), as_text(READERS[name], columns, *rows)))
+    unused = {"start", "end"} if "duration" in read.columns else set()
+    return {role: column for role, column in read.columns.items() if role not in unused}
+
+
+@given(refused_formats())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_refusals_of_all_readers_say_what_is_wrong_and_what_helps(tmp_path, refused):
+    reader, changed, columns, rows, parts = refused
+    file = written(tmp_path, as_text(reader, columns, *rows))
+    with pytest.raises((WorkloadError, ConfigurationError)) as error:
+        quiet(replace(reader, **changed), file)
+    said = str(error.value)
+    assert all(part in said for part in parts), (said, parts)
+    assert "expected" in said or "it has" in said, said
+    assert said.startswith(f"{file}: ") or isinstance(error.value, ConfigurationError), said
+    assert "\n" not in said
 
 
 def test_unsorted_rows_and_ids_that_repeat_say_where_and_what_helps(tmp_path):
@@ -260,7 +380,7 @@ def test_columns_that_are_not_there(tmp_path, options, said):
         ({"dates": ["%Q"]}, r"dates has '%Q': .*; expected a format such as '%d\.%m"),
         ({"dates": "%"}, "dates has '%': .*; expected a format"),
         ({"gpus": []}, r"gpus is \[\]; expected"),
-        ({"submit_time": "at"}, "a reader has no setting 'submit_time'; expected some of job_id, submit"),
+        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected some of job_id, submit"),
     ],
 )
 def test_settings_that_are_none(options, said):
@@ -319,6 +439,34 @@ def test_a_zone_counts_where_a_date_names_none(tmp_path):
     file = written(tmp_path, HEAD + "1,12:00 28-03-2020,1,5\n2,12:00 29-03-2020,1,5\n")  # a night of 23 hours
     jobs = read_csv(file, zone="Europe/Berlin", dates="%H:%M %d-%m-%Y")
     assert jobs.submit_seconds.tolist() == [0, 82800]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_dates_without_separators_and_years_that_stand_for_no_date(tmp_path, zone):
+    days = ["20200131", "20200201", "20200202T120000", "20200203T000000Z"]
+    file = written(tmp_path, HEAD + "".join(f"{row},{day},1,5\n" for row, day in enumerate(days)))
+    jobs = quiet(TraceReader(zone=zone), file).jobs
+    hours = {"UTC": 0, "Asia/Tokyo": 9, "America/New_York": -5}[zone]  # Z: not in the zone
+    assert jobs.submit_seconds.tolist() == [0, 86400, 216000, 259200 + hours * 3600]
+    file = written(tmp_path, HEAD + "1,20200131,1,5\n2,20200201,1,5\n")
+    with pytest.warns(
+        WorkloadWarning, match=r"20200131 .* dates \(\+workload\.reader\.units\.submit_time=s reads"
+    ):
+        assert read_csv(file, zone=zone).submit_seconds.tolist() == [0, 86400]
+    assert read_csv(file, units={"submit_time": "s"}).submit_seconds.tolist() == [20200131, 20200201]
+    for day in (
+        "0001-01-01",
+        "0001-01-01T00:00:00+09:00",
+        "9999-12-31 23:59:59",
+        "9999-12-31T23:59:59-09:00",
+    ):
+        file = written(tmp_path, HEAD + f"1,{day},1,5\n2,2020-02-01,1,5\n3,2020-02-02,1,5\n")
+        with pytest.raises(
+            WorkloadError, match=rf"line 2: submit_time is '{re.escape(day)}'; expected a date from"
+        ):
+            read_csv(file, zone=zone)
+        with pytest.warns(WorkloadWarning, match="1 without a submission time"):
+            assert read_csv(file, zone=zone, leave_out=True).submit_seconds.tolist() == [0, 86400]
 
 
 def test_run_times_from_starts_and_ends(tmp_path):
@@ -516,6 +664,73 @@ def test_json_lines_and_lists(tmp_path):
         read_csv(written(tmp_path, '[{"job_id": 1}, 3]'))
 
 
+JOB = {"job_id": 1, "submit_time": 0, "gpus": 2, "duration": 5}
+
+
+def test_bytes_of_files_as_people_have_them(tmp_path):
+    """Marks of byte order, encodings, archives in archives, JSON in an object or with a name twice."""
+    text = HEAD + "1,0,2,5\n"
+    file = tmp_path / "jobs"
+    for data in (
+        b"\xef\xbb\xbf" * 2 + text.encode(),
+        text.encode("utf-16"),
+        gzip.compress(text.encode("utf-16")),
+        json.dumps(JOB, indent=1).encode(),
+        json.dumps({"jobs": [JOB]}, indent=1).encode(),
+        json.dumps({"version": 3, "jobs": [JOB], "tags": []}).encode(),
+    ):
+        file.write_bytes(data)
+        assert read_csv(file).num_gpus.tolist() == [2], data
+    twice = '{"job_id": 1, "submit_time": 0, "gpus": 1, "gpus": 8, "duration": 5}'
+    for data, said in (
+        (gzip.compress(gzip.compress(text.encode())), "is a gzip file inside of a gzip file; .*gunzip"),
+        (text.encode("utf-16-le"), "line 1 has a zero byte; expected text: save it as UTF-8"),
+        (b"\xff\xfea", "is no UTF-16 text"),
+        (twice.encode(), "line 1 has 'gpus' twice; expected one value for each name"),
+        (f"\n{json.dumps(JOB)}\n\n{twice}".encode(), "line 4 has 'gpus' twice"),
+        (f"[{json.dumps(JOB)}, {twice}]".encode(), "job 2 has 'gpus' twice"),
+        (
+            json.dumps({"version": 3, "tasks": {}}).encode(),
+            r"no column 'submit_time'; it has \['version', 'tasks'\]",
+        ),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(WorkloadError, match=said):
+            read_csv(file)
+
+
+def test_a_first_row_of_values_is_no_header(tmp_path):
+    file = written(tmp_path, "user,0,1,5\nb,3,2,6\n")
+    read = quiet(TraceReader(header=["job_id", "submit_time", "gpus", "duration"]), file)
+    assert read.jobs.job_id.tolist() == ["user", "b"]
+    with pytest.raises(
+        WorkloadError, match=r"no column 'submit_time'; it has .*reader\.header=\[NAME, \.\.\.\]"
+    ):
+        read_csv(file)
+    with pytest.raises(WorkloadError, match=r"column '1' twice; expected .*reader\.header=\[NAME, \.\.\.\]"):
+        read_csv(written(tmp_path, "1,0,1,5\n"))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_trace_without_its_file_says_what_to_give(name):
+    with pytest.raises(
+        ConfigurationError, match=rf"workload\.path has no value: workload={name} .*read_trace\(FILE"
+    ):
+        experiment("sharing", workload=name)
+
+
+def test_a_yaml_of_your_own_has_the_settings_of_its_base(tmp_path, monkeypatch):
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(
+        "defaults: [sacct, _self_]\nreader: {user: who, states: {ODD: failed}}\n"
+    )
+    monkeypatch.setenv("RINGYARD_CONF", str(tmp_path))
+    mine, base = trace_reader("mine"), trace_reader("sacct")
+    assert mine == replace(base, user="who", states={"ODD": "failed"})
+    assert (mine.separator, mine.leave_out) == ("|", True)
+
+
 # Philly's attempts
 
 
@@ -586,7 +801,9 @@ def test_openb_as_released():
 def test_batch_sizes_of_a_file_reach_the_jobs(tmp_path):
     """Gavel states those of each GPU. The GPU seconds of an iteration follow them."""
     file = written(tmp_path, SAMPLES["gavel"][0])
-    replay = Replay(quiet(trace_reader("gavel"), file).jobs, ModelMix({1: {"lstm": 1}, 2: {"lstm": 1}}))
+    read = quiet(trace_reader("gavel"), file)
+    assert read.notes == ["1 of 2 jobs have no batch size: that of the profile of their model"]
+    replay = Replay(read.jobs, ModelMix({1: {"lstm": 1}, 2: {"lstm": 1}}))
     jobs = replay.sample(Cluster.homogeneous(1, 4), np.random.default_rng(0))
     speed = profile("resnet50_imagenet")
     assert jobs.batch_size.tolist() == [128, 1]
@@ -613,6 +830,8 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
     assert found.columns["total_steps"] == ("iterations", "7,931 to 8,857 iterations, median 8,394")
     assert found.columns["job_type"][0] == "model, samples_per_gpu"
     assert found.columns["SLO"] == ("not read", "")
+    assert found.columns["priority_weight"] == ("priority (used by where only)", "")
+    assert found.facts["span"] == "5.5 seconds"
     found = describe_trace("sacct", str(written(tmp_path, SAMPLES["sacct"][0])))
     assert found.left_out == {"without an id": "1", "without GPUs": "2"}
     assert found.columns["State"] == ("state", "2: cancelled (1), completed (1)")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import hydra
@@ -35,15 +36,7 @@ class SchedulerEntry:
 
     @classmethod
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
-        """Read an entry of a list of schedulers.
-
-        Args:
-            given: name, or {label: {scheduler: name, options: {name: value}}}.
-            setting: setting that lists it, for errors.
-
-        Raises:
-            ConfigurationError: the entry is neither.
-        """
+        """Read an entry of a list `setting`: a name or {label: {scheduler: name, options: {name: value}}}."""
         if isinstance(given, str):
             return cls(
                 given if given.startswith(ZOO_PREFIX) else given.partition(":")[0], given, setting=setting
@@ -83,13 +76,8 @@ def scheduler_config(
 ) -> DictConfig:
     """Compose the resolved config of a scheduler. Hydra must be initialised.
 
-    Args:
-        entry: scheduler with its options.
-        trust: further classes that an agent may load.
-        interface: {group of `INTERFACE_GROUPS`: config}, for a model.zip. None: there is none.
-
-    Raises:
-        ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler that has its own.
+    An agent may load classes of `trust`. A model.zip needs `interface`, {group of `INTERFACE_GROUPS`:
+    config}.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
@@ -101,6 +89,9 @@ def scheduler_config(
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         found = f"{entry.setting} has {entry.scheduler!r}"
+        if Path(name).suffix in (".zip", ".safetensors"):
+            reason = "give it a label" if Path(name).is_file() else "there is no such file"
+            raise ConfigurationError(f"{found}: {reason}; expected a label and a file, such as mine:{name}")
         raise ConfigurationError(
             explain_renamed("schedulers", name, f"{found}, which")
             or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"
@@ -147,12 +138,7 @@ def _with_options(
 
 
 def require_placement(where: str, rule: str) -> None:
-    """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has a placement rule.
-
-    Args:
-        where: setting that names the rule, for the error.
-        rule: name of the rule.
-    """
+    """Raise a ConfigurationError unless conf/placement or RINGYARD_CONF has the rule that a setting names."""
     rules = config_files("placement")
     if rule not in rules:
         raise ConfigurationError(

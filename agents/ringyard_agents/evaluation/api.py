@@ -14,7 +14,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
-from ringyard.renamed import note_changed_schedulers
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import (
     ENVIRONMENT_GROUPS,
@@ -27,7 +26,7 @@ from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, build_object, run_scheduler
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
-from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, workload_environment
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, check_label, workload_environment
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: attributes of a scheduler besides `decide`
@@ -35,18 +34,8 @@ _REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or have no meaning outside of the command
 _COMMAND_ONLY = (
-    *(
-        "schedulers",
-        "seeds",
-        "reference",
-        "experiment",
-        "workers",
-        "name",
-        "overwrite",
-        "experiments",
-        "tuning",
-    ),
-    *("rerun", "tensorboard", "plots", "wide"),
+    *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "experiments"),
+    *("tuning", "rerun", "tensorboard", "plots", "wide"),
 )
 
 
@@ -75,10 +64,10 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
     label = None
     if isinstance(given, Mapping) and len(given) == 1 and not isinstance(next(iter(given.values())), Mapping):
         [(label, given)] = given.items()
+        check_label(str(label))
         given = {label: {"scheduler": f"{label}:{given}"}} if isinstance(given, str) else given
     if isinstance(given, str | Mapping):
         entry = SchedulerEntry.read(given)
-        note_changed_schedulers(f"scheduler={entry.scheduler}")
         try:
             return entry.label, build_object(to_plain(scheduler_config(entry, config.trust, interface)))
         except InstantiationException as error:

@@ -16,15 +16,11 @@ from ringyard_agents.runs.atomic_write import atomic_write
 
 _KEY = "ringyard"  # the only key of the header, because the order of several would not be fixed
 _FORMAT = 1
+_MAX_CHARACTERS = 1 << 22  # of the JSON data
 
 
 class Checkpoint(NamedTuple):
-    """Arrays and JSON data of a learner, an agent or a training run.
-
-    Attributes:
-        arrays: {name: array of numbers, of any shape}.
-        metadata: JSON data.
-    """
+    """{name: array of numbers, of any shape} and JSON data of a learner, an agent or a training run."""
 
     arrays: Mapping[str, NDArray[Any]]
     metadata: Mapping[str, Any]
@@ -47,16 +43,15 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read a file that `write` wrote.
-
-        Raises:
-            CheckpointError: the file is missing, damaged, of a later version or of another format.
-        """
+        """Read a file that `write` wrote, or raise a CheckpointError."""
         if not file.is_file():
             raise CheckpointError(f"there is no checkpoint {file}")
         try:
             with safe_open(file, framework="numpy") as stream:
-                header = json.loads((stream.metadata() or {})[_KEY])
+                written = (stream.metadata() or {})[_KEY]
+                if len(written) > _MAX_CHARACTERS:
+                    raise ValueError(f"its metadata has more than {_MAX_CHARACTERS:,} characters")
+                header = json.loads(written)
                 arrays = {name: stream.get_tensor(name) for name in stream.keys()}
             version, text, digest = header["format"], header["facts"], header["sha256"]
             metadata = json.loads(text)

@@ -59,9 +59,13 @@ class ModelPolicy:
 
     def _predict(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
         options = {"action_masks": masks} if self._masked else {}
-        actions, self._state = self.network.predict(
-            observations, state=self._state, deterministic=True, **options
-        )
+        answer = self.network.predict(observations, state=self._state, deterministic=True, **options)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise CheckpointError(
+                f"predict returned {shown(answer)}; expected the pair (actions, state), as of a model of"
+                " Stable-Baselines3"
+            )
+        actions, self._state = answer
         return actions
 
     def _forward(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
@@ -91,18 +95,7 @@ class ModelPolicy:
 
 
 def read_model(file: Path, trust: Trust) -> Any:
-    """Read the policy of a model that Stable-Baselines3 or sb3-contrib has saved.
-
-    Args:
-        file: model.zip.
-        trust: must be True, because reading the file runs the code in it.
-
-    Returns:
-        A `stable_baselines3.common.policies.BasePolicy`.
-
-    Raises:
-        CheckpointError: the file is not trusted, or it is no such model.
-    """
+    """Read the policy of a trusted model.zip of Stable-Baselines3 or sb3-contrib, which may run code."""
     if trust is not True:
         raise CheckpointError(
             f"{file} is read by Stable-Baselines3, which runs any code in it; if you trust it whole, add"

@@ -9,24 +9,17 @@ from numpy.typing import NDArray
 
 from ringyard.state.records import JobOutcome
 
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: {name of a unit: factor to seconds, GPUs or cores}
-UNITS = {
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "percent": 0.01,
-    "milli": 1e-3,
-}
+UNITS = _SECONDS | {"percent": 0.01, "milli": 1e-3}
 
 #: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
 #: withdrawn
 STATES = {
     **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
     **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
-    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("OUT_OF_MEMORY", "OUT_OF_ME"), "failed"),  # the second is cut short, as sacct does
     **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
 }
 ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}
@@ -35,6 +28,10 @@ _GROUPED = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?"  # 3,600
 _CLOCK = (
     r"(?:(\d+)(?:-| days?,? ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
 )
+
+#: digits of a date by ISO 8601 without separators, that could be seconds as well
+COMPACT_DATE = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+_YEARS = (1900, 2199)  # other years stand for missing dates: 0001, 1601, 9999
 
 
 def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
@@ -76,11 +73,16 @@ class Times:
     zone: str
 
     @classmethod
-    def read(cls, texts: "pd.Series[str]", unit: float, formats: Sequence[str], zone: str) -> "Times":
-        """Read submission times: dates if more texts are dates than numbers."""
-        found = numbers(texts) * unit
-        times = cls(found, None, unit, formats, zone)
+    def read(cls, texts: "pd.Series[str]", unit: float | None, formats: Sequence[str], zone: str) -> "Times":
+        """Read submission times: dates if more texts are dates than numbers.
+
+        Numbers such as 20200101 are dates if all are such ones, and no `unit` is given.
+        """
+        found = numbers(texts) * (unit or 1.0)
+        times = cls(found, None, unit or 1.0, formats, zone)
         written = texts != ""
+        if unit is None and texts[np.isfinite(found)].str.fullmatch(COMPACT_DATE).all():
+            found = np.full(len(texts), np.nan)
         if np.isfinite(found).sum() * 2 >= written.sum() and not formats:
             return times
         dates = times._dates(texts)
@@ -103,9 +105,10 @@ class Times:
         found: pd.Series[pd.Timestamp] = pd.Series(pd.NaT, index=texts.index, dtype="datetime64[us, UTC]")
         for form in (*self.formats, "ISO8601"):
             left = texts[found.isna() & (texts != "")]
-            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us").copy()
+            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us")
+            read = read.where(read.dt.year.between(*_YEARS))
             if self.zone != "UTC":
-                offset = r":\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+                offset = r"(?:[T ]\d{2,6}|:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
                 named = left.str.contains(".*" if "%z" in form else offset).to_numpy(dtype=np.bool_)
                 naive = read[~named].dt.tz_localize(None)
                 summer = np.ones(len(naive), np.bool_)  # the first of two equal hours in autumn

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "iapp.output": (HIDDEN + 1, 1),
 }
 
+_MAX_BYTES = 1 << 24  # of a file of weights
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
 
 
@@ -55,11 +56,7 @@ class InterferenceNetworks:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
-        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one.
-
-        Raises:
-            ConfigurationError: there is no such file, or its weights have other names or shapes.
-        """
+        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one."""
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
             raise ConfigurationError(
@@ -67,9 +64,12 @@ class InterferenceNetworks:
                 f" `{shlex.join(['ringyard', 'fit', '--out', str(path)])}` writes"
             )
         try:
+            with ZipFile(path) as archive:
+                if sum(one.file_size for one in archive.infolist()) > _MAX_BYTES:
+                    raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
             with np.load(path, allow_pickle=False) as stored:
                 weights = {name: stored[name].astype(np.float64) for name in stored.files}
-        except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
+        except (OSError, ValueError, EOFError, AttributeError, MemoryError, BadZipFile) as error:
             raise ConfigurationError(
                 f"{path} is no readable .npz file ({error}); train it anew by `ringyard fit`"
             ) from error
@@ -81,12 +81,7 @@ class InterferenceNetworks:
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return [...] IASP's predicted speed beside another job / isolated (neural collaborative filter).
-
-        Args:
-            own: [..., 2 x references] profile of the job.
-            other: [..., 2 x references] profile of its neighbour.
-        """
+        """Return [...] IASP's speed beside another / isolated, by a neural collaborative filter."""
         w = self.weights
         u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
         hidden = np.maximum(_affine(np.concatenate([u, v, u * v], axis=-1), w["iasp.hidden"]), 0.0)
@@ -95,13 +90,7 @@ class InterferenceNetworks:
     def performance(
         self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return [...] IAPP's predicted speed of a task beside another / isolated.
-
-        Args:
-            own: [..., 2 x references] profile of the job.
-            other: [..., 2 x references] profile of its neighbour.
-            computing: [...] share of the task's iterations in which its GPU computes.
-        """
+        """Return [...] IAPP's speed beside another / isolated, by the share of `computing` iterations."""
         w = self.weights
         x = np.concatenate([own, other, np.asarray(computing)[..., None]], axis=-1)
         x = np.maximum(_affine(x, w["iapp.first"]), 0.0)
@@ -117,8 +106,6 @@ def reference_workers() -> Workers:
 def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
-    Args:
-        suffered: [..., references] extra iteration time of a job beside each reference, as a share.
-        inflicted: [..., references] extra iteration time of each reference beside the job, as a share.
+    `suffered` and `inflicted` are extra iteration times of a job beside each reference and the reverse.
     """
     return np.concatenate([1.0 / (1.0 + suffered), 1.0 / (1.0 + inflicted)], axis=-1)
