@@ -22,6 +22,7 @@ from ringyard.compiled import (
     Records2,
     bundle,
     kernel,
+    linked_kernel,
 )
 from ringyard.fabric import FABRIC_COLUMNS
 from ringyard.state.records import (
@@ -188,15 +189,13 @@ def end_of_waiting(cluster: ClusterRecord) -> int:
     return cluster.first_waiting + cluster.num_waiting + cluster.num_holes
 
 
-@kernel
+@linked_kernel
 def close_holes(state: State, b: int) -> None:
     """Move the entries of the waiting list of cluster `b` of `state` together, on the side with fewer.
 
     Removing a job leaves a hole, so that a queue of n jobs is not moved n times. Readers close the holes.
     """
     cluster, row = state.clusters[b], state.waiting[b]
-    if cluster.num_holes == 0:
-        return
     first = cluster.first_waiting
     end = end_of_waiting(cluster)
     cluster.num_holes = 0
@@ -218,7 +217,8 @@ def close_holes(state: State, b: int) -> None:
 @kernel
 def waiting_at(state: State, b: int, i: int) -> int:
     """Return the row of the i-th waiting job of cluster `b` of `state` (`i` from 0)."""
-    close_holes(state, b)
+    if state.clusters[b].num_holes > 0:
+        close_holes(state, b)
     return int(state.waiting[b, state.clusters[b].first_waiting + i])
 
 
