@@ -57,8 +57,7 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
     for i in range(seen, cluster.num_done):
         copy.ended[b, i] = state.ended[b, i]
     _copy_jobs(state, b, copy, state.ended[b, seen : cluster.num_done])
-    if cluster.num_holes > 0:
-        close_holes(state, b)
+    close_holes(state, b)
     first = cluster.first_waiting
     _copy_jobs(state, b, copy, changed)
     _copy_waiting(state, b, copy, state.waiting[b, first : first + cluster.num_waiting])

@@ -175,12 +175,13 @@ def copy_state(state: State) -> State:
 @kernel
 def shift_entries(row: Int32Vector, first: int, end: int, by: int) -> None:
     """Shift the entries `first` to `end` - 1 of `row` by `by` positions."""
+    old, new = row[first:end], row[first + by : end + by]  # LLVM makes vector code of loops over slices
     if by < 0:
-        for i in range(first, end):
-            row[i + by] = row[i]
+        for i in range(len(old)):
+            new[i] = old[i]
     else:
-        for i in range(end - 1, first - 1, -1):
-            row[i + by] = row[i]
+        for i in range(len(old) - 1, -1, -1):
+            new[i] = old[i]
 
 
 @kernel
@@ -196,6 +197,8 @@ def close_holes(state: State, b: int) -> None:
     Removing a job leaves a hole, so that a queue of n jobs is not moved n times. Readers close the holes.
     """
     cluster, row = state.clusters[b], state.waiting[b]
+    if cluster.num_holes == 0:
+        return
     first = cluster.first_waiting
     end = end_of_waiting(cluster)
     cluster.num_holes = 0
