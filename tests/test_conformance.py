@@ -23,6 +23,7 @@ from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
+from ringyard.workloads.readers import trace_configs
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
@@ -39,7 +40,7 @@ from small_simulations import everything, random_jobs, rings
 SCHEDULERS = names("scheduler")
 # jobs of a model that has every figure, so that they run on any cluster
 MODELLED = ("workload=elastic", "workload.base.num_jobs=40", "workload.base.load=0.3")
-FILES = [name for name in names("workload") if "path:" in (CONF / "workload" / f"{name}.yaml").read_text()]
+FILES = trace_configs()
 
 
 @pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart", "failures"])

@@ -3,8 +3,6 @@
 import functools
 import inspect
 import re
-import subprocess
-import sys
 import warnings
 from importlib import import_module
 
@@ -20,13 +18,13 @@ from conftest import ROOT
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard.renamed import explain_renamed, note_changed_schedulers, renamed_names
+from ringyard.renamed import explain_renamed, renamed_names
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import SchedulerEntry, scheduler_config
 from ringyard_agents.config.schema import SETTINGS, check_settings
 
 PAGE = (ROOT / "docs" / "renamed.md").read_text()
-KINDS = ("settings", "choices", "schedulers", "scheduler_options", "exports")
+KINDS = ("settings", "options", "choices", "schedulers", "scheduler_options", "exports")
 PACKAGES = {
     "ringyard": ringyard,
     "ringyard_agents": ringyard_agents,
@@ -170,27 +168,3 @@ def test_names_of_today_are_not_refused():
     for kind in ("settings", "schedulers", "scheduler_options", "choices"):
         for new in filter(None, renamed_names(kind).values()):
             assert explain_renamed(kind, new) is None
-
-
-@pytest.mark.parametrize(
-    ("words", "noted"),
-    [
-        (["scheduler=fifo"], True),
-        (["seed=1", "schedulers=[sjf,fifo@pack]"], True),
-        (["schedulers=[fifo_backfill,mine:runs/fifo]", "name=fifo"], False),
-    ],
-)
-def test_a_scheduler_with_anothers_name_is_noted(words, noted, capsys):
-    note_changed_schedulers.cache_clear()
-    note_changed_schedulers(*words)
-    note_changed_schedulers(*words)
-    assert capsys.readouterr().err.count("`fifo_backfill`") == noted
-
-
-def test_the_command_line_notes_it():
-    done = subprocess.run(
-        [sys.executable, "-m", "ringyard_agents", "simulate", "scheduler=fifo", "seed=x"],
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr.startswith("note: `fifo` is now the strict order")

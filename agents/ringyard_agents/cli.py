@@ -57,14 +57,11 @@ Tab completion, such as in ~/.bashrc: eval "$(ringyard -sc install=bash)"
 
 
 _COMPLETION = ("-sc", "--shell-completion")
+_HELP = ("-h", "--help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code (`command_line.exit_code`).
-
-    Args:
-        arguments: words of the command line after the program. None: those of this process.
-    """
+    """Run a command (None: of this process's words) and return its exit code (`command_line.exit_code`)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     known = words[:1] if words and words[0] in COMMANDS else []
     return exit_code(" ".join(["ringyard", *known]), lambda: _run(words))
@@ -73,11 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     from ringyard.errors import ConfigurationError
 
-    if not words or words[0] in ("-h", "--help"):
+    if len(words) > 1 and words[0] in _HELP:
+        words = [words[1], "--help", *words[2:]]
+    if not words or words[0] in _HELP:
         print(_usage(), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
-    if command in ("-V", "--version"):
+    if {"-V", "--version"} & {*words}:
         import ringyard
 
         print(f"ringyard {ringyard.__version__}")
@@ -133,11 +132,11 @@ def _plot(given: Namespace) -> None:
     from ringyard.checks import PositiveInt, require
     from ringyard.errors import ConfigurationError
 
-    require("--most", given.most, PositiveInt)
+    require("--max-schedulers", given.max_schedulers, PositiveInt)
 
     from ringyard_agents.report.plots import plot_runs
 
-    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.most)
+    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.max_schedulers)
     for file in files:
         print(f"plot: {file}")
     if damaged:
@@ -240,7 +239,7 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
             "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="folder of a run, or a folder of runs"),
             "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
             "--format": dict(default="png", choices=("png", "pdf", "svg"), help="file format (%(default)s)"),
-            "--most": dict(
+            "--max-schedulers": dict(
                 type=int,
                 default=12,
                 help="number of schedulers in a plot, those with the lowest mean JCT (%(default)s)",

@@ -20,6 +20,8 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _MAX_ERROR_LENGTH = 1000  # characters
 _FULL = 2**16  # bytes that a disk has left when it counts as full
 
+_stops: list[signal.Signals] = []  # that the command has got
+
 #: {package: prefix of the environment variables that it reads}
 _LIBRARY_VARIABLES = {"matplotlib": "MPL", "numba": "NUMBA_", "torch": "TORCH"}
 
@@ -36,8 +38,11 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigurationError with the message."""
         from ringyard.errors import ConfigurationError
+        from ringyard.renamed import explain_renamed
 
         found = re.match(r"unrecognized arguments: (-\S+)", message)
+        if found and (renamed := explain_renamed("options", found[1])):
+            raise ConfigurationError(renamed)
         near = get_close_matches(found[1], self._option_string_actions, n=1) if found else ()
         hint = f", did you mean {near[0]}?" if near else ""
         raise ConfigurationError(f"{message}{hint}; see {self.prog} --help")
@@ -46,18 +51,12 @@ class Arguments(argparse.ArgumentParser):
 def exit_code(command: str, run: Callable[[], int]) -> int:
     """Run a command and print an error as one line on standard error (RINGYARD_DEBUG=1: after its traceback).
 
-    Args:
-        command: name of the command, at the beginning of the line.
-        run: function that runs the command and returns its exit code.
-
-    Returns:
-        The command's exit code, 2 after an exception, 130 after SIGINT, 143 after SIGTERM, or 141 if the
-        output was closed.
+    Returns its exit code: 2 after an exception, 130 SIGINT, 143 SIGTERM, 141 if the output was closed.
     """
     _open_streams()
-    stops: list[signal.Signals] = []
+    _stops.clear()
     try:
-        with _signals_raise(stops), _lost_signals_return(stops), _one_line_warnings(command):
+        with _signals_raise(), _lost_signals_return(), _one_line_warnings(command):
             code = run()
             sys.stdout.flush()
             return code
@@ -65,8 +64,8 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         ends = isinstance(error, SystemExit)
         if isinstance(error.__context__ if ends else error, BrokenPipeError):
             return _discard_output()
-        if stops or isinstance(error, KeyboardInterrupt):  # a library may have failed because of the signal
-            return _print_interruption(command, error, *stops)
+        if _stops or isinstance(error, KeyboardInterrupt):  # a library may have failed because of the signal
+            return _print_interruption(command, error, *_stops)
         if isinstance(error, SystemExit):
             return BAD_INPUT if error.code else 0
         if not isinstance(error, Exception):
@@ -79,31 +78,33 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         return BAD_INPUT
 
 
+def raise_if_stopped(error: Exception) -> None:
+    """Raise a KeyboardInterrupt if a signal came before an `error`, which may be a library's answer to it."""
+    if _stops:
+        raise _StoppedError from error
+
+
 class _StoppedError(KeyboardInterrupt):
     """A signal. After a plain KeyboardInterrupt in an `exec`, caught or not, `python -m` ends by SIGINT."""
 
 
 @contextmanager
-def _signals_raise(stops: list[signal.Signals]) -> Iterator[None]:
-    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `stops` gets both."""
+def _signals_raise() -> Iterator[None]:
+    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `_stops` gets both.
+
+    A process in the background goes on ignoring SIGINT.
+    """
 
     def stop(number: int, frame: object) -> None:
-        if number != signal.SIGTERM or not stops:
-            stops.append(signal.Signals(number))
+        if number != signal.SIGTERM or not _stops:
+            _stops.append(signal.Signals(number))
             raise _StoppedError
 
-    with signals_handled_by(stop):
-        yield
-
-
-@contextmanager
-def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> Iterator[None]:
-    """Give SIGTERM and SIGINT a handler in the block. A process in the background goes on ignoring SIGINT."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
     before: dict[int, Any] = {
-        number: signal.signal(number, handler)
+        number: signal.signal(number, stop)
         for number in (signal.SIGTERM, signal.SIGINT)
         if signal.getsignal(number) not in (None, signal.SIG_IGN)
     }
@@ -115,13 +116,13 @@ def signals_handled_by(handler: Callable[[int, Any], Any] | signal.Handlers) -> 
 
 
 @contextmanager
-def _lost_signals_return(stops: list[signal.Signals]) -> Iterator[None]:
+def _lost_signals_return() -> Iterator[None]:
     """Raise a signal again that came during a destructor or callback, where Python ignores exceptions."""
     before = sys.unraisablehook
 
     def raise_again(lost: Any) -> None:
-        if stops and isinstance(lost.exc_value, KeyboardInterrupt):
-            again = (threading.main_thread().ident, stops.pop())  # which a sleep of the main thread hears
+        if _stops and isinstance(lost.exc_value, KeyboardInterrupt):
+            again = (threading.main_thread().ident, _stops.pop())  # which a sleep of the main thread hears
             threading.Timer(0.05, signal.pthread_kill, again).start()
         else:
             before(lost)

@@ -22,16 +22,7 @@ def help_topic(words: Sequence[str]) -> str | None:
 
 
 def help_page(command: str, description: str, topic: str = "") -> str:
-    """Return the help of a command or of a topic.
-
-    Args:
-        command: command with its settings in conf/<command>.yaml.
-        description: one line about the command.
-        topic: group, GROUP=CHOICE or setting. "": the command itself.
-
-    Raises:
-        ConfigurationError: there is no such topic.
-    """
+    """Return the help of a command or of a `topic`: a group, GROUP=CHOICE or a setting."""
     groups, bodies = _read(command)
     if not topic:
         return _command_page(command, description, groups, bodies)

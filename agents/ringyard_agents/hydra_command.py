@@ -20,17 +20,9 @@ _INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
 
 
 def run_hydra(command: str, description: str, function_path: str, words: Sequence[str]) -> None:
-    """Run a command that takes Hydra overrides.
+    """Run a command that takes Hydra overrides; a sweep runs all jobs and names those that failed.
 
-    Args:
-        command: command with its settings in conf/<command>.yaml.
-        description: one line about the command, for --help.
-        function_path: `module:function` that takes the composed config. It is imported once the config is
-            checked.
-        words: words of the command line after the command.
-
-    Raises:
-        Exception: error of the job. A sweep runs all jobs and names those that failed.
+    `function_path`, `module:function`, takes the composed config. It is imported once the config is checked.
     """
     words = [_FLAGS.get(word, word) for word in words]
     topic = help_topic(words)
@@ -41,11 +33,9 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
     import hydra
 
     from ringyard.config_folder import add_user_config_folders, config_folder
-    from ringyard.renamed import note_changed_schedulers
     from ringyard_agents.runs.sweep_job import HydraJob
 
     options = _options(words)
-    note_changed_schedulers(*options.overrides)
     add_user_config_folders(_search_folders(command, options))
     task = HydraJob(command, function_path)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors are raised here instead of printed by Hydra

@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ringyard.checks import NumberRange, shown
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
+from ringyard.workloads.cells import numbers
+from ringyard.workloads.files import Rows, decoded, read_bytes, read_rows
 
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
@@ -74,14 +76,23 @@ def _column_name(name: object) -> str:
     return _ALIASES.get(stripped, stripped)
 
 
-def _refuse(values: "pd.Series[Any]", wrong: Any, where: str, expected: str) -> None:
-    """Raise ConfigurationError for the first row of a column with `wrong` true."""
-    for row in np.flatnonzero(wrong)[:1]:
-        got = values.iloc[row]
-        said = "empty" if got == "" or got != got else shown(got)
-        raise ConfigurationError(
-            f"{where}, row {row + 1} (line {row + 2}): {values.name} is {said}; expected {expected}"
-        )
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from, for errors."""
+
+    where: str  #: name of the table
+    names: Mapping[str, str]  #: {column: as the file writes it}
+    lines: Sequence[int] | None  #: [rows] lines of the file. None: it is no file
+
+    def refuse(self, name: str, values: "pd.Series[Any]", wrong: Any, expected: str) -> None:
+        """Raise ConfigurationError for the first row of a column with `wrong` true."""
+        for row in np.flatnonzero(wrong)[:1]:
+            got = values.iloc[row]
+            said = "empty" if got == "" or got != got else shown(got)
+            place = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+            raise ConfigurationError(
+                f"{self.where}: {place}: {self.names.get(name, name)} is {said}; expected {expected}"
+            )
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
@@ -99,7 +110,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
             raise ConfigurationError(f"{where}: there is a column {name}; did you mean {near}?")
 
 
-def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+def _filled(frame: pd.DataFrame, source: Source) -> pd.DataFrame:
     """Return every column of the table, converted to text or numbers."""
     columns: dict[str, Any] = {}
     for name, column in COLUMNS.items():
@@ -107,13 +118,14 @@ def _filled(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         text = columns[name] = given.astype(object).fillna("").astype(str).str.strip()
         if column.numbers is not None:
             there = ~text.isin(("", "nan"))
-            numbers = pd.to_numeric(text.where(there), errors="coerce").astype(np.float64)
-            _refuse(given, there & ~column.numbers.holds(numbers.fillna(-1.0)), where, str(column.numbers))
-            columns[name] = numbers
+            found = pd.Series(numbers(text.where(there, "")), frame.index)
+            wrong = there & ~column.numbers.holds(found.fillna(-1.0))
+            source.refuse(name, given, wrong, str(column.numbers))
+            columns[name] = found
     return pd.DataFrame(columns)
 
 
-def _check_rows(table: pd.DataFrame, where: str) -> None:
+def _check_rows(table: pd.DataFrame, source: Source) -> None:
     """Raise ConfigurationError for the first row that contradicts itself."""
     transfer, beside = table.transfer_bytes.notna(), table.neighbour != ""
     placed = table.neighbour_placement != ""
@@ -140,53 +152,46 @@ def _check_rows(table: pd.DataFrame, where: str) -> None:
         ("neighbour_placement", placed & none, "one GPU or more"),
     )
     for name, wrong, expected in rules:
-        _refuse(table[name], wrong, where, expected)
+        source.refuse(name, table[name], wrong, expected)
 
 
-def tidy(frame: pd.DataFrame, where: str) -> pd.DataFrame:
+def tidy(frame: pd.DataFrame, where: str, lines: Sequence[int] | None = None) -> pd.DataFrame:
     """Check a table, add missing columns of `COLUMNS` and name GPU types as the simulator does.
 
     A row with seconds and restart_seconds becomes two, the restart after all rows of the file.
-
-    Args:
-        frame: [rows] with the required columns and any of the others. Unknown columns are left out.
-        where: name of the table, for errors.
-
-    Raises:
-        ConfigurationError: a required column is missing or a value is invalid. The message names the row, the
-            column, the value and what was expected.
     """
+    source = Source(where, {_column_name(name): str(name) for name in frame.columns}, lines)
     frame = frame.rename(columns=_column_name)
     _check_columns(list(frame.columns), where)
     if frame.empty:
         raise ConfigurationError(f"{where} holds no rows; expected one for each measurement")
-    table = _filled(frame.reset_index(drop=True), where)
+    table = _filled(frame.reset_index(drop=True), source)
     table["gpu_type"] = table.gpu_type.map(lambda name: _GPU_TYPES.get(_normalised(name), name.lower()))
-    _check_rows(table, where)
+    _check_rows(table, source)
     both = table.seconds.notna() & table.restart_seconds.notna()
     alone = table.assign(restart_seconds=table.restart_seconds.mask(both))
     return pd.concat([alone, table[both].assign(seconds=np.nan)], ignore_index=True)
 
 
-def _parsed(file: Path, rows: int | None = None) -> pd.DataFrame:
-    """Read the cells of a CSV as text, or raise ConfigurationError."""
+def read_cells(file: Path) -> Rows:
+    """Read a table in a format of `ringyard.workloads.files`, or raise a ConfigurationError."""
     if not file.exists():
         raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
     try:
-        return pd.read_csv(
-            file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig", nrows=rows
-        )
-    except (OSError, EOFError, ValueError, pd.errors.ParserError) as error:
-        raise ConfigurationError(f"{file} is no readable CSV: {shown(str(error))}") from error
+        return read_rows(file)
+    except WorkloadError as error:  # without settings of traces
+        said = re.sub(r" \([^()]*workload\.reader[^()]*\)$", "", str(error))
+        raise ConfigurationError(f"{file}: {said}") from error
 
 
 def read_measured_rows(file: Path) -> pd.DataFrame:
-    """Read a tidy CSV (also .csv.gz).
+    """Read a tidy table.
 
     Raises:
         ConfigurationError: the file cannot be read, or `tidy` refuses it.
     """
-    return tidy(_parsed(file), str(file))
+    rows = read_cells(file)
+    return tidy(rows.frame, str(file), rows.numbers.tolist())
 
 
 def _is_tidy(file: Path) -> bool:
@@ -195,9 +200,10 @@ def _is_tidy(file: Path) -> bool:
     Tables with a column `predicted` are results of `ringyard validate`, not measurements.
     """
     try:
-        names = set(map(_column_name, _parsed(file, 0).columns))
-    except ConfigurationError:
+        first = decoded(read_bytes(file)).lstrip().partition("\n")[0]
+    except WorkloadError:
         return False
+    names = {_column_name(name.strip('"')) for name in first.split(",")}
     return names.issuperset(REQUIRED) and "predicted" not in names
 
 
@@ -271,17 +277,7 @@ class MeasuredRows:
 
 
 def read_measured_sets(place: Path) -> list[MeasuredRows]:
-    """Read one tidy CSV, or every tidy CSV of a folder.
-
-    Args:
-        place: a file or a folder.
-
-    Returns:
-        A set for each tidy CSV.
-
-    Raises:
-        ConfigurationError: there is no such file or folder, or `tidy` refuses a CSV.
-    """
+    """Read one tidy CSV, or every tidy CSV of a folder: a set for each."""
     if place.is_file():
         files = {place.name: place}
     elif place.is_dir():

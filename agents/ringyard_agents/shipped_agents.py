@@ -22,8 +22,7 @@ def zoo_folders() -> list[Path]:
 def shipped_agents() -> dict[str, Path]:
     """Return {name: file of the weights} of all pretrained agents, in order of name.
 
-    Raises:
-        CheckpointError: a user's agent has the name of a pretrained one, and no recipe next to it.
+    A user's agent of the name of a pretrained one, without a recipe next to it, is a CheckpointError.
     """
     shipped, *own = ({file.stem: file for file in folder.glob("*.safetensors")} for folder in zoo_folders())
     files = dict(shipped)
@@ -39,11 +38,7 @@ def shipped_agents() -> dict[str, Path]:
 
 
 def agents_evaluated_in(experiment: str) -> list[str]:
-    """Return `zoo:NAME` of the agents with results of an experiment in their record, in order of name.
-
-    Raises:
-        CheckpointError: a record is damaged, or see `shipped_agents`.
-    """
+    """Return `zoo:NAME` of agents with results of an experiment in their record, in order of name."""
     agents = shipped_agents().items()
     return [
         f"{ZOO_PREFIX}{name}"
@@ -65,14 +60,7 @@ def _environments_of(record: Path) -> list[str]:
 
 
 def agent_path(checkpoint: str) -> Path:
-    """Return the file of `zoo:NAME`, or the given path itself, which need not exist.
-
-    Args:
-        checkpoint: `zoo:NAME` or a path.
-
-    Raises:
-        CheckpointError: there is no pretrained agent of that name, or see `shipped_agents`.
-    """
+    """Return the file of `zoo:NAME`, which must exist, or the given path, which need not."""
     if not checkpoint.startswith(ZOO_PREFIX):
         return Path(checkpoint).expanduser()
     agents = shipped_agents()

@@ -8,7 +8,7 @@ where it matters. Only what was found may be quoted as the paper's.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ringyard.renamed import note_changed_schedulers, renamed_export
+from ringyard.renamed import renamed_export
 
 if TYPE_CHECKING:
     from ringyard_baselines.classic.preemptive import las, srsf, srtf
@@ -27,5 +27,4 @@ def __getattr__(name: str) -> Any:
     """Import a textbook scheduler when it is asked for."""
     if name not in _HOMES:
         return renamed_export(__name__, name)
-    note_changed_schedulers(f"scheduler={name}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -111,7 +111,6 @@ class Scheduler(Protocol):
                 after the job's submission. A column outside `observability` raises an `ObservabilityError`.
             rng: source of all random numbers that the scheduler draws.
         """
-        ...
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return the allocations to carry out now, in this order.
@@ -132,7 +131,6 @@ class Scheduler(Protocol):
         Raises:
             ObservabilityError: raised by the view, if a column outside `observability` is read.
         """
-        ...
 
 
 @runtime_checkable
@@ -143,20 +141,11 @@ class CompiledScheduler(Protocol):
     """
 
     def run_compiled(self, sim: Simulator) -> None:
-        """Simulate until every job has finished.
-
-        Args:
-            sim: at time zero. `reset` was called with its cluster and jobs.
-        """
-        ...
+        """Simulate from time zero, after `reset`, until every job has finished."""
 
 
 def check_capabilities(scheduler: Scheduler) -> None:
-    """Check that a scheduler declares valid capabilities.
-
-    Raises:
-        PluginError: `scheduler.capabilities` is missing, or is not made of `Capabilities`.
-    """
+    """Raise a PluginError unless a scheduler's `capabilities` are made of `Capabilities`."""
     known = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
     declared = getattr(scheduler, "capabilities", None)
     if not isinstance(declared, Capabilities) or int(declared) & ~int(known):
@@ -168,12 +157,7 @@ def check_capabilities(scheduler: Scheduler) -> None:
 
 
 def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
-    """Return what an allocation needs beyond starting the job as it asks. The engine counts preemptions.
-
-    Args:
-        sim: the simulation that the allocation is for.
-        allocation: of one of its jobs.
-    """
+    """Return what an allocation needs beyond starting the job as it asks. The engine counts preemptions."""
     if allocation.preempts or allocation.reject:
         return Capabilities.START
     job = sim.state.jobs[0, allocation.job]

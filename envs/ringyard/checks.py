@@ -185,13 +185,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def require(name: str, value: Any, annotation: Any) -> None:
-    """Raise a ConfigurationError unless a value satisfies an annotation.
-
-    Args:
-        name: of the parameter, for the error.
-        value: its value.
-        annotation: such as `Positive`, `PositiveInt | None`, `Annotated[float, "(0, 1]"]` or a class.
-    """
+    """Raise a ConfigurationError unless a value satisfies an annotation such as `PositiveInt | None`."""
     try:
         _adapter(annotation).validate_python(value)
     except ValidationError as wrong:
@@ -228,11 +222,7 @@ def _machine_memory_bytes() -> float:
 
 
 def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
-    """Raise a ConfigurationError unless this machine has enough memory.
-
-    Args:
-        needed: {name of a setting: (its value, bytes for each)}.
-    """
+    """Raise a ConfigurationError unless memory is enough for {setting: (its value, bytes for each)}."""
     memory, total = _machine_memory_bytes(), sum(count * each for count, each in needed.values())
     if total > memory:
         name, (count, each) = max(needed.items(), key=lambda item: math.prod(item[1]))
@@ -243,12 +233,9 @@ def require_memory(needed: Mapping[str, tuple[int, int]]) -> None:
 
 
 def checked(prefix: str) -> Callable[[T], T]:
-    """Return a decorator that checks the arguments of a function or class against their annotations.
+    """Return a decorator that checks arguments against their annotations, or raises a ConfigurationError.
 
-    Calls with other arguments raise a ConfigurationError.
-
-    Args:
-        prefix: text before the name of a parameter in errors, such as a group of `conf`.
+    Errors name a parameter behind `prefix`, such as a group of `conf`.
     """
 
     def decorate(target: T) -> T:

@@ -28,11 +28,7 @@ def _has_a_group(folder: Path) -> bool:
 
 
 def user_config_folders() -> tuple[Path, ...]:
-    """Return the folders in RINGYARD_CONF.
-
-    Raises:
-        ConfigurationError: one of them does not exist, or has no group such as `profiles`.
-    """
+    """Return the folders in RINGYARD_CONF, which must exist and have a group such as `profiles`."""
     folders = _variable_folders()
     for folder in folders:
         if not _has_a_group(folder):

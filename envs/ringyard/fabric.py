@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import yaml
@@ -32,15 +32,19 @@ class Fabric:
         bytes_per_second: bandwidth B of a ring: a number, or {servers spanned (network) or GPUs
             (interconnect): B}. Between two counts, log B is linear in log count. Outside it is constant.
         latency_seconds: of each of the 2 (w - 1) steps of a ring of w workers.
-        source: reference of the numbers.
+        source: reference of the bandwidth: trainings, a benchmark, or trainings at least (a lower limit).
+        wire_bytes_per_second: line rate of all ports of a server, to compare with. None: not published.
+        wire_source: reference of the line rate.
 
     Raises:
-        ConfigurationError: no number, or one out of its range.
+        ConfigurationError: no number, one out of its range, or a ring that is faster than its wire.
     """
 
     bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
     latency_seconds: NonNegative = 0.0
     source: str = ""
+    wire_bytes_per_second: Bandwidth | None = None
+    wire_source: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.bytes_per_second, Mapping):
@@ -50,6 +54,24 @@ class Fabric:
                     f"fabric.bytes_per_second is {given}; expected finite numbers, or a single infinite one"
                 )
             object.__setattr__(self, "bytes_per_second", given)
+        fastest = self.bandwidth(np.arange(1, _MAX_COUNT + 1)).max()
+        if self.wire_bytes_per_second is not None and fastest > self.wire_bytes_per_second:
+            raise ConfigurationError(
+                f"fabric.bytes_per_second is {fastest:.4g}, faster than its wire,"
+                f" {self.wire_bytes_per_second:.4g}; expected bytes per second (1 Gb/s is 1.25e8)"
+            )
+
+    def __str__(self) -> str:
+        """Compare what rings get, by servers or GPUs, with the speed of the wire. Units: GB/s."""
+        figures = self.bytes_per_second
+        if isinstance(figures, Mapping):
+            got = ", ".join(f"{figure / 1e9:.3g} on {count}" for count, figure in figures.items())
+        else:
+            got = f"{figures / 1e9:.3g}"
+        wire = "not published"
+        if self.wire_bytes_per_second is not None:
+            wire = f"{self.wire_bytes_per_second / 1e9:.4g}"
+        return f"rings get, in GB/s, {got} ({self.source}); the wire: {wire} ({self.wire_source})"
 
     def bandwidth(self, count: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return bytes per second [counts] of rings over `count` [counts] servers, or GPUs of a server."""
@@ -84,7 +106,10 @@ def _read_fabric(group: str, name: str) -> Fabric:
             figures = {count: float(figure) for count, figure in figures.items()}
         else:
             figures = float(figures)
-        return Fabric(figures, float(given.get("latency_seconds", 0.0)), given.get("source", ""))
+        said: dict[str, Any] = {key: given[key] for key in ("source", "wire_source") if key in given}
+        for key in {"latency_seconds", "wire_bytes_per_second"} & set(given):
+            said[key] = float(given[key])
+        return Fabric(figures, **said)
     except ConfigurationError as error:
         raise ConfigurationError(f"{files[name]}: {error}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:

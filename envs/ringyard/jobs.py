@@ -50,11 +50,7 @@ MAX_TEXT_LENGTH = 128
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
-    """Return column `name` of numbers `values` as float64 [jobs], or as int64 if `whole`.
-
-    Raises:
-        WorkloadError: another shape, something that is no number, or a fraction in a `whole` column.
-    """
+    """Return column `name` as float64 [jobs], or int64 if `whole`, or raise a WorkloadError."""
     try:
         given = np.asarray(values)
     except ValueError:
@@ -73,11 +69,7 @@ def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
 
 
 def _ids(values: ArrayLike) -> _Whole | _Text:
-    """Return ids [jobs] as whole numbers, or as texts if any of them is a text.
-
-    Raises:
-        WorkloadError: an id that is neither.
-    """
+    """Return ids [jobs] as whole numbers, or as texts if any of them is a text; others are an error."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufU":
         return _texts("job_id", values) if values.dtype.kind == "U" else _column("job_id", values, whole=True)
     given = np.asarray(values, dtype=object).tolist()
@@ -87,11 +79,7 @@ def _ids(values: ArrayLike) -> _Whole | _Text:
 
 
 def _texts(name: str, values: ArrayLike) -> _Text:
-    """Return column `name` of texts `values` as an array [jobs].
-
-    Raises:
-        WorkloadError: another shape, something that is no text, or a text that is too long.
-    """
+    """Return column `name` of texts as an array [jobs], or raise a WorkloadError, also if one is too long."""
     given = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if given.ndim != 1:
         raise WorkloadError(f"column {name} has shape {given.shape}; expected one text for each job")
@@ -451,8 +439,7 @@ class JobTable:
     def _check_columns(self, names: Sequence[str]) -> None:
         """Raise a WorkloadError for a column of another shape or type, or a number out of its range.
 
-        Args:
-            names: columns of numbers to check. Columns of texts are always checked.
+        Of columns of numbers only those in `names` are checked, of texts all.
         """
         count = len(self)
         if count == 0:

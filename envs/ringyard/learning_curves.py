@@ -37,21 +37,14 @@ def hyperbola(
 ) -> NDArray[np.float64]:
     """Return start + (end - start) x done (1 + half) / (done + half): `start` at 0, `end` at 1.
 
-    Args:
-        done: [...] share of training, in [0, 1].
-        start: [...] value before training.
-        end: [...] value at its end.
-        half: [...] above 0. Smaller values make the beginning steeper.
+    Arrays are [...]. A smaller `half`, above 0, makes the beginning steeper.
     """
     return start + (end - start) * done * (1.0 + half) / (done + half)
 
 
 @kernel
 def _scatter(seed: u8, rows: IntVector, epochs: FloatVector, halves: FloatVector, noise: FloatVector) -> None:
-    """Multiply `halves` by the steepness of each job and write the scatter of its epoch into `noise`.
-
-    `seed` is that of the simulation, `rows` and `epochs` are the row and the epoch of each job.
-    """
+    """Multiply `halves` by each job's steepness and write the scatter of its epoch into `noise`."""
     for i in range(len(epochs)):
         halves[i] *= np.exp(HALF_SPREAD * normal_at(seed, CURVE_STREAM + rows[i], 0))
         noise[i] = SCATTER * normal_at(seed, CURVE_STREAM + rows[i], 1 + int(epochs[i]))
@@ -74,11 +67,8 @@ def validation_metric(
 ) -> NDArray[np.float64]:
     """Return the metric [jobs] at the last of `EPOCHS` validations, NaN before the first or without a curve.
 
-    Args:
-        models: [jobs] position in the catalogue, its length for none.
-        done: [jobs] share of training done.
-        seed: of the simulation. Equal seeds give equal curves.
-        rows: [jobs] rows of the job table, which determine steepness and scatter.
+    `models` are positions in the catalogue (its length: none), `done` shares of training. Equal seeds of the
+    simulation give equal curves. Their steepness and scatter depend on `rows` of the job table.
     """
     way, epochs = _curves(models, done, seed, rows)
     start, end = profile_values("metric_start")[models], profile_values("final_metric")[models]
@@ -96,14 +86,7 @@ def training_loss(
 
 
 def loss_history(model: int, job: int, epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Return the normalised loss [epochs] of one job at given epochs, as `training_loss` returned it then.
-
-    Args:
-        model: position in the catalogue, its length for none.
-        job: row of the job table.
-        epochs: [epochs] numbers of epochs.
-        seed: of the simulation.
-    """
+    """Return the normalised loss [epochs] of one job at given epochs, as `training_loss` returned it then."""
     rows, count = np.full(len(epochs), job), epochs.astype(np.float64)
     halves = np.full(len(epochs), np.nan_to_num(profile_values("metric_half")[model], nan=DEFAULT_HALF))
     noise = np.zeros(len(epochs))

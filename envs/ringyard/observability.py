@@ -122,15 +122,7 @@ _CLUSTER_RECORDS = (ClusterRecord, Server, Gpu, Link)
 
 
 def check_column(name: str, observability: Observability) -> None:
-    """Raise an error unless the declared flags show a column.
-
-    Args:
-        name: a key of `COLUMNS`.
-        observability: the declared flags.
-
-    Raises:
-        ObservabilityError: no flag that shows the column is declared, or there is no such column.
-    """
+    """Raise an ObservabilityError unless the declared flags show column `name`, a key of `COLUMNS`."""
     flags = COLUMNS.get(name)
     if flags is None:
         raise ObservabilityError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
@@ -143,18 +135,11 @@ def check_column(name: str, observability: Observability) -> None:
 
 
 def check_reads(function: Any, observability: Observability, label: str) -> None:
-    """Raise an error if the source of a compiled function reads a column that was not declared.
+    """Raise an ObservabilityError if the source of a compiled function reads a column that was not declared.
 
-    A field counts unless types show that it is not a job's: `state.servers[b, s].num_gpus` is a server's.
-    A call of a function of `ringyard.state.progress` counts as the column of that name.
-
-    Args:
-        function: decorated with `implements` or `kernel`.
-        observability: the declared flags.
-        label: name of the function in the error.
-
-    Raises:
-        ObservabilityError: the function reads a column that is not declared.
+    A field counts unless types show that it is not a job's: `state.servers[b, s].num_gpus` is a server's. A
+    call of a function of `ringyard.state.progress` counts as the column of that name. `label` names the
+    function.
     """
     for name in sorted(fields_read(function, _CLUSTER_RECORDS, progress.__name__) & COLUMNS.keys()):
         try:

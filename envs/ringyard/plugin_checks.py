@@ -18,18 +18,9 @@ def qualified_name(function: Any) -> str:
 def validate_array(
     returned: Any, count: int, function: Any, quantity: str, low: float = -np.inf, finite: bool = True
 ) -> NDArray[np.float64]:
-    """Return the numbers [count] that a function of the user returned as float64.
+    """Return the [count] numbers that a function of the user returned as float64, else raise a PluginError.
 
-    Args:
-        returned: the value. A number that NumPy has broadcast stays a broadcast.
-        count: expected number of numbers.
-        function: the function, for the error.
-        quantity: name of the numbers in the error.
-        low: smallest valid number.
-        finite: whether infinity is invalid. NaN always is.
-
-    Raises:
-        PluginError: another shape, no numbers, or one out of range.
+    A broadcast number stays one. NaN is never valid, infinity unless `finite`. `quantity` is for errors.
     """
     try:
         values = np.asarray(returned)

@@ -129,15 +129,7 @@ class ModelProfile:
         return self.gpus[REFERENCE_GPU].compute_seconds(self.batch_size)
 
     def require_value(self, name: str, otherwise: str = "choose a workload of models that have it") -> Any:
-        """Return the value of a field.
-
-        Args:
-            name: of the field.
-            otherwise: what the user can do without the value, for the error.
-
-        Raises:
-            ConfigurationError: the profile has no value.
-        """
+        """Return a field's value, or raise a ConfigurationError that says what to do `otherwise`."""
         value = getattr(self, name)
         if value is None:
             raise ConfigurationError(
@@ -147,11 +139,7 @@ class ModelProfile:
         return value
 
     def on_gpu(self, gpu_type: str) -> GpuProfile:
-        """Return the speed on a GPU type.
-
-        Raises:
-            ConfigurationError: the profile has no values for it.
-        """
+        """Return the speed on a GPU type, or raise a ConfigurationError if the profile has none for it."""
         if gpu_type not in self.gpus:
             raise ConfigurationError(
                 f"model {self.name} has no gpus.{gpu_type}, which this cluster needs; add its fixed_seconds,"
@@ -160,11 +148,7 @@ class ModelProfile:
         return self.gpus[gpu_type]
 
     def relative_seconds(self, gpu_type: str) -> tuple[float, float]:
-        """Return `fixed_seconds` and `sample_seconds` on a GPU type over those on the reference GPU.
-
-        Raises:
-            ConfigurationError: the profile has no values for the GPU type.
-        """
+        """Return `fixed_seconds` and `sample_seconds` on a GPU type over those on the reference GPU."""
         there, here = self.on_gpu(gpu_type), self.gpus[REFERENCE_GPU]
         return (
             there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0,
@@ -192,17 +176,7 @@ def _number(value: Any) -> Any:
 
 
 def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
-    """Create a dataclass from the content of a yaml.
-
-    Args:
-        kind: the dataclass.
-        raw: content of the yaml.
-        where: beginning of errors.
-        given: fields that are not in the yaml.
-
-    Raises:
-        ConfigurationError: an unknown or missing field, or a value out of range.
-    """
+    """Create a dataclass from the content of a yaml and `given` fields; errors begin with `where`."""
     known = {one.name: one for one in fields(kind) if one.name not in given}
     if not isinstance(raw, dict) or raw.keys() - known:
         odd = raw.keys() - known if isinstance(raw, dict) else raw
@@ -220,11 +194,7 @@ def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
 
 
 def read_profile(file: Path) -> ModelProfile:
-    """Read a profile from a yaml.
-
-    Raises:
-        ConfigurationError: an unknown or missing field, or a value that is no number. It names the file.
-    """
+    """Read a profile from a yaml, or raise a ConfigurationError that names the file."""
     try:
         raw = yaml.load(file.read_bytes(), _LOADER)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
@@ -246,15 +216,7 @@ def catalogue() -> tuple[ModelProfile, ...]:
 
 @functools.cache
 def profile_values(name: str, absent: float = np.nan) -> NDArray[np.float64]:
-    """Return the values of a field in all profiles.
-
-    Args:
-        name: field or property of `ModelProfile`.
-        absent: value for profiles that have none.
-
-    Returns:
-        [models + 1] values in the order of the catalogue, and NaN for jobs without a model.
-    """
+    """Return [models + 1] values of a field by catalogue, `absent` where it has none, NaN for no model."""
     values = [getattr(model, name) for model in catalogue()]
     return np.array([absent if value is None else value for value in values] + [np.nan])
 

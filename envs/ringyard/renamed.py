@@ -1,8 +1,6 @@
 """Names of earlier versions, as in `conf/renamed.yaml`: errors and warnings that say today's."""
 
 import functools
-import re
-import sys
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,10 +11,9 @@ from ringyard.config_folder import config_folder
 
 @functools.cache
 def renamed_names(kind: str) -> Mapping[str, str | None]:
-    """The table of one kind of names: {old name: name today, or None if there is nothing in its place}.
+    """{old name of a kind: name today, or None if there is nothing in its place}.
 
-    Args:
-        kind: "settings", "choices", "schedulers", "changed_schedulers", "scheduler_options" or "exports".
+    Kinds: "settings", "options", "choices", "schedulers", "scheduler_options", "exports".
     """
     import yaml
 
@@ -25,15 +22,7 @@ def renamed_names(kind: str) -> Mapping[str, str | None]:
 
 
 def renamed_export(package: str, name: str) -> Any:
-    """The object that a package exported under an old name, with a DeprecationWarning.
-
-    Args:
-        package: its name.
-        name: that the package does not have.
-
-    Raises:
-        AttributeError: no earlier version had the name.
-    """
+    """The object that a package exported under an old name, with a warning; an AttributeError if none."""
     today = None if name.startswith("_") else renamed_names("exports").get(f"{package}.{name}")
     if today is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -47,27 +36,9 @@ def renamed_export(package: str, name: str) -> Any:
 
 
 def explain_renamed(kind: str, name: str, written: str | None = None) -> str | None:
-    """What to tell a user who wrote an old name; None if the name is none.
-
-    Args:
-        kind: of the name, as in `renamed_names`.
-        name: that no table of today has.
-        written: where it stands, in the user's words; None: the name itself.
-    """
+    """What to tell a user who wrote an old name (`written` says where); None if the name is none."""
     if name not in renamed_names(kind):
         return None
     today = renamed_names(kind)[name]
     does = "was removed without a replacement" if today is None else f"is called {today} now"
     return f"{written or name} {does}; docs/renamed.md lists all names that changed"
-
-
-@functools.cache
-def note_changed_schedulers(*words: str) -> None:
-    """Print a note on standard error, once, for each scheduler that had another's name before.
-
-    Args:
-        words: SETTING=VALUE of a command line, or "scheduler=NAME".
-    """
-    for name, note in renamed_names("changed_schedulers").items():
-        if any(re.search(rf"scheduler[^=]*=.*(?<![\w:./]){name}(?!\w)", word) for word in words):
-            print(f"note: {note}", file=sys.stderr)

@@ -38,14 +38,9 @@ CORES_SECONDS = 1.0
 
 @kernel
 def pause_seconds(seconds: float, growth: float, jump: float, jump_gpus: int, gpus: int) -> float:
-    """Return the seconds without progress of a job that goes on with `gpus` GPUs.
+    """Return the seconds without progress of a job that goes on with `gpus` GPUs, 0 if CPU-only.
 
-    Args:
-        seconds: on one GPU, and of a CPU-only job.
-        growth: additional seconds at each doubling of the GPUs.
-        jump: additional seconds on `jump_gpus` GPUs or more.
-        jump_gpus: fewest GPUs with the jump.
-        gpus: number of GPUs, 0 for a CPU-only job.
+    To `seconds` come those of `growth` at each doubling, and of the `jump` on `jump_gpus` or more.
     """
     pause = seconds
     if growth > 0.0 and gpus > 1:

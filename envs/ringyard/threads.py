@@ -45,15 +45,15 @@ def _cpu_quotas() -> Iterator[float]:
 
 
 def get_num_threads() -> int:
-    """Return the number of threads that step a batch: of `set_num_threads`, by default `usable_cores()`."""
-    return usable_cores() if _num_threads is None else _num_threads
+    """Return the number of threads that step a batch: the least of `set_num_threads` and `usable_cores()`."""
+    return min(_num_threads or math.inf, usable_cores())
 
 
 def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:
     """Set the number of threads of environments that are created later. Results do not depend on it.
 
     Args:
-        num_threads: 1 or more. None: one per core.
+        num_threads: 1 or more, of which no more are used than there are cores. None: one per core.
 
     Raises:
         ConfigurationError: another value.

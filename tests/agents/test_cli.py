@@ -180,7 +180,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
         "compare",
         "workload=philly",
         "workload.path=cut.csv",
-        "workload.reader.where.vc=[6214e9,7f04ca]",
+        "workload.reader.where.tenant=[6214e9,7f04ca]",
         "workload.reader.where.submit_s=[0,250]",
         "workload.max_gpus=8",
         "workload.window_jobs=null",
@@ -195,7 +195,7 @@ def test_ids_and_tenants_come_back_and_what_is_left_out_is_said_once(tmp_path):
         warnings="default",
     )
     assert [line for line in error.splitlines() if "compil" not in line] == [
-        "ringyard compare: cut.csv: where vc=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
+        "ringyard compare: cut.csv: where tenant=[7f04ca,6214e9], submit_s=[0,250] keeps 26 of 31 rows;"
         " left out 5 of 26 jobs: 5 without GPUs (the first is line 2)",
         "ringyard compare: left out 1 of 21 jobs: they ask for more than 8 GPUs (workload.max_gpus)",
     ]

@@ -60,7 +60,12 @@ def test_comments_of_the_yamls_are_the_help(capsys):
     assert "decisions between evaluations" in page
     assert "the best agent" in said(capsys, "train", "--help", "evaluate.patience")
     assert "decays linearly to 0" in said(capsys, "train", "--help", "agent.learning_rate")
-    assert "virtual cluster" in said(capsys, "simulate", "--help", "workload.reader.where.vc")
+    assert "virtual cluster" in said(capsys, "simulate", "--help", "workload.reader.where.tenant")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_after_help_has_its_page(capsys, command):
+    assert said(capsys, "--help", command) == said(capsys, command, "--help") != said(capsys, "--help")
 
 
 def test_a_group_lists_its_choices_and_a_choice_its_yaml(capsys):

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 from test_evaluate import tasks
 
 from attacks.interruptions import alive, complaint, differences, expect_success, start
@@ -28,6 +29,7 @@ from ringyard_agents.evaluation import result_cache
 from ringyard_agents.evaluation.evaluate import run_task
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.result_cache import cache_result, cached_results, fingerprints
+from ringyard_agents.runs.sweep_job import read_job_records
 
 WORDS = [
     "compare", "schedulers=[fifo_backfill,sjf,tiresias]", "seeds=8", "workload.num_jobs=200", "workers=2",
@@ -90,6 +92,25 @@ def test_a_library_that_stumbles_over_a_signal_is_no_internal_error(capsys, list
         assert exit_code("ringyard watch", run) == 128 + number
         assert capsys.readouterr().err == f"ringyard watch: stopped by {number.name}{more}\n"
     assert before == [signal.getsignal(one) for one in names]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_stumbles_over_a_signal_was_stopped_and_has_not_failed(inside, monkeypatch, listening, number):
+    ran = []
+
+    def stumble(task):
+        ran.append(task)
+        try:
+            signal.raise_signal(number)
+        finally:
+            None._invalidate_flags_cache()
+
+    assert exit_code("ringyard compare", lambda: [*run_in_processes(stumble, [1, 2], 1)]) == 128 + number
+    assert ran == [1]
+    monkeypatch.setattr("ringyard_agents.evaluation.simulate.simulate", stumble)
+    GlobalHydra.instance().clear()
+    assert cli.main(["simulate", "-m", "seed=0,1", "name=s"]) == 128 + number
+    assert [one.status for one in read_job_records(inside / "runs/s")] == ["stopped"]
 
 
 EARLY = """

@@ -1,9 +1,15 @@
 """Measurements of users: the tidy table, and what ships held against it."""
 
+import gzip
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from conftest import CONF, names
+from ringyard.errors import ConfigurationError
+from ringyard.fabric import network
 from ringyard.profiles import profile
 from ringyard_agents.cli import main
 from ringyard_agents.measurements import (
@@ -14,6 +20,8 @@ from ringyard_agents.measurements import (
     read_measured_sets,
     situations,
 )
+from ringyard_agents.predictors.fit_interference import measured_pairs
+from ringyard_agents.validation.report import print_networks, validation_page
 from ringyard_agents.validation.shipped import predict_rows
 
 HEADER = "model,gpu_type,placement,batch,seconds"
@@ -44,14 +52,14 @@ def test_a_table_as_people_write_it(tmp_path):
 @pytest.mark.parametrize(
     ("header", "row", "said"),
     [
-        (HEADER, "resnet50,v100,1,64,-3", "row 2 (line 3): seconds is '-3'; expected a number in (0, 1e9]"),
+        (HEADER, "resnet50,v100,1,64,-3", "mine.csv: line 3: seconds is '-3'; expected a number in (0, 1e9]"),
         (HEADER, "resnet50,v100,1,64,", "seconds is empty"),
         (HEADER, "resnet50,v100,44x,64,1", "placement is '44x'; expected GPUs on each server"),
         (HEADER, "resnet50,v100,0+4,64,1", "placement is '0+4'"),
         (HEADER, "resnet50,v100,1,many,1", "batch is 'many'"),
         (HEADER, ",v100,1,64,1", "model is empty"),
         (HEADER, "resnet50,,1,64,1", "gpu_type is empty"),
-        (HEADER, "resnet50,v100,1,64,1,7,8", "no readable CSV"),
+        (HEADER, "resnet50,v100,1,64,1,7,8", "line 3 has 7 cells; expected 5, one for each of"),
         (HEADER.replace("batch", "bacth"), "resnet50,v100,1,64,1", "there is no column batch"),
         (f"{HEADER},neighbours", "resnet50,v100,1,64,1,vgg16", "did you mean neighbour?"),
         (f"{HEADER},neighbour", "resnet50,v100,1,64,1,vgg16", "neighbour_batch is empty"),
@@ -69,6 +77,34 @@ def test_a_wrong_table_says_where_and_what(tmp_path, capsys, header, row, said):
     assert said in error
     assert "mine" in error
     assert not (tmp_path / "out").exists()
+
+
+def test_lines_and_columns_of_errors_are_those_of_the_file(tmp_path):
+    file = tmp_path / "mine.csv"
+    lines = ["", f"{HEADER}_per_iteration", '"res\nnet",v100,1,"1,024",0.1', "", "resnet50,v100,1,64,-3"]
+    for encoding in ("utf-8", "utf-16"):
+        file.write_bytes(gzip.compress("\r\n".join(lines).encode(encoding), mtime=0))
+        with pytest.raises(
+            ConfigurationError, match=r"mine\.csv: line 6: seconds_per_iteration is '-3'; expected"
+        ):
+            read_measured_rows(file)
+    written(tmp_path, HEADER, "resnet50,v100,1,64,1,7")
+    with pytest.raises(ConfigurationError, match=r"line 2 has 6 cells; expected 5, [^(]*$"):
+        read_measured_rows(file)
+
+
+def test_damaged_pairs_are_named(tmp_path):
+    file = tmp_path / "calibration" / "gavel_colocation_pairs.csv.gz"
+    file.parent.mkdir()
+    head = "source,gpu,model_a,bs_a,model_b,bs_b,norm_a,norm_b,feasible"
+    for lines, said in (
+        (("a,b", "1,2"), r"pairs\.csv\.gz: there is no column bs_a; it has"),
+        ((head, "s,v100,a,1,b,1,0.5,x,1"), r"line 2: norm_b is 'x'; expected a number above 0"),
+        ((head, "s,v100,a,1,b,1,0.5,0.5,1,9"), "line 2 has 10 cells; expected 9, one for each"),
+    ):
+        written(file.parent, *lines, name=file.name)
+        with pytest.raises(ConfigurationError, match=said):
+            measured_pairs(tmp_path, np.random.default_rng(0))
 
 
 def test_nothing_to_judge_is_bad_input(tmp_path, capsys):
@@ -144,6 +180,31 @@ def test_a_users_file_is_judged(tmp_path, capsys):
     assert [one.name for one in read_measured_sets(tmp_path)] == ["mine"]  # predictions are no measurements
     assert float(written_rows.predicted[0]) == pytest.approx(right)
     assert written_rows.reason[2] == "model unheard_of does not ship"
+
+
+def test_validate_says_which_network_to_take(tmp_path, capsys):
+    """Networks of rows inside one server are not printed."""
+    lines = [
+        "resnet50_imagenet,v100,4+4,32,1,",
+        *(f"vgg16,v100,1+1,32,1,{name}" for name in names("network")),
+    ]
+    rows = tidy_rows(tmp_path, f"{HEADER},network", *lines)
+    (one,) = read_measured_sets(tmp_path)
+    print_networks([one])
+    said = capsys.readouterr().out.splitlines()
+    assert said[:-2] == [f"network {name}: {network(name)}" for name in names("network")]
+    assert "--network takes another" in said[-2]
+    assert "take a network that trainings got" in said[-1]
+    print_networks([replace(one, rows=rows.assign(placement="4"))])
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["validation.md", "unseen/validation.md"])
+def test_pages_have_the_words_that_the_command_writes(page):
+    begin, heading, end = validation_page([], "composite", {}).partition("\n## Measurements of your own")
+    text = (CONF.parent / "docs" / page).read_text()
+    assert text.startswith(begin.rstrip())
+    assert text.endswith(heading + end)
 
 
 def test_what_cannot_be_judged_is_bad_input(tmp_path, capsys):

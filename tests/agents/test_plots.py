@@ -156,7 +156,8 @@ def test_the_command_writes_what_it_says(tmp_path, capsys, monkeypatch):
     for words, said in (
         (["nope"], "there is no folder 'nope'"),
         (["empty"], "'empty' has no finished run"),
-        (["runs", "--most", "0"], "--most is 0"),
+        (["runs", "--max-schedulers", "0"], "--max-schedulers is 0"),
+        (["runs", "--most", "5"], "--most is called --max-schedulers now"),
     ):
         assert main(["plot", *words]) == 2
         assert said in capsys.readouterr().err

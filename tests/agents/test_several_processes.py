@@ -112,20 +112,21 @@ def test_what_processes_cannot_share_is_refused():
 
 
 WAIT = """
-from ringyard_agents.command_line import exit_code
+from ringyard_agents.cli import main
 from ringyard_agents.learning import process_group
 process_group._SILENT_SECONDS = 0.1
-raise SystemExit(exit_code("ringyard train", lambda: bool(process_group.join_process_group())))
+raise SystemExit(main(["train"]))
 """
 
 
 @pytest.mark.parametrize(("rank", "number"), [(0, signal.SIGTERM), (1, signal.SIGINT)])
-def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(rank, number):
+def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(tmp_path, rank, number):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     settings = {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     waiting = subprocess.Popen(
         [sys.executable, "-c", WAIT],
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **settings},
         stderr=subprocess.PIPE,
         text=True,
@@ -135,7 +136,9 @@ def test_a_process_that_waits_for_others_says_so_and_ends_by_a_signal(rank, numb
     try:
         assert f"waiting for 1 more process at 127.0.0.1:{port} (WORLD_SIZE=2)" in waiting.stderr.readline()
         waiting.send_signal(number)
-        assert waiting.wait(60) == -number
+        assert waiting.wait(60) == 128 + number
+        assert f"stopped by {number.name}" in waiting.stderr.read()
+        assert not [*tmp_path.iterdir()]
     finally:
         waiting.kill()
         waiting.communicate()

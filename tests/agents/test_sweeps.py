@@ -223,7 +223,7 @@ def test_a_sweep_ends_with_one_table_and_goes_on(tmp_path, monkeypatch, capfd):
     assert simulate(*command) == 2
     out, error = capfd.readouterr()
     assert "runs/a[1]/b=c/sweep.csv" in out
-    assert "2 of 4 jobs failed: 1, 3; job 1 (seed=1 performance.alpha=-1): performance.alpha is -1" in error
+    assert "2 of 4 jobs failed: 1, 3; job 1 (performance.alpha=-1 seed=1): performance.alpha is -1" in error
     own = [line for line in error.splitlines() if not line.startswith("ringyard: compil")]
     assert len(own) == 1, error
     folder = tmp_path / "runs" / "a[1]" / "b=c"
@@ -261,7 +261,7 @@ def test_a_plugin_that_is_not_there_names_its_extra():
     typo = (
         "Could not find 'hydra/launcher/joblib2'\n\nAvailable options in 'hydra/launcher':\n\tbasic\n\tjoblib"
     )
-    assert one_line(HydraException(typo)).startswith("hydra/launcher is 'joblib2'; expected joblib, or basic")
+    assert one_line(HydraException(typo)).startswith("hydra/launcher is 'joblib2'; expected joblib;")
 
 
 def test_names_that_sweeps_cannot_have(tmp_path, monkeypatch, capfd):

@@ -312,7 +312,7 @@ def test_a_full_disk_costs_the_next_start_alone(kernel_of_a_file, monkeypatch):
     with monkeypatch.context() as within:
         within.setattr(cache.tempfile, "mkstemp", full)
         with pytest.warns(
-            ConfigurationWarning, match=r"in .*kept.*\(No space left on device\).*RINGYARD_CACHE_DIR"
+            ConfigurationWarning, match=r"in \S*kept \(No space left on device\).*RINGYARD_CACHE_DIR"
         ):
             assert kernel_of_a_file.of_4() == (8.0, False)
         assert kernel_of_a_file.of_4() == (8.0, False)  # once a process

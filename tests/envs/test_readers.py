@@ -1,9 +1,13 @@
 """Readers of files of jobs: formats as released, refusals, what is left out. The samples are our own."""
 
+import functools
 import gzip
 import json
 import re
+import tempfile
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +24,7 @@ from ringyard.workloads.readers import trace_configs, trace_reader
 from ringyard.workloads.sources import describe_trace, trace_sources
 from ringyard_agents.cli import main
 
-READERS = list(trace_configs())
+READERS = {name: trace_reader(name) for name in trace_configs()}
 COMPLETED, FAILED, CANCELLED = JobOutcome.COMPLETED, JobOutcome.FAILED, JobOutcome.CANCELLED
 
 
@@ -150,7 +154,7 @@ WRONG = {
     "cores": ["", "few", "-1", "1e9"],
     "job_id": ["", "x" * 129],
     "user": ["x" * 129],
-    "vc": ["x" * 129],
+    "tenant": ["x" * 129],
     "state": ["RUNNING", "pending"],
 }
 
@@ -163,17 +167,17 @@ def wrong_files(draw):
     value = draw(st.sampled_from(WRONG[role]))
     columns = {one: f"{one} {draw(st.sampled_from('abc'))}" for one in WRONG}
     order = draw(st.permutations(sorted(columns)))
-    cells = {"gpus": "1", "workers": "2", "cores": "4", "state": "COMPLETED", "user": "u", "vc": "v"}
+    cells = {"gpus": "1", "workers": "2", "cores": "4", "state": "COMPLETED", "user": "u", "tenant": "v"}
     rows = [cells | {"job_id": f"j{k}", "submit": str(10 * k), "duration": "5"} for k in range(count)]
     bad = draw(st.integers(0, count - 1))
     rows[bad][role] = value
     if draw(st.booleans()):
-        rows[bad - 1]["vc"] = 'two\nlines, "quoted"'
+        rows[bad - 1]["tenant"] = 'two\nlines, "quoted"'
     where, sort = None, draw(st.booleans())
-    if role != "vc" and draw(st.booleans()):  # rows that `where` leaves away still count
-        kept = rows[bad]["vc"]
-        rows.insert(0, rows[0] | {"vc": "other", "job_id": "other"})
-        where, bad = {"vc": kept}, bad + 1
+    if role != "tenant" and draw(st.booleans()):  # rows that `where` leaves away still count
+        kept = rows[bad]["tenant"]
+        rows.insert(0, rows[0] | {"tenant": "other", "job_id": "other"})
+        where, bad = {"tenant": kept}, bad + 1
     lines, at = [draw(st.sampled_from(["", "\n", "\n  \n"]))], 0
     numbers = [",".join(columns[one] for one in order)]
     numbers += [",".join('"' + row[one].replace('"', '""') + '"' for one in order) for row in rows]
@@ -188,7 +192,7 @@ def wrong_files(draw):
         at,
         columns[role],
         value,
-        any(row["vc"] == rows[bad]["vc"] for row in rows if row is not rows[bad]) or where is None,
+        any(row["tenant"] == rows[bad]["tenant"] for row in rows if row is not rows[bad]) or where is None,
     )
 
 
@@ -210,6 +214,121 @@ def test_a_refusal_names_file_line_column_value_expectation_and_remedy(tmp_path,
     if others:
         left = quiet(TraceReader(**options, leave_out=True), file)
         assert sum(left.left_out.values()) == 1
+
+
+#: {setting: (values that it cannot have, what the error says)}
+SETTINGS = {
+    "units": ({"gpus": "weeks"}, {"nowhere": "ms"}),
+    "patterns": ({"gpus": "("}, {"nowhere": "x"}),
+    "states": ({"Z": "ended"},),
+    "samples": ({"x": 0},),
+    "zone": ("Mars/Olympus", ""),
+    "dates": ("%", ["%Q"]),
+    "separator": ("ab", "", "\n"),
+    "header": ([],),
+    "comment": (3,),
+    "gpus": ([], 3),
+    "tenant": ([], {}),
+    "leave_out": ("yes",),
+    "where": (
+        {"submit_s": [2, 1]},
+        {"submit_s": ["noon", None]},
+        {"user": []},
+        {"nowhere": "x"},
+        {"user": "nobody"},
+    ),
+}
+#: {setting: values in place of one cell}
+CELLS = {
+    "submit": "noon",
+    "duration": "soon",
+    "start": "noon",
+    "end": "noon",
+    "gpus": "two",
+    "workers": "many",
+}
+CELLS |= {"cores": "few", "iterations": "lots", "job_id": "x" * 129, "user": "y" * 129, "tenant": "z" * 129}
+
+
+@st.composite
+def refused_formats(draw):
+    """(reader, columns, rows, parts of the error). Something of the file or of the settings is wrong."""
+    name = draw(st.sampled_from(sorted(READERS)))
+    reader = replace(READERS[name], leave_out=False)
+    columns, rows = sample(reader)
+    kind = draw(st.sampled_from(["settings", "cell", "columns", "nowhere", "twice", "long", "empty"]))
+    row = draw(st.integers(0, len(rows) - 1))
+    if kind == "settings":
+        setting = draw(st.sampled_from(sorted(SETTINGS)))
+        value = draw(st.sampled_from(SETTINGS[setting]))
+        if setting == "units" and "gpus" in value:
+            value = {reader.column_names("gpus")[0]: value["gpus"]}
+        return reader, {setting: value}, columns, rows, [f"workload.reader.{setting}"]
+    if kind == "cell":
+        used = [role for role in CELLS if role in quiet_columns(name)]
+        role = draw(st.sampled_from(used))
+        column = quiet_columns(name)[role]
+        rows[row][columns.index(column)] = CELLS[role]
+        return (
+            reader,
+            {},
+            columns,
+            rows,
+            [f"line {row + 2}: ", f"{column} is {CELLS[role][:50]!r}"[:-1], "(workload.r"],
+        )
+    if kind == "columns":
+        role = draw(st.sampled_from([one for one in ("submit", "gpus") if reader.column_names(one)]))
+        gone = reader.column_names(role)
+        kept = [place for place, one in enumerate(columns) if one not in gone]
+        rows = [[cells[place] for place in kept] for cells in [columns, *rows]]
+        return reader, {}, rows[0], rows[1:], [*map(repr, gone), f"(workload.reader.{role}=NAME"]
+    if kind == "nowhere":
+        role = draw(st.sampled_from(reader.roles))
+        return (
+            reader,
+            {role: "nowhere"},
+            columns,
+            rows,
+            ["no column 'nowhere'; it has ", f"(workload.reader.{role}=NAME"],
+        )
+    if kind == "twice":
+        twice = draw(st.sampled_from(columns))
+        return (
+            reader,
+            {},
+            [*columns, twice],
+            [[*one, "1"] for one in rows],
+            ["line 1 has column ", f"{twice!r} twice; exp"],
+        )
+    if kind == "long":
+        rows[row] = [*rows[row], "1"]
+        there = f"line {row + 2} has {len(columns) + 1} cells; expected {len(columns)}, "
+        return reader, {}, columns, rows, [there, "workload.reader.separator="]
+    return reader, {}, columns, [], ["has no rows; expected some"]
+
+
+@functools.cache
+def quiet_columns(name):
+    """{setting: its column} of the sample of a reader, of those that need a value."""
+    with tempfile.TemporaryDirectory() as folder:
+        columns, rows = sample(READERS[name])
+        read = quiet(READERS[name], written(Path(folder), as_text(READERS[name], columns, *rows)))
+    unused = {"start", "end"} if "duration" in read.columns else set()
+    return {role: column for role, column in read.columns.items() if role not in unused}
+
+
+@given(refused_formats())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_refusals_of_all_readers_say_what_is_wrong_and_what_helps(tmp_path, refused):
+    reader, changed, columns, rows, parts = refused
+    file = written(tmp_path, as_text(reader, columns, *rows))
+    with pytest.raises((WorkloadError, ConfigurationError)) as error:
+        quiet(replace(reader, **changed), file)
+    said = str(error.value)
+    assert all(part in said for part in parts), (said, parts)
+    assert "expected" in said or "it has" in said, said
+    assert said.startswith(f"{file}: ") or isinstance(error.value, ConfigurationError), said
+    assert "\n" not in said
 
 
 def test_unsorted_rows_and_ids_that_repeat_say_where_and_what_helps(tmp_path):
@@ -260,7 +379,7 @@ def test_columns_that_are_not_there(tmp_path, options, said):
         ({"dates": ["%Q"]}, r"dates has '%Q': .*; expected a format such as '%d\.%m"),
         ({"dates": "%"}, "dates has '%': .*; expected a format"),
         ({"gpus": []}, r"gpus is \[\]; expected"),
-        ({"submit_time": "at"}, "a reader has no setting 'submit_time'; expected some of job_id, submit"),
+        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected some of job_id, submit"),
     ],
 )
 def test_settings_that_are_none(options, said):

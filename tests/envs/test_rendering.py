@@ -173,6 +173,24 @@ def test_every_id_renders_in_every_mode_without_a_display(name, monkeypatch):
     assert all(frame.nbytes < 800_000 for frame in frames)  # as CartPole's
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # moviepy's
+@pytest.mark.parametrize("name", ["ringyard/Cluster-v0", *experiment_ids()])
+def test_gymnasium_records_short_videos_of_every_id(name, tmp_path):
+    pytest.importorskip("moviepy", reason="Gymnasium's RecordVideo and save_video need moviepy")
+    single = gymnasium.make(name, render_mode="rgb_array", num_workloads=2)
+    env = gymnasium.wrappers.RecordVideo(single, str(tmp_path / "recorded"), video_length=3)
+    _, info = env.reset(seed=0)
+    for _ in range(4):
+        *_, info = env.step(info["action_mask"].argmax() if info["action_mask"].any() else 0)
+    env.close()
+    listed = gymnasium.make(name, render_mode="rgb_array_list", num_workloads=2)
+    listed.reset(seed=0)
+    gymnasium.utils.save_video.save_video(listed.render(), str(tmp_path / "saved"), video_length=3, fps=10)
+    for folder in ("recorded", "saved"):
+        [video] = (tmp_path / folder).glob("*.mp4")
+        assert video.read_bytes()[4:8] == b"ftyp"
+
+
 def test_a_window_without_a_display_is_said_once(capsys):
     window = ClusterEnv(replace(experiment("sharing"), num_workloads=2), render_mode="human")
     _, info = window.reset(seed=0)

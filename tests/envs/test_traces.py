@@ -230,17 +230,18 @@ def user_file(tmp_path, *ids):
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ({"vc": "c"}, r"where\.vc: no row has team 'c'; expected some of 'a' \(2\), 'b' \(1\)$"),
+        ({"tenant": "c"}, r"where\.tenant: no row has team 'c'; expected some of 'a' \(2\), 'b' \(1\)$"),
         ({"user": ["0", 9]}, r"where\.user: no row has who 9; expected some of '0' \(1\), '1'"),
         (
             {"cluster": "x"},
             r"where\.cluster is given, but there is no column 'cluster'; expected one of job_id, sub",
         ),
+        ({"vc": "b"}, r"where\.vc is called workload\.reader\.where\.tenant now"),
         ({"queue": "x"}, r"where\.queue is given, but there is no column 'queue'"),
         (
-            {"vc": "b", "submit_s": [15, None]},
-            r"no row meets where vc=b, submit_s=\[15,null\] \(rows that meet each alone: vc 1, submit_s 1;"
-            " submit_s goes from 0 to 20",
+            {"tenant": "b", "submit_s": [15, None]},
+            r"no row meets where tenant=b, submit_s=\[15,null\] \(rows that meet each alone: tenant 1,"
+            " submit_s 1; submit_s goes from 0 to 20",
         ),
         ({"submit_s": [3, 2]}, r"where\.submit_s is \[3, 2\]; expected \[from, to\], from before to"),
         ({"submit_s": [3]}, r"where\.submit_s is \[3\]; expected a longer list"),
@@ -254,7 +255,7 @@ def user_file(tmp_path, *ids):
 def test_where_that_selects_nothing_says_what_there_is(tmp_path, where, said):
     file = user_file(tmp_path, 1, 2, 3)
     with pytest.raises((ConfigurationError, WorkloadError), match=said):
-        read_csv(file, vc="team", user="who", where=where)
+        read_csv(file, tenant="team", user="who", where=where)
 
 
 def test_dates_that_are_none(tmp_path):
@@ -267,7 +268,7 @@ IDS = ["job-17", "0007", "7", "18446744073709551616", " x", "NA", '"a,b"', "1.50
 
 
 def test_ids_of_csv_files_stay_as_they_are(tmp_path):
-    jobs = read_csv(user_file(tmp_path, *IDS), vc="team", user="who")
+    jobs = read_csv(user_file(tmp_path, *IDS), tenant="team", user="who")
     assert jobs.job_id.tolist() == [
         "job-17",
         "0007",
@@ -390,6 +391,6 @@ def test_reports_say_who_is_in_a_file(tmp_path):
     )
     report = describe_trace("helios", str(file))
     assert set(report.columns["state"][1][3:].split(", ")) == {"completed (1)", "failed (1)", "cancelled (1)"}
-    assert report.columns["vc"] == ("vc", "2: a (2), b (1)")
+    assert report.columns["vc"] == ("tenant", "2: a (2), b (1)")
     assert report.columns["user"] == ("user", "1: u1 (2)")
     assert "a state that is not known, 'x' (1)" in report.facts["notes"]

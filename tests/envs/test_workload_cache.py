@@ -232,6 +232,7 @@ def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
     monkeypatch.setattr("ringyard.mdp.step_discrete.DiscreteDriver.min_per_thread", 2)
     setting = experiment(name, action="scores", observation="live_jobs") if scores else experiment(name)
     setting = replace(setting, num_workloads=8)
+    monkeypatch.setattr("ringyard.mdp.batch.usable_cores", lambda: 3)
     seen = []
     for threads in (1, 2, 3):
         env = ClusterVectorEnv(70, setting, "SameStep", num_threads=threads)
@@ -239,19 +240,22 @@ def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
     assert seen[0].tobytes() == seen[1].tobytes() == seen[2].tobytes()
 
 
-def test_batches_are_stepped_by_as_many_threads_as_were_asked_for():
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_batches_are_stepped_by_the_least_of_cores_and_threads_that_were_asked_for(cores, monkeypatch):
+    for module in ("threads", "mdp.batch"):
+        monkeypatch.setattr(f"ringyard.{module}.usable_cores", lambda: cores)
     setting = EnvConfig(num_workloads=2)
     try:
         ringyard.set_num_threads(3)
-        assert ringyard.get_num_threads() == ClusterBatch(setting, 1).num_threads == 3
-        assert ClusterBatch(setting, 1, num_threads=2).num_threads == 2
+        assert ringyard.get_num_threads() == ClusterBatch(setting, 1).num_threads == min(3, cores)
+        assert ClusterBatch(setting, 1, num_threads=2).num_threads == min(2, cores)
         with pytest.raises(ConfigurationError, match="num_threads is 0"):
             ringyard.set_num_threads(0)
         with pytest.raises(ConfigurationError, match="num_threads is 0"):
             ClusterVectorEnv(1, setting, num_threads=0)
     finally:
         ringyard.set_num_threads(None)
-    assert ringyard.get_num_threads() >= 1
+    assert ringyard.get_num_threads() == cores
 
 
 def test_parts_are_the_whole_and_errors_come_back():

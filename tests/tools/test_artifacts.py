@@ -3,10 +3,13 @@
 import pytest
 
 from ringyard.errors import ConfigurationError
+from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import profile
 from ringyard_agents.validation.shipped import predict_rows
-from tools import validate
+from tools import networks, validate
+from tools.measured_sets import artifacts
 from tools.measured_sets.sets import find_sets, rows_of
+from tools.networks import fit_network
 
 ELASTICFLOW = "ElasticFlow/ElasticFlow/scheduler/throughputs_A100"
 SIA = "artifacts/sia-simulator/traces"
@@ -23,7 +26,7 @@ def alone(model, gpu_type, batch):
     return figures.fixed_seconds + batch * figures.sample_seconds
 
 
-def told(rows):
+def identities(rows):
     return list(rows[["model", "gpu_type", "placement", "batch"]].itertuples(index=False, name=None))
 
 
@@ -32,7 +35,7 @@ def test_elasticflow(tmp_path):
     written(tmp_path, f"{ELASTICFLOW}/vgg16.csv", "global_batch_size,1,4,16", "64,2,0,20", "256,,,8")
     written(tmp_path, f"{ELASTICFLOW}/gpt2.csv", "global_batch_size,1", "64,3")
     rows = rows_of("elasticflow", tmp_path).rows
-    assert told(rows) == [
+    assert identities(rows) == [
         ("gpt2_elasticflow", "a100", "1", 64),
         ("vgg16_imagenet", "a100", "1", 64),
         ("vgg16_imagenet", "a100", "8+8", 4),
@@ -59,7 +62,7 @@ def test_muri(tmp_path):
             "0,32,0,10,vgg16,16,1,1,400", "1,32,5,20,vgg16,16,1,1,400", "2,2,5,20,dqn,128,1,1,500",
         )  # fmt: skip
     rows = rows_of("muri", tmp_path).rows
-    assert told(rows) == [("dqn_muri", "v100", "2", 128), ("vgg16_imagenet", "v100", "8+8+8+8", 16)]
+    assert identities(rows) == [("dqn_muri", "v100", "2", 128), ("vgg16_imagenet", "v100", "8+8+8+8", 16)]
     assert rows.seconds.tolist() == [0.5, 0.4]
 
 
@@ -77,7 +80,7 @@ def test_lucid(tmp_path):
         "1,PPO,LunarLander,1,32,0,0.9,ResNet18,CIFAR-10,1,64,0,1.0",
     )  # fmt: skip
     single = rows_of("lucid_one_gpu", tmp_path).rows
-    assert told(single) == [
+    assert identities(single) == [
         ("resnet18_cifar10", "rtx_3090", "1", 64),
         ("resnet50_imagenet_amp", "rtx_3090", "1", 32),
     ]
@@ -138,3 +141,32 @@ def test_another_layout_is_an_error(tmp_path, capsys):
         rows_of("elasticflow", tmp_path)
     assert validate.main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "global_batch_size" in capsys.readouterr().err
+
+
+def test_networks_of_trainings_are_found_again(tmp_path, monkeypatch):
+    """Rings of a known network, with the shipped seconds and overlap, are fitted back to that network."""
+    monkeypatch.setattr(artifacts, "SIA", {"bert": "bert_base_squad", "cifar10": "resnet18_cifar10"})
+    for folder, name in artifacts.SIA.items():
+        model = profile(name)
+        figure = model.gpus["rtx_2080ti"]
+
+        def row(placement, batch, model=model, figure=figure):
+            gpus, bandwidth = sum(map(int, placement)), {1: 2e9, 2: 1e9, 3: 0.8e9}[len(placement)]
+            ring = 2 * model.gradient_bytes * (gpus - 1) / gpus / bandwidth + 2 * (gpus - 1) * 1e-4
+            compute = figure.fixed_seconds + figure.sample_seconds * batch
+            return overlapped_seconds(compute, ring, model.overlap_exponent), ring
+
+        placements = [(p, b, *row(p, b)) for p in ("2", "4", "11", "22", "44") for b in (8, 64)]
+        scaling = [(3, g, b, *row(p, b)) for g, p in ((3, "111"), (8, "332")) for b in (8, 64)]
+        lines = ["placement,local_bsz,step_time,sync_time", *(",".join(map(str, one)) for one in placements)]
+        written(tmp_path, f"{SIA}/{folder}/placements-rtx.csv", *lines)
+        lines = [",".join(map(str, one)) for one in scaling]
+        header = "num_nodes,num_replicas,local_bsz,step_time,sync_time"
+        written(tmp_path, f"{SIA}/{folder}/scalability-rtx.csv", header, *lines)
+    fit, rows = fit_network(artifacts.sia_rings(tmp_path, "rtx"))
+    assert fit.networks["between"].bytes_per_second == pytest.approx({2: 1e9, 3: 0.8e9}, rel=0.02)
+    assert rows.error.max() < 0.01
+    assert set(rows.placement[rows.placement.str.count(r"\+") == 2]) == {"1+1+1", "3+3+2"}
+    large = rows[(rows.model == "bert_base_squad") & (rows.placement == "4+4")]
+    assert large.sync_bytes_per_second.to_numpy() == pytest.approx(1e9, rel=0.01)
+    assert networks.main([str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2

@@ -1,7 +1,7 @@
 """All shipped constants, fitted to the folder of published measurements."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,8 @@ def texts_of(shipped: Shipped) -> Mapping[str, str]:
         texts[f"profiles/{name}.yaml"] = profile_yaml(calibrated, COMMAND)
     for group, fits in (("network", shipped.rings.networks), ("interconnect", shipped.rings.interconnects)):
         for name, about in recipe[f"{group}s"].items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(about["head"], fits[name], about["source"], COMMAND)
+            said = {key: value for key, value in about.items() if key not in ("rings", "head")}
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(about["head"], replace(fits[name], **said), COMMAND)
     return texts
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
 from ringyard_agents.measurements import tidy
-from tools.measured_sets.readers import MissingDataError, published
+from tools.measured_sets.readers import MissingDataError, even_placement, published
 
 #: ElasticFlow's name: our profile; the sizes of its other models are not stated there
 ELASTICFLOW = {
@@ -202,3 +202,39 @@ def sia(folder: Path, several: bool) -> pd.DataFrame:
     rows = pd.concat(tables, ignore_index=True)
     rows = rows.drop_duplicates([column for column in rows.columns if column != "note"])  # NeuMF, dgx twice
     return tidy(rows.reset_index(drop=True), "sia")
+
+
+def sia_rings(folder: Path, cluster: str) -> pd.DataFrame:
+    """Step times of a cluster's rings on up to three servers, with the `sync_seconds` that the files report.
+
+    Rows of scalability-*.csv say servers and GPUs; assumed: spread as evenly as they go.
+
+    Args:
+        folder: with the clone `artifacts`.
+        cluster: one of `SIA_CLUSTERS`.
+    """
+    tables = []
+    for name, model in SIA.items():
+        for kind in ("placements", "scalability"):
+            file = f"artifacts/sia-simulator/traces/{name}/{kind}-{cluster}.csv"
+            rows = _csv(folder, file, "local_bsz", "step_time", "sync_time", dtype={"placement": str})
+            if kind == "placements":
+                placement = rows.placement.map("+".join)
+            else:
+                placement = rows.apply(
+                    lambda row: even_placement(int(row.num_nodes), int(row.num_replicas)), axis=1
+                )
+            columns = {
+                "model": model,
+                "gpu_type": SIA_CLUSTERS[cluster][0],
+                "placement": placement,
+                "batch": rows.local_bsz,
+                "seconds": rows.step_time,
+                "network": "between",
+                "interconnect": "inside",
+                "sync_seconds": rows.sync_time,
+                "note": cluster,
+            }
+            tables.append(pd.DataFrame(columns)[placement != "1"])
+    table = pd.concat(tables, ignore_index=True)
+    return tidy(table.drop(columns="sync_seconds"), f"sia {cluster}").assign(sync_seconds=table.sync_seconds)

@@ -168,7 +168,8 @@ def pollux_placements(folder: Path) -> pd.DataFrame:
     return _pollux(folder, "placements", lambda rows: rows.placement.map("+".join))
 
 
-def _even(nodes: int, gpus: int) -> str:
+def even_placement(nodes: int, gpus: int) -> str:
+    """GPUs on each node, spread as evenly as they go: 3, 8 gives "3+3+2"."""
     share, more = divmod(gpus, nodes)
     return "+".join([str(share + 1)] * more + [str(share)] * (nodes - more))
 
@@ -177,7 +178,9 @@ def pollux_scalability(folder: Path) -> pd.DataFrame:
     """6 to 64 T4 on 6 to 16 nodes; assumed: spread as evenly as they go."""
 
     def place(rows: pd.DataFrame) -> "pd.Series[Any]":
-        places = [_even(int(n), int(g)) for n, g in zip(rows.num_nodes, rows.num_replicas, strict=True)]
+        places = [
+            even_placement(int(n), int(g)) for n, g in zip(rows.num_nodes, rows.num_replicas, strict=True)
+        ]
         return pd.Series(places, index=rows.index)
 
     return _pollux(folder, "scalability", place)

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,8 @@ def calibrate(
 ) -> None:
     """Fit constants to a tidy CSV, write the configs to a folder, and print the constants and their errors.
 
-    Args:
-        place: a tidy CSV.
-        out: folder for the configs.
-        network: name of the network of rows that name none.
-        interconnect: name of the interconnect of rows that name none.
-        gradient_bytes: NAME=BYTES for models without a profile.
-        overwrite: also replace files that no calibration wrote.
-
-    Raises:
-        ConfigurationError: the CSV does not exist or is invalid, or a file that no calibration wrote would be
-            replaced.
+    `network` and `interconnect` name those of rows that name none. `gradient_bytes` lists NAME=BYTES for
+    models without a profile.
     """
     path = Path(place)
     if path.is_dir():
@@ -70,7 +62,9 @@ def calibrate(
     fabrics = {"network": constants.networks, "interconnect": constants.interconnects}
     for group, fits in fabrics.items():
         for name, fit in fits.items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fit, path.name, written_by)
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(
+                f"{name}.", replace(fit, source=f"trainings: {path.name}"), written_by
+            )
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     held_out.to_csv(folder / "held_out.csv", index=False)

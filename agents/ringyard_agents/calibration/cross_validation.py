@@ -19,14 +19,7 @@ _UNKNOWN = (float("nan"), float("nan"))
 
 
 def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
-    """Fit every constant that the rows determine.
-
-    Models and GPU types without a row on one GPU keep the measured lines of their profiles.
-
-    Args:
-        rows: a tidy table with networks and interconnects.
-        gradient_bytes: {model: bytes per all-reduce}.
-    """
+    """Fit all that tidy rows determine. Without a row on one GPU, the measured lines of profiles are kept."""
     part = measurement_kinds(rows)
     alone = rows[part == "one GPU"]
     measured = set(zip(alone.model, alone.gpu_type, strict=True))
@@ -72,17 +65,10 @@ def _predict(
 
 
 def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.DataFrame:
-    """Predict each row with constants that were fitted to other rows, in four folds.
+    """Add `predicted` seconds and relative `error` to each row, fitted to other rows, in four folds.
 
     Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of an
     isolated job and each size of a transfer is its own situation.
-
-    Args:
-        rows: see `fit_constants`.
-        gradient_bytes: {model: bytes per all-reduce}.
-
-    Returns:
-        The rows with `predicted` (seconds) and `error` (relative).
     """
     size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
     keys = situations(rows)

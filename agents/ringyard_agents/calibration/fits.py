@@ -37,14 +37,7 @@ class ComputeLine(NamedTuple):
 
 
 def fit_line(batch: NDArray[np.float64], seconds: NDArray[np.float64]) -> ComputeLine:
-    """Fit the line with the least squared *relative* errors and non-negative figures.
-
-    With one batch only, fixed and per-sample seconds cannot be told apart and all is counted per sample.
-
-    Args:
-        batch: [rows] samples per GPU, above 0.
-        seconds: [rows] seconds of an iteration on one GPU, above 0.
-    """
+    """Fit seconds to samples per GPU by *relative* errors, >= 0. With one batch, all is per sample."""
     if len(np.unique(batch)) == 1:
         mean = float(np.exp(np.log(seconds).mean()))
         return ComputeLine(LEAST_FIXED_SECONDS, max(mean - LEAST_FIXED_SECONDS, 0.0) / float(batch[0]))
@@ -58,13 +51,7 @@ def fit_factor(values: NDArray[np.float64]) -> float:
 
 
 def fit_restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: float) -> float:
-    """Fit the seconds that each doubling of the GPUs adds to a restart, by relative errors.
-
-    Args:
-        gpus: [rows] numbers of GPUs, above 1.
-        seconds: [rows] seconds of a restart.
-        first: seconds of a restart on one GPU.
-    """
+    """Fit the seconds that each doubling of the GPUs adds to `first`, by relative errors."""
     measured, doublings = np.array(seconds, dtype=np.float64), np.log2(np.array(gpus, dtype=np.float64))
     return float(((measured - first) * doublings / measured**2).sum() / (doublings**2 / measured**2).sum())
 
@@ -72,12 +59,9 @@ def fit_restart_growth(gpus: Sequence[float], seconds: Sequence[float], first: f
 def fit_sharing(pairs: pd.DataFrame) -> Sharing:
     """Fit speed beside another / speed alone = 1 / (1 + sensitivity x pressure of the other).
 
-    Minimises squares of log(predicted / measured speed) with softened outliers. A weak prior pulls every log
-    towards a common start and fixes how a factor is shared between sensitivity and pressure.
-
-    Args:
-        pairs: [pairs] `model`, `batch`, `neighbour`, `neighbour_batch`, and `speed` (beside it / alone), all
-            on one GPU type.
+    `pairs` has `model`, `batch`, `neighbour`, `neighbour_batch` and `speed` on one GPU type. Squares of
+    log(predicted / measured speed) are minimised with softened outliers. A weak prior pulls every log towards
+    a common start and fixes how a factor is shared between sensitivity and pressure.
     """
     own = list(zip(pairs.model, pairs.batch, strict=True))
     other = list(zip(pairs.neighbour, pairs.neighbour_batch, strict=True))
@@ -133,13 +117,9 @@ def fit_core_curves(
 ) -> dict[str, CoreCurve]:
     """Fit t = max(1 / (c / (1 + s c) x rate), t_gpu) for each model, with one s for all of them.
 
-    Args:
-        measured: {model: ([rows] cores per worker, [rows] seconds of one sample)} with enough memory and at
-            least two numbers of cores.
-        serial_share: s. None: the one that fits all models best.
-
-    Returns:
-        {model: curve}. A model with equal measurements has no limit.
+    `measured` is {model: (cores per worker, seconds of one sample)} with enough memory and at least two
+    numbers of cores. A `serial_share` s of None is the one that fits all models best. A model with equal
+    measurements has no limit.
     """
     tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
     bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}
@@ -158,12 +138,7 @@ def fit_core_curves(
 
 
 def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
-    """Fit the rows of each model that have the most main memory.
-
-    Args:
-        rows: tidy rows with cores.
-        serial_share: see `fit_core_curves`.
-    """
+    """Fit the rows of each model that have the most main memory, see `fit_core_curves`."""
     most = rows.groupby("model").ram_bytes.transform("max")
     rows = rows[most.isna() | (rows.ram_bytes == most)]
     return fit_core_curves(

@@ -30,15 +30,7 @@ class GpuFactor:
 
 
 def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
-    """Fit factors between two GPU types.
-
-    Args:
-        ratios: {model: ratio of the seconds per sample}.
-        kinds: {model: kind}. Kinds with two models or more get their own factor.
-
-    Returns:
-        {kind: factor}, and the factor of all models under "".
-    """
+    """Return {kind (of two models or more): factor between two GPU types}, and that of all under ""."""
     groups = {"": sorted(ratios)}
     for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
         members = sorted(model for model in ratios if kinds.get(model) == kind)
@@ -63,20 +55,10 @@ def derive_compute_times(
     factors: Mapping[str, Mapping[str, GpuFactor]],
     types: Sequence[str],
 ) -> Mapping[str, ComputeTime]:
-    """Derive the compute times of GPU types that were not measured.
+    """Derive the compute times of GPU `types` that were not measured; measured ones are unchanged.
 
-    Seconds per sample are multiplied by factors. Fixed seconds, which are mostly the host's, are kept, unless
-    a model has fixed seconds only.
-
-    Args:
-        measured: {GPU type: compute time}, not empty.
-        kind: kind of the model.
-        chains: {GPU type: {"from": GPU type that its factor refers to}}.
-        factors: {GPU type: {kind: factor}}.
-        types: GPU types of the result.
-
-    Returns:
-        {GPU type: compute time}. Measured ones are unchanged.
+    Seconds per sample are multiplied by `factors` {GPU type: {kind: factor}} to the type that `chains` names
+    under "from". Fixed seconds, which are mostly the host's, are kept, unless a model has fixed seconds only.
     """
     return {
         gpu_type: measured.get(gpu_type) or _derived(gpu_type, measured, kind, chains, factors)

@@ -25,17 +25,7 @@ _MAX_FIXED_SHARE = 0.9  # of GPU memory: the rest holds samples
 def calibrated_models(
     rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float], where: str
 ) -> list[CalibratedModel]:
-    """Make a profile of each model in the rows. Other fields are those of the profile with that name.
-
-    Args:
-        rows: a tidy table.
-        constants: constants fitted to it.
-        gradient_bytes: {model: bytes per all-reduce}.
-        where: name of the file, for sources.
-
-    Raises:
-        ConfigurationError: a GPU type is unknown, or a model has no row on its own GPUs.
-    """
+    """Make a profile of each model in tidy rows, with other fields of the profile of that name."""
     known = {model.name: model for model in catalogue()}
     chains, factors = _catalogue_factors()
     models = []

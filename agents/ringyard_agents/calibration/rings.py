@@ -171,16 +171,8 @@ def fit_rings(
     """Fit t = (compute^g + ring^g)^(1/g), ring = 2 m (w-1)/w / B + 2 (w-1) latency, to all rows together.
 
     Minimises squares of log(predicted / measured) with softened outliers. One-GPU rows of a model weigh at
-    least a tenth of its rows.
-
-    Args:
-        table: tidy rows (`ringyard_agents.measurements`) of models alone on their GPUs, or of
-            transfers, with `network` and `interconnect`.
-        gradient_bytes: {model: m, bytes per all-reduce}.
-        held: lines and exponents that are not fitted.
-
-    Returns:
-        The constants, empty if the table has no rows.
+    least a tenth of its rows. Rows are of models alone on their GPUs, or of transfers, with `network` and
+    `interconnect`. Lines and exponents `held` are not fitted.
     """
     if table.empty:
         return FittedConstants()
@@ -205,13 +197,7 @@ def fit_rings(
 def predict_rings(
     table: pd.DataFrame, fit: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
-    """Predict seconds with fitted constants [rows], NaN where a constant is missing.
-
-    Args:
-        table: see `fit_rings`.
-        fit: fitted constants.
-        gradient_bytes: {model: bytes per all-reduce}.
-    """
+    """Predict seconds [rows] of the rows of `fit_rings`, NaN where a constant is missing."""
     rows = _Rows(table, gradient_bytes)
     lines = [fit.lines.get(key, _NO_LINE) if key[0] else ComputeLine(0.0, 0.0) for key in rows.keys]
     predicted = np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])

@@ -85,12 +85,7 @@ def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float
 
 
 def profile_yaml(model: CalibratedModel, command: str) -> str:
-    """Return the yaml of a profile, for `ringyard.profiles.read_profile`.
-
-    Args:
-        model: the model.
-        command: command that writes the file.
-    """
+    """Return the yaml of a profile, for `ringyard.profiles.read_profile`. `command` writes the file."""
     fields = [f"{field}: {_value(value)}" for field, value in model.fields.values.items()]
     first = list(model.fields.values).index("batch_size") + 1
     lines = [
@@ -108,15 +103,8 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
-    """Return the yaml of a network or interconnect (`ringyard.Fabric`).
-
-    Args:
-        head: title in the first line.
-        fabric: bandwidths by count, and the latency.
-        source: source of the figures.
-        command: command that writes the file.
-    """
+def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
+    """Return the yaml of a network or interconnect (`ringyard.Fabric`), with `head` in the first line."""
     assert isinstance(fabric.bytes_per_second, Mapping)
     figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
     bandwidths = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
@@ -127,23 +115,17 @@ def fabric_yaml(head: str, fabric: Fabric, source: str, command: str) -> str:
         "_target_: ringyard.Fabric",
         f"bytes_per_second: {bandwidths}",
         f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
-        f"source: {_text(source)}",
+        f"source: {_text(fabric.source)}",
     ]
+    if fabric.wire_bytes_per_second is not None:
+        lines.append(f"wire_bytes_per_second: {_number(fabric.wire_bytes_per_second)}")
+    if fabric.wire_source:
+        lines.append(f"wire_source: {_text(fabric.wire_source)}")
     return "\n".join(lines) + "\n"
 
 
 def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite: bool) -> None:
-    """Write yamls into a folder.
-
-    Args:
-        folder: folder, created if missing.
-        texts: {path in the folder: text}.
-        command: command that writes. Files with its header are replaced.
-        overwrite: also replace other files.
-
-    Raises:
-        ConfigurationError: a file that `command` did not write would be replaced. Nothing is written then.
-    """
+    """Write {path: text}, or nothing if a file without the header of `command` would be replaced."""
     for name in texts:
         file = folder / name
         if overwrite or not file.is_file():

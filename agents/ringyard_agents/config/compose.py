@@ -35,15 +35,7 @@ class SchedulerEntry:
 
     @classmethod
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
-        """Read an entry of a list of schedulers.
-
-        Args:
-            given: name, or {label: {scheduler: name, options: {name: value}}}.
-            setting: setting that lists it, for errors.
-
-        Raises:
-            ConfigurationError: the entry is neither.
-        """
+        """Read an entry of a list `setting`: a name or {label: {scheduler: name, options: {name: value}}}."""
         if isinstance(given, str):
             return cls(
                 given if given.startswith(ZOO_PREFIX) else given.partition(":")[0], given, setting=setting
@@ -83,13 +75,8 @@ def scheduler_config(
 ) -> DictConfig:
     """Compose the resolved config of a scheduler. Hydra must be initialised.
 
-    Args:
-        entry: scheduler with its options.
-        trust: further classes that an agent may load.
-        interface: {group of `INTERFACE_GROUPS`: config}, for a model.zip. None: there is none.
-
-    Raises:
-        ConfigurationError: an unknown scheduler, rule or option, or a rule for a scheduler that has its own.
+    An agent may load classes of `trust`. A model.zip needs `interface`, {group of `INTERFACE_GROUPS`:
+    config}.
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
@@ -147,12 +134,7 @@ def _with_options(
 
 
 def require_placement(where: str, rule: str) -> None:
-    """Raise a ConfigurationError unless conf/placement, or a folder of RINGYARD_CONF, has a placement rule.
-
-    Args:
-        where: setting that names the rule, for the error.
-        rule: name of the rule.
-    """
+    """Raise a ConfigurationError unless conf/placement or RINGYARD_CONF has the rule that a setting names."""
     rules = config_files("placement")
     if rule not in rules:
         raise ConfigurationError(

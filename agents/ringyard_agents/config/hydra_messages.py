@@ -123,4 +123,6 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if not known:
         return f"{name}: {place} has no settings with its present choice; see --help {group}"
     inside = f" in {place}" if place else ""
-    return f"{name}: there is no {last}{inside}; expected {suggest(last, known)}; +{name}=... adds it"
+    known_name = suggest(last, known)
+    adds = "" if known_name in known else f"; +{name}=... adds it"
+    return f"{name}: there is no {last}{inside}; expected {known_name}{adds}"

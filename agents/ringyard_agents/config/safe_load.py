@@ -71,12 +71,9 @@ def training_groups() -> list[str]:
 
 
 def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
-    """Check that no text in plain containers is an interpolation `${...}`, which OmegaConf would resolve.
+    """Refuse an interpolation `${...}` in plain containers, more than `max_values`, or too deep a nesting.
 
-    A resolver such as `oc.create` can make a text into a config that calls any function.
-
-    Raises:
-        ConfigurationError: `content` has an interpolation, more than `max_values`, or is nested too deep.
+    OmegaConf would resolve it, and a resolver such as `oc.create` makes a config that calls any function.
     """
     for number, (key, node) in enumerate(_nodes(content), 1):
         if number > max_values:
@@ -87,17 +84,9 @@ def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
 
 
 def read_plain(file: Path, interpolations: bool = False) -> Any:
-    """Read a JSON or YAML file that another person may have made. Reading it runs no code.
+    """Read a JSON or YAML file that another person may have made, if not too large. Reading it runs no code.
 
-    Args:
-        file: a file `.json`, or of YAML.
-        interpolations: whether texts may have them: words of a command line, only compared or shown.
-
-    Returns:
-        Nested dicts, lists and values.
-
-    Raises:
-        ConfigurationError: the file cannot be read, is too large, or see `check_plain`.
+    Texts may have `interpolations` if they are words of a command line, only compared or shown.
     """
     try:
         if file.stat().st_size > _MAX_BYTES:
@@ -113,17 +102,7 @@ def read_plain(file: Path, interpolations: bool = False) -> Any:
 
 
 def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) -> None:
-    """Check all classes that a config from a file names, before they are imported.
-
-    Args:
-        config: plain containers.
-        groups: groups of conf/ from which it may take classes.
-        trust: further classes that it may name.
-        where: file, for the error.
-
-    Raises:
-        CheckpointError: the config names another class, or uses it in another way than conf/ does.
-    """
+    """Refuse classes that neither `groups` of conf/ use in the same way nor `trust` names; import none."""
     if trust is True:
         return
     trusted = frozenset([trust] if isinstance(trust, str) else trust or ())

@@ -141,15 +141,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def check_settings(command: str, config: DictConfig) -> None:
-    """Check a composed config against `SETTINGS`.
-
-    Args:
-        command: command of the config.
-        config: composed config.
-
-    Raises:
-        ConfigurationError: a setting is missing or has a wrong value.
-    """
+    """Check a composed config against `SETTINGS`."""
     for path in _paths(config):
         if renamed := explain_renamed("settings", path):
             raise ConfigurationError(renamed)
@@ -180,16 +172,7 @@ def _paths(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def check_groups(command: str, config: DictConfig) -> None:
-    """Check the arguments in all groups of a config before anything is called.
-
-    Args:
-        command: command of the config.
-        config: composed config.
-
-    Raises:
-        ConfigurationError: an unknown or missing argument, or `scheduler` or `placement` in a command that
-            runs several schedulers.
-    """
+    """Check the arguments in all groups of a config before anything is called."""
     for name, group in OmegaConf.to_container(config, resolve=False).items():  # type: ignore[union-attr]
         check_targets(str(name), group)
     if "schedulers" not in SETTINGS[command]:
@@ -202,12 +185,7 @@ def check_groups(command: str, config: DictConfig) -> None:
 
 
 def warn_unused_settings(command: str, words: Sequence[str]) -> None:
-    """Warn of overrides of action, observation and reward in a command that trains no agent.
-
-    Args:
-        command: command of the overrides.
-        words: overrides.
-    """
+    """Warn of overrides of action, observation and reward in a command that trains no agent."""
     has_model = any(".zip" in word for word in words)  # reads the observation and does the action
     used = ("action", "observation") if has_model else ()
     groups = {word: re.split("[.=@]", word.lstrip("+~"))[0] for word in words}

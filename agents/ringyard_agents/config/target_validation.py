@@ -15,15 +15,7 @@ _NAMED_KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def check_targets(where: str, config: Any) -> None:
-    """Check the names of all arguments in a config, and the values of arguments of Ringyard's own functions.
-
-    Args:
-        where: dotted name of the config for errors, such as agent or workload.models.
-        config: plain config of a group, with interpolations.
-
-    Raises:
-        ConfigurationError: a function does not exist, or an argument is unknown, missing or invalid.
-    """
+    """Check all arguments in a plain config (`where`, such as workload.models), and values of ours."""
     if isinstance(config, list):
         for position, one in enumerate(config):
             check_targets(f"{where}[{position}]", one)
@@ -102,15 +94,8 @@ def _resolve_target(where: str, target: str) -> Any:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """List names to use instead, the most similar one first.
-
-    Args:
-        name: unknown name.
-        known: valid names.
-    """
+    """Return the `known` name that is like an unknown `name`, or the list of all."""
     names = list(known)
-    alike = difflib.get_close_matches(name, names, n=1)
-    rest = ", ".join(one for one in names if one not in alike)
-    if not alike:
-        return ("one of " if "," in rest else "") + rest if rest else "none"
-    return f"{alike[0]}, or {'one of ' if ',' in rest else ''}{rest}" if rest else alike[0]
+    if alike := difflib.get_close_matches(name, names, n=1):
+        return alike[0]
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) or "none"

@@ -14,7 +14,6 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
-from ringyard.renamed import note_changed_schedulers
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import (
     ENVIRONMENT_GROUPS,
@@ -35,18 +34,8 @@ _REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 
 #: settings of `ringyard compare` that are arguments here, or have no meaning outside of the command
 _COMMAND_ONLY = (
-    *(
-        "schedulers",
-        "seeds",
-        "reference",
-        "experiment",
-        "workers",
-        "name",
-        "overwrite",
-        "experiments",
-        "tuning",
-    ),
-    *("rerun", "tensorboard", "plots", "wide"),
+    *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "experiments"),
+    *("tuning", "rerun", "tensorboard", "plots", "wide"),
 )
 
 
@@ -78,7 +67,6 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
         given = {label: {"scheduler": f"{label}:{given}"}} if isinstance(given, str) else given
     if isinstance(given, str | Mapping):
         entry = SchedulerEntry.read(given)
-        note_changed_schedulers(f"scheduler={entry.scheduler}")
         try:
             return entry.label, build_object(to_plain(scheduler_config(entry, config.trust, interface)))
         except InstantiationException as error:

@@ -63,18 +63,11 @@ class Comparison:
     tasks: list[EvaluationTask]  #: every scheduler on every workload
     refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
     reference: str | None  #: label of the scheduler that the others are compared with. None: the default.
-    notes: Sequence[str]  #: lines to print before the runs and below the table
+    notes: Sequence[str]  #: lines to print below the table
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
-    """Plan the comparisons of a request. Hydra must be initialised.
-
-    Returns:
-        {environment: its comparison}.
-
-    Raises:
-        RingyardError: bad input.
-    """
+    """Return {environment: its comparison} of a request. Hydra must be initialised."""
     entries = read_entries(request.schedulers)
     return {
         name: _plan_comparison(request, entries, name, one) for name, one in request.environments().items()
@@ -139,16 +132,12 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, Tun
 def compare_command(config: DictConfig) -> float | None:
     """Run the schedulers in each environment, print tables, write CSV files, plots and TensorBoard runs.
 
-    Each result is stored when its run ends. The same command in the same folder does not repeat it.
+    Each result is stored when its run ends. The same command in the same folder does not repeat it. Bad input
+    is an error before anything runs; a failed scheduler is one after the others' results are written.
 
     Returns:
         Mean JCT in seconds of the first agent among `schedulers`, or of the first scheduler if there is none.
         Over several environments it is the geometric mean. Sweeps minimise it.
-
-    Raises:
-        RingyardError: bad input, before anything runs, or a failed scheduler (SchedulerError), after the
-            results of the others are written.
-        OSError: files cannot be written.
     """
     plots = _output_enabled("plots", "matplotlib", config.plots)
     tensorboard = _output_enabled("tensorboard", "tensorboard", config.tensorboard)
@@ -197,8 +186,6 @@ def _run_comparisons(
         text = record_text(home.path)
     failures, reported, means = [], [], []
     for name, comparison in planned.items():
-        for note in comparison.notes:
-            print_note(console, note)
         found, failed = cached.run(comparison.tasks, "comparing")
         where = f"in experiment {name} on " if name else "on "
         failures += [f"{label} failed {where}{reason}" for label, reason in failed.items()]

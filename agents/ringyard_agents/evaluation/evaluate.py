@@ -85,16 +85,9 @@ def make_simulator(
 ) -> Simulator:
     """Return a simulator at time zero that counts what jobs lose time to.
 
-    Args:
-        environment: {config group: config} of cluster, workload, performance, restart and failures.
-        workload: number of the workload, which selects the jobs that are drawn.
-        seed: seed of the comparison.
-        round_seconds: longest time between two decisions. None: decide at events only.
-        rounds_only: decide only every `round_seconds`, not at events.
-        segment_rows: length of the record of which job held which GPUs. 0: no record.
-
-    Raises:
-        WorkloadError: the jobs are invalid or do not fit the cluster.
+    `environment` is {config group: config} of cluster, workload, performance, restart and failures. Decisions
+    are `round_seconds` apart at most (None: at events only), or only then with `rounds_only`. `segment_rows`
+    is the length of the record of which job held which GPUs.
     """
     cluster = build_object(environment["cluster"])
     jobs = build_object(environment["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
@@ -142,17 +135,7 @@ def run_to_end(
     rounds_only: bool = False,
     segment_rows: int = _SEGMENT_ROWS,
 ) -> Simulator:
-    """Return the simulator of a finished run, with the record of which job held which GPUs.
-
-    Args:
-        scheduler: scheduler that decides.
-        environment: see `make_simulator`.
-        workload: number of the workload.
-        seed: seed of the comparison.
-        round_seconds: longest time between two decisions. None: as the scheduler declares.
-        rounds_only: decide only every `round_seconds`, not at events.
-        segment_rows: initial length of the record. A run that needs more is repeated. 0: no record.
-    """
+    """Return a finished run with all of its record; one that needs more than `segment_rows` is repeated."""
     rounds = scheduler.round_seconds if round_seconds is None else round_seconds
     sim = make_simulator(environment, workload, seed, rounds, rounds_only, segment_rows)
     run(sim, scheduler, np.random.default_rng((seed, workload, 1)))
@@ -165,12 +148,7 @@ def run_to_end(
 def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     """Build every scheduler and job table, so that invalid input is found before anything runs.
 
-    Returns:
-        Number of workloads that differ in cluster, arrivals, GPUs or durations. It is 1 if every workload
-        replays one whole trace.
-
-    Raises:
-        RingyardError: what `run_task` would raise before it simulates.
+    Returns the number of workloads that differ: 1 if every workload replays one whole trace.
     """
     schedulers = {task.label: task.scheduler for task in tasks}
     for scheduler in schedulers.values():
@@ -197,12 +175,7 @@ def run_task(task: EvaluationTask) -> RunResult:
 
 
 def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
-    """Run a scheduler object on the workload of a task.
-
-    Args:
-        scheduler: runs in place of the scheduler that the task's config describes.
-        task: gives the workload and the label.
-    """
+    """Run a scheduler object, in place of the one of the task's config, on the task's workload."""
     sim = make_simulator(task.environment, task.workload, task.seed, scheduler.round_seconds)
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
@@ -229,19 +202,9 @@ def run_tasks(
     on_result: Callable[[RunResult], None],
     on_error: Callable[[EvaluationTask, Exception], None] | None = None,
 ) -> list[RunResult]:
-    """Run tasks in worker processes.
+    """Run tasks in processes and return the results in their order, without those of tasks that failed.
 
-    Args:
-        tasks: tasks to run.
-        workers: number of processes. None: one per core.
-        on_result: called in this process with each result as it comes in.
-        on_error: called with each task that fails and its exception. None: raise the first failure.
-
-    Returns:
-        Results in the order of the tasks, without those of tasks that failed.
-
-    Raises:
-        SchedulerError: a task failed and `on_error` is None. Names the scheduler and the workload.
+    `on_result` gets each result, `on_error` a failed task and its exception (None: raise a SchedulerError).
     """
     results: dict[tuple[str, int], RunResult] = {}
     with contextlib.closing(run_in_processes(run_task, tasks, workers)) as outcomes:

@@ -19,6 +19,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from ringyard.errors import SchedulerError, WorkloadWarning
 from ringyard.threads import usable_cores
+from ringyard_agents.command_line import raise_if_stopped
 
 TASK = TypeVar("TASK")
 RESULT = TypeVar("RESULT")
@@ -32,14 +33,9 @@ def run_in_processes(
 ) -> Generator[tuple[TASK, RESULT | Exception], None, None]:
     """Yield (task, result or exception) of every task, in the order in which they end.
 
-    A killed process gives its task a SchedulerError and is replaced. The processes end when the generator is
+    At most one process per core runs the module-level `function`. With 1 worker, tasks run in this process. A
+    killed process gives its task a SchedulerError and is replaced. The processes end when the generator is
     closed or this process ends.
-
-    Args:
-        function: module-level function. Its argument and result can be pickled.
-        tasks: arguments of the function, started in this order.
-        workers: largest number of processes; there is at most one per core. None: one per core. With 1,
-            tasks run in this process.
     """
     cores = usable_cores()
     if min(workers or cores, len(tasks)) <= 1:
@@ -108,6 +104,7 @@ def _attempt(function: Callable[[Any], Any], task: Any) -> Any:
     try:
         return function(task)
     except Exception as error:
+        raise_if_stopped(error)
         error.add_note(traceback.format_exc())
         try:
             pickle.loads(pickle.dumps(error))

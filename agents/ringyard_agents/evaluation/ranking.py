@@ -48,23 +48,15 @@ class Ranking:
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:
-    """Return a metric of one scheduler on each workload, [workloads].
-
-    Args:
-        runs: `Results.runs`.
-        label: label of the scheduler.
-        metric: column.
-    """
+    """Return a metric of one scheduler's `runs` on each workload, [workloads]."""
     return runs.loc[runs["scheduler"] == label, metric].to_numpy(float)
 
 
 def rank(runs: pd.DataFrame, reference: str | None = None) -> Ranking:
-    """Rank the schedulers of a comparison.
+    """Rank the schedulers of a comparison; `runs` has every scheduler on every workload.
 
-    Args:
-        runs: `Results.runs`, with every scheduler on every workload.
-        reference: label of the reference. None, or a label without results: the best published row of the
-            first group that has one (`Ranking.stars`), else the first row.
+    Without results of the `reference`, it is the best published row of the first group that has one
+    (`Ranking.stars`), else the first row.
     """
     first_runs = runs.drop_duplicates("scheduler").set_index("scheduler")
     labels = first_runs.index.tolist()
@@ -95,11 +87,7 @@ def _rounded(value: float) -> float:
 
 
 def schedulers_frame(runs: pd.DataFrame, ranking: Ranking) -> pd.DataFrame:
-    """Average the runs of each scheduler over workloads.
-
-    Args:
-        runs: `Results.runs`.
-        ranking: ranking of the schedulers.
+    """Average the `Results.runs` of each scheduler over workloads.
 
     Returns:
         One row per scheduler, in the order of `Ranking.rows`. NaN stands where rows cannot be compared or

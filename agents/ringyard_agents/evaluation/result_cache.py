@@ -31,13 +31,7 @@ _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
 class CachedRuns:
-    """Runs tasks and caches their results. Results that are in the cache are not computed again.
-
-    Args:
-        file: file of the cache.
-        workers: number of processes. None: one per core.
-        console: console for progress.
-    """
+    """Runs tasks in `workers` processes and caches their results, which are not computed again."""
 
     def __init__(self, file: Path, workers: int | None, console: Console) -> None:
         self._file = file
@@ -46,15 +40,7 @@ class CachedRuns:
         self._new: set[str] = set()
 
     def run(self, tasks: list[EvaluationTask], progress_text: str) -> tuple[list[RunResult], dict[str, str]]:
-        """Run tasks.
-
-        Args:
-            tasks: tasks to run.
-            progress_text: text of the progress bar.
-
-        Returns:
-            (results of the schedulers that finished every workload, {another scheduler: reason}).
-        """
+        """Return (results of schedulers that finished every workload, {another scheduler: reason})."""
         failed: dict[str, str] = {}
         places = [(task.label, task.workload) for task in tasks]
         keys = dict(zip(places, fingerprints(tasks), strict=True))
@@ -96,16 +82,7 @@ def _decode_array(plain: dict[str, Any]) -> Any:
 
 
 def cache_result(file: Path, key: str, result: RunResult) -> None:
-    """Append a result to a cache.
-
-    Args:
-        file: file of the cache, made if missing.
-        key: fingerprint of the task.
-        result: result of the task.
-
-    Raises:
-        OSError: the file cannot be written. Its earlier results stay readable.
-    """
+    """Append a result to a cache, made if missing. After an OSError, earlier results stay readable."""
     text = json.dumps([key, asdict(result)], default=_encode_array)
     packed = base64.b64encode(zlib.compress(text.encode(), 1)).decode()
     with file.open("a") as stream:
@@ -113,16 +90,9 @@ def cache_result(file: Path, key: str, result: RunResult) -> None:
 
 
 def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
-    """Read results from a cache, exactly as they were written.
+    """Return {fingerprint: result} of those in a cache, if there is one, exactly as they were written.
 
-    Damaged results are ignored, and the last line is removed if a killed process wrote only a part of it.
-
-    Args:
-        file: file of the cache, which need not exist.
-        keys: fingerprints to look for.
-
-    Returns:
-        {key: result} of those that were found.
+    Damaged results are ignored, and a last line of which a killed process wrote only a part is removed.
     """
     found: dict[str, RunResult] = {}
     if not file.exists():
@@ -159,13 +129,7 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
 
     A fingerprint covers the configs, workload, seed and measured jobs of the task, the content of the files
     that its configs name, Ringyard's code, the code that its configs name with its imports, and the versions
-    of Python and the libraries.
-
-    Args:
-        tasks: tasks that `evaluate.check_tasks` has built in this process.
-
-    Returns:
-        [tasks], 64 hexadecimal digits each.
+    of Python and the libraries. `evaluate.check_tasks` must have built the tasks in this process.
     """
 
     @functools.cache

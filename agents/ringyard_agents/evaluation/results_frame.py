@@ -103,13 +103,7 @@ def runs_frame(results: Sequence[RunResult]) -> pd.DataFrame:
 
 
 def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
-    """Make the table `Results.jobs` of one run.
-
-    Args:
-        label: label of the scheduler.
-        workload: number of the workload.
-        times: times of the measured jobs.
-    """
+    """Make the table `Results.jobs` of one run out of the times of its measured jobs."""
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
     columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
     return pd.DataFrame(

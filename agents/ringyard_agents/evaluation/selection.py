@@ -40,14 +40,9 @@ def benchmark_experiments() -> list[str]:
 
 
 def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
-    """Read the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
+    """Return {label: entry} of the setting `schedulers`; "all" stands for every scheduler of conf/scheduler.
 
-    Returns:
-        {label: entry} in the given order.
-
-    Raises:
-        ConfigurationError: no scheduler, two with one label, or a label that cannot name a folder or that
-            belongs to another scheduler.
+    Labels must differ, can name a folder and are no other scheduler's name.
     """
     given = _as_list(schedulers)
     names = scheduler_names()
@@ -80,11 +75,7 @@ def _as_list(schedulers: Any) -> list[Any]:
 
 
 def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, SchedulerEntry], dict[str, str]]:
-    """Find the pretrained agents that were evaluated in an environment.
-
-    Returns:
-        ({agent: its entry}, {agent that cannot run here: reason}).
-    """
+    """Return ({agent evaluated in an environment: its entry}, {agent that cannot run here: reason})."""
     name = tuned_name_for(environment)
     agents = [] if name is None else agents_evaluated_in(name)
     if importlib.util.find_spec("torch") is None:
@@ -124,13 +115,7 @@ class ComparisonRequest:
         return "all" in self.schedulers
 
     def tuned_name(self, environment: Mapping[str, Any]) -> str | None:
-        """Return the file or the name in conf/tuned with the tuned options of an environment.
-
-        By default, `schedulers=all` and `experiments` use the file that was tuned for the environment.
-
-        Returns:
-            None if schedulers run with their default rules and options.
-        """
+        """Return the file or name in conf/tuned, if none is given that of the environment for `all`."""
         if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
         return self.tuning
@@ -139,11 +124,8 @@ class ComparisonRequest:
         """Return {name: configs} of the environments to compare in.
 
         They are those of `experiments`, or else the configured one under the name "". All benchmark
-        experiments are used if `schedulers=all` and no part of the environment was chosen.
-
-        Raises:
-            ConfigurationError: an unknown experiment, or a part of the environment was chosen that the
-                experiments would override.
+        experiments are used if `schedulers=all` and no part of the environment was chosen. A part that the
+        experiments would override is an error.
         """
         default = _environment_of(hydra.compose("compare"))
         chosen = [group for group in ENVIRONMENT_GROUPS if self.environment[group] != default[group]]
@@ -176,13 +158,7 @@ def _environment_of(config: DictConfig) -> dict[str, Any]:
 
 
 def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:
-    """Return the configs for one workload. A cluster drawn at random is drawn anew for each workload.
-
-    Args:
-        environment: {config group: config}.
-        seed: seed of the comparison.
-        workload: number of the workload.
-    """
+    """Return the configs for one workload. A cluster drawn at random is drawn anew for each workload."""
     cluster = environment["cluster"]
     if "seed" not in cluster:
         return environment
@@ -192,19 +168,7 @@ def workload_environment(environment: Mapping[str, Any], seed: int, workload: in
 def supported_schedulers(
     schedulers: Mapping[str, Mapping[str, Any]], environment: Mapping[str, Any], seed: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Find the schedulers that support the jobs of an environment.
-
-    Args:
-        schedulers: {label: config}.
-        environment: {config group: config}.
-        seed: seed of the comparison.
-
-    Returns:
-        (labels of the schedulers that do, {label of another: reason}).
-
-    Raises:
-        RingyardError: bad input other than a scheduler that refuses the workload.
-    """
+    """Return (labels of schedulers that support the jobs of an environment, {label of another: reason})."""
     sim = make_simulator(environment, 0, seed, None)
     supported, refused = [], {}
     for label, config in schedulers.items():

@@ -23,12 +23,7 @@ from ringyard_agents.runs.run_folder import RunFolder
 def simulate(config: DictConfig) -> float:
     """Run the scheduler, print a table, write jobs.csv and, if jobs name tenants, tenants.csv.
 
-    Returns:
-        Mean JCT in seconds.
-
-    Raises:
-        RingyardError: bad input, before anything is written.
-        OSError: files cannot be written.
+    Returns the mean JCT in seconds. Bad input is an error before anything is written.
     """
     with RunFolder.of_job("simulate").claim(config) as folder:
         return _simulate(config, folder)

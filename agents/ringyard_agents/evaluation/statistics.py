@@ -32,11 +32,7 @@ class Interval:
 
 
 def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tuple[float, float, bool]:
-    """Return (ratio of means, its standard error, whether that is the error of the ratio's logarithm).
-
-    If a value is negative or a mean is 0, the error is that of the ratio itself. With one workload it is
-    infinite.
-    """
+    """Return (ratio of means, its standard error, whether that is of its logarithm: no value below 0)."""
     own, other, count = float(values.mean()), float(reference.mean()), len(values)
     if other == 0:
         return float("nan"), float("nan"), False
@@ -48,15 +44,7 @@ def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tu
 
 
 def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) -> Interval:
-    """Return mean(values) / mean(reference) over pairs of the same workload, with its 95 % interval.
-
-    Args:
-        values: [workloads].
-        reference: [workloads], of the scheduler to compare with.
-
-    Returns:
-        NaN if the reference's mean is 0. The interval of one workload is infinite.
-    """
+    """Return mean(values) / mean(reference) of paired workloads (NaN: by 0), with its 95 % interval."""
     ratio, error, logarithmic = _estimate(values, reference)
     half = error * float(stdtrit(max(len(values) - 1, 1), (1 + _CONFIDENCE) / 2))
     if not logarithmic:
@@ -71,14 +59,7 @@ def mean_interval(values: NDArray[np.float64]) -> Interval:
 
 
 def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> float:
-    """Return the two-sided p-value of equal means.
-
-    It is at most 0.05 if and only if 1 is outside of `ratio_interval`.
-
-    Args:
-        values: [workloads].
-        reference: [workloads], of the scheduler to compare with.
-    """
+    """Return the two-sided p-value of equal means: at most 0.05 just if 1 is outside of `ratio_interval`."""
     ratio, error, logarithmic = _estimate(values, reference)
     away = abs(float(np.log(ratio)) if logarithmic else ratio - 1)
     if error == 0:
@@ -89,10 +70,7 @@ def p_value(values: NDArray[np.float64], reference: NDArray[np.float64]) -> floa
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Adjust p-values [comparisons] for multiple comparisons (Holm, Scand. J. Statist. 6, 1979).
-
-    If adjusted values of at most 0.05 count as differences, at most 5 % of tables have a false one.
-    """
+    """Adjust p-values [comparisons] for multiple comparisons (Holm, Scand. J. Statist. 6, 1979)."""
     order = np.argsort(p_values)
     steps = (len(order) - np.arange(len(order))) * p_values[order]
     adjusted = np.empty(len(order))

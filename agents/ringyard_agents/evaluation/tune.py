@@ -69,10 +69,6 @@ def tune(config: DictConfig) -> None:
     All configurations run on the first workloads (screening), and the best few of each scheduler on more
     (finalists). Fast schedulers run all configurations on many workloads. Each result is stored when its run
     ends. The same command in the same folder does not repeat it.
-
-    Raises:
-        RingyardError: bad input, before anything runs.
-        OSError: files cannot be written.
     """
     _check(config)
     folder, console, search = RunFolder.of_job("tune"), Console(), _Search(config)
@@ -133,13 +129,7 @@ def _label(entry: SchedulerEntry) -> str:
 class _Search:
     """Search over configurations of schedulers. All of them are built before the first run.
 
-    Args:
-        config: config of the command.
-
-    Attributes:
-        environment: {config group: config}.
-        failed: {label of a configuration that failed: reason}.
-        notes: lines to print about the workloads.
+    `failed` is {label of a configuration: reason}, `notes` are lines to print about the workloads.
     """
 
     def __init__(self, config: DictConfig) -> None:

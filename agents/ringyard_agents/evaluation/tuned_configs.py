@@ -37,13 +37,7 @@ class _TriedConfig(BaseModel):
 
     @classmethod
     def of(cls, entry: SchedulerEntry, workloads: int, **found: Any) -> Self:
-        """Make a record of an entry.
-
-        Args:
-            entry: configuration that ran.
-            workloads: number of workloads that it ran on.
-            **found: fields of the subclass.
-        """
+        """Make a record of an entry that ran on a number of workloads. `found` are fields of the subclass."""
         return cls(scheduler=entry.scheduler, options=dict(entry.options), workloads=workloads, **found)
 
     @property
@@ -89,27 +83,12 @@ def format_options(entry: SchedulerEntry) -> str:
 
 
 def read_tuned(name: str) -> dict[str, TunedScheduler]:
-    """Read the tuned configurations of a file.
-
-    Args:
-        name: file that `ringyard tune` wrote, or the name of one in conf/tuned.
-
-    Returns:
-        {scheduler: its tuned configuration}.
-
-    Raises:
-        ConfigurationError: there is no such file, or its content is invalid.
-    """
+    """Return {scheduler: tuned configuration} of a file of `ringyard tune`, or of a name in conf/tuned."""
     return _read_file(name)[1]
 
 
 def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> list[str]:
-    """Return a note if a file was tuned in another environment.
-
-    Args:
-        name: see `read_tuned`.
-        environment: {config group: config} that it is used in.
-    """
+    """Return a note if a file (see `read_tuned`) was tuned in another environment."""
     record = _read_file(name)[0]
     if record is None or record.environment == _environment_digest(environment):
         return []
@@ -117,11 +96,7 @@ def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> lis
 
 
 def tuned_name_for(environment: Mapping[str, Any]) -> str | None:
-    """Return the name of the file in conf/tuned that was tuned in an environment, if there is one.
-
-    Raises:
-        ConfigurationError: the content of a file is invalid.
-    """
+    """Return the name of the file in conf/tuned that was tuned in an environment, if there is one."""
     digest = _environment_digest(environment)
     for name in config_files("tuned"):
         record = _read_file(name)[0]
@@ -175,15 +150,7 @@ def write_tuned(
     command: str,
     comment: str,
 ) -> None:
-    """Write the file that `read_tuned` reads.
-
-    Args:
-        file: file to write.
-        tuned: {scheduler: its tuned configuration}.
-        environment: {config group: config} that it was tuned in.
-        command: command line of the tuning.
-        comment: one line about metric and workloads.
-    """
+    """Write the file that `read_tuned` reads. `comment` is one line about metric and workloads."""
     content: dict[str, Any] = {_RECORD_KEY: {"world": _environment_digest(environment), "command": command}}
     for name, best in tuned.items():
         content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
@@ -200,9 +167,6 @@ def alternatives(best: TunedScheduler) -> list[AlternativeConfig]:
 
     Agents are compared with schedulers of their own `capability_class`. So where the best configuration sees
     durations or preempts jobs, the file also keeps the best that does not.
-
-    Raises:
-        RingyardError: a configuration cannot be built.
     """
     seen, found = [capability_class(build_scheduler(best.entry))], []
     for one in best.others:
@@ -232,18 +196,7 @@ def build_scheduler(entry: SchedulerEntry) -> Scheduler:
 def with_tuned_options(
     entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]
 ) -> dict[str, SchedulerEntry]:
-    """Replace entries that name neither a placement rule nor options by their tuned configurations.
-
-    Args:
-        entries: {label: entry} as users write them.
-        tuned: {scheduler: its tuned configuration}.
-
-    Returns:
-        {label: entry}. A tuned entry's label names its placement rule.
-
-    Raises:
-        ConfigurationError: two entries get one label.
-    """
+    """Replace entries without a rule and options by their tuned ones, labelled by their rule."""
     found: dict[str, SchedulerEntry] = {}
     for entry in entries.values():
         default = entry.label == entry.scheduler == entry.name and not entry.options

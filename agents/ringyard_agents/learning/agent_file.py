@@ -19,7 +19,6 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes, check_plain
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import MAX_SPACE_SIZE, Policy
-from ringyard_agents.learning.stored_names import update_names
 from ringyard_agents.shipped_agents import agent_path
 
 #: file in a run folder: the agent that was best on the evaluation workloads
@@ -49,15 +48,7 @@ def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
 
 
 def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
-    """Return the file of an agent.
-
-    Args:
-        checkpoint: a file, a run folder or `zoo:NAME`. None: the newest agent under `runs`.
-        runs: folder of run folders.
-
-    Raises:
-        CheckpointError: there is no such agent.
-    """
+    """Return the file of an agent: of a path, run folder or `zoo:NAME`, or the newest under `runs`."""
     if checkpoint is None:
         found = sorted(runs.glob(f"**/{AGENT_FILE}"), key=lambda file: file.stat().st_mtime)
         if not found:
@@ -76,18 +67,7 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
 
 
 def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, ActionKind]:
-    """Load a trained agent. It may use only classes of Ringyard and trusted ones.
-
-    Args:
-        file: returned by `find_checkpoint`.
-        trust: full names of your own classes that the file may name. True trusts any class.
-
-    Returns:
-        (policy, the observation it reads, its actions).
-
-    Raises:
-        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
-    """
+    """Return (policy, the observation it reads, its actions); classes must be ours, or in `trust`."""
     try:
         parts, weights = read_agent(file, trust)
         learner, observation, actions = (instantiate(parts[group], _convert_="all") for group in AGENT_GROUPS)
@@ -140,15 +120,7 @@ def _missing_library(error: BaseException | None) -> str | None:
 
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
-    """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`) from a file of an agent.
-
-    Args:
-        file: as in `load_policy`.
-        trust: as in `load_policy`.
-
-    Raises:
-        CheckpointError: the file is damaged, is not an agent or names a class that is not trusted.
-    """
+    """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`); see `load_policy`."""
     saved = Checkpoint.read(file)
     parts, weights = saved.metadata.get("parts"), saved.metadata.get("weights")
     if not (
@@ -161,19 +133,13 @@ def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoin
         check_plain([parts, weights], _MAX_VALUES)
     except ConfigurationError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
-    return validate_agent_parts(update_names(parts), trust, file), Checkpoint(saved.arrays, weights)
+    return validate_agent_parts(parts, trust, file), Checkpoint(saved.arrays, weights)
 
 
 def validate_agent_parts(parts: Any, trust: Trust, file: Path) -> dict[str, Any]:
-    """Check the classes that an agent's configs name, before anything is imported.
+    """Check the classes that {group: plain config} of an agent names, before anything is imported.
 
-    Args:
-        parts: {group: plain config}. Only those of `AGENT_GROUPS` are read and returned.
-        trust: full names of your own classes that the configs may name. True trusts any class.
-        file: where the configs are from, for errors.
-
-    Raises:
-        CheckpointError: a class is not trusted, or a config would add further configs.
+    Only groups of `AGENT_GROUPS` are returned. A config that would add further configs is refused.
     """
     for group, allowed in AGENT_GROUPS.items():
         if "defaults" in parts[group]:  # Hydra would add the configs that it lists

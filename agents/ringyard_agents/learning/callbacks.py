@@ -55,17 +55,7 @@ _METHODS = ("on_training_start", "on_evaluation", "on_checkpoint", "on_training_
 
 
 def build_callbacks(config: Mapping[str, Any]) -> list[TrainingCallback]:
-    """Instantiate the callbacks of a run.
-
-    Args:
-        config: {name: config with a `_target_`}.
-
-    Returns:
-        The callbacks, in the order of the config.
-
-    Raises:
-        ConfigurationError: an object lacks a method of `TrainingCallback`.
-    """
+    """Instantiate {name: config with a `_target_`}; each must have the methods of `TrainingCallback`."""
     callbacks: list[TrainingCallback] = []
     for name, settings in config.items():
         callback = instantiate(settings, _convert_="all")

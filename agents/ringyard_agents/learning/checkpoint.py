@@ -19,12 +19,7 @@ _FORMAT = 1
 
 
 class Checkpoint(NamedTuple):
-    """Arrays and JSON data of a learner, an agent or a training run.
-
-    Attributes:
-        arrays: {name: array of numbers, of any shape}.
-        metadata: JSON data.
-    """
+    """{name: array of numbers, of any shape} and JSON data of a learner, an agent or a training run."""
 
     arrays: Mapping[str, NDArray[Any]]
     metadata: Mapping[str, Any]
@@ -47,11 +42,7 @@ class Checkpoint(NamedTuple):
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Read a file that `write` wrote.
-
-        Raises:
-            CheckpointError: the file is missing, damaged, of a later version or of another format.
-        """
+        """Read a file that `write` wrote, or raise a CheckpointError."""
         if not file.is_file():
             raise CheckpointError(f"there is no checkpoint {file}")
         try:

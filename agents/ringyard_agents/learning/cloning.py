@@ -53,11 +53,7 @@ class QueueTeacher:
 
 
 class DemonstrationRecorder:
-    """Acts by a policy, and records its decisions among several valid actions.
-
-    Args:
-        policy: chooses the actions.
-    """
+    """Acts by a policy, and records its decisions among several valid actions."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -96,16 +92,9 @@ class CloneTeacher:
     def fit(
         self, network: MaskableActorCriticPolicy, recorder: DemonstrationRecorder, seed: int
     ) -> dict[str, float]:
-        """Fit the network.
+        """Fit the network to the teacher's recorded decisions, and return {TensorBoard tag: value}.
 
-        Args:
-            network: the network to fit.
-            recorder: recorder of the teacher's decisions.
-            seed: seed of the minibatches.
-
-        Returns:
-            {TensorBoard tag: value}: `imitation/accuracy`, the fraction of the teacher's decisions for which
-            the network prefers the same action, and `imitation/decisions`, the number recorded.
+        `imitation/accuracy` is the fraction of decisions for which the network prefers the same action.
         """
         decisions = recorder.demonstrations()
         network.set_training_mode(True)

@@ -30,20 +30,11 @@ _CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
 def compose_environments(
     own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
 ) -> dict[str, DictConfig]:
-    """Compose the configs of all environments of a run. Hydra must be initialised.
+    """Return {label: config} of all environments of a run. Hydra must be initialised.
 
-    Args:
-        own: plain config of the run, which describes its own environment.
-        others: entries of the setting `environments`: a name of an experiment, or {label: [override, ...]}
-            with words of the command line.
-        check: called with each composed config, to raise an error if it is not allowed. None: no check.
-
-    Returns:
-        {label: config}. Observation, action and reward are those of the run in every environment.
-
-    Raises:
-        ConfigurationError: an entry has another form, a label is used twice, or overrides do not exist or
-            change observation, action or reward.
+    `own` describes the run's own environment. `others` are names of experiments, or {label: [override, ...]}
+    in words of the command line. `check` may refuse each composed config. Observation, action and reward are
+    those of the run in every environment; overrides of them are an error.
     """
     simulated = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
     configs = {OWN: simulated}
@@ -63,14 +54,7 @@ def compose_environments(
 def build_env_configs(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
 ) -> EnvConfigs:
-    """Return {label: environment} of a run, as a learner needs them.
-
-    Args:
-        learner: reads the observations and acts.
-        environments: {label: config} of `compose_environments`.
-        num_workloads: number of job tables in each environment.
-        seed: seed of the job tables.
-    """
+    """Return {label: environment} of a run with a number of job tables, as a learner needs them."""
     configs = {label: build_env_config(one, num_workloads, seed) for label, one in environments.items()}
     return {label: adapt_env_config(learner, config) for label, config in configs.items()}
 

@@ -43,12 +43,8 @@ class ScoreFunction(Protocol):
     def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
         """Return [clusters, slots, 1 + scored GPU types] scores, which the caller clips to [-1, 1].
 
-        Args:
-            inputs: features of the clusters and of their jobs.
-            clusters: [clusters] indices of the clusters in the batch, ascending.
-            rows: [clusters, slots] row of each job in its job table. Arbitrary in slots without a job.
+        `clusters` ascend. `rows` [clusters, slots] are those of the jobs, arbitrary in slots without one.
         """
-        ...
 
 
 class EpisodeBatch(NamedTuple):
@@ -75,12 +71,7 @@ class EpisodeBatch(NamedTuple):
 
 
 class EpisodeRunner:
-    """Runs one episode in each of many clusters of an environment.
-
-    Args:
-        config: configuration of the environment.
-        num_clusters: number of clusters simulated at once.
-    """
+    """Runs one episode in each of many clusters of an environment."""
 
     def __init__(self, config: EnvConfig, num_clusters: int) -> None:
         self.config = config
@@ -99,17 +90,10 @@ class EpisodeRunner:
     def continue_episodes(
         self, act: Any, arrivals: NDArray[np.float64] | None = None, max_decisions: float = np.inf
     ) -> EpisodeBatch:
-        """Continue all episodes to their end, or for a part.
+        """Continue all episodes to their end, or for a part, and return the decisions made.
 
-        Args:
-            act: function of (observations, masks, indices of clusters) that returns [clusters, ...] actions.
-                A `ScoreFunction` for a `ScoreEpisodeRunner`.
-            arrivals: [n] continues only the first n clusters, each until this number of its jobs has arrived.
-                None: all clusters, to the end.
-            max_decisions: maximum number of decisions in each cluster.
-
-        Returns:
-            The decisions made by this call.
+        `act`, or a `ScoreFunction`, turns (observations, masks, indices of clusters) into actions. `arrivals`
+        [n] continues only the first n clusters, each until this number of its jobs has arrived.
         """
         batch = self.batch
         stop_after = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
@@ -147,12 +131,7 @@ class ScoreEpisodeRunner(EpisodeRunner):
     """Runs episodes of an environment with the actions `Scores`, which a `ScoreFunction` chooses."""
 
     def fork(self, sources: Ids, arrivals: int) -> None:
-        """Copy clusters within the batch, and limit the jobs that still arrive.
-
-        Args:
-            sources: [clusters] cluster b becomes a copy of cluster `sources[b]`.
-            arrivals: maximum number of jobs that still arrive in each cluster.
-        """
+        """Make cluster b a copy of cluster `sources[b]`, in which at most `arrivals` jobs still arrive."""
         self.batch.copy_clusters(sources)
         clusters = self.batch.state.clusters
         clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
@@ -190,17 +169,7 @@ class Constraint:
     def penalize(
         self, label: str, episodes: EpisodeBatch, metrics: Sequence[Metrics], scale: float
     ) -> EpisodeBatch:
-        """Subtract the penalty of each episode from its last reward.
-
-        Args:
-            label: label of the environment.
-            episodes: episodes of the environment.
-            metrics: [clusters] metrics of the episodes.
-            scale: mean absolute return of the round in the environment.
-
-        Returns:
-            The episodes with penalised rewards.
-        """
+        """Subtract the penalty of each episode from its last reward, by the mean absolute return, `scale`."""
         ratios = self.ratios_to_bound(label, metrics)
         rewards = episodes.rewards.copy()
         last = len(rewards) - 1 - np.argmax(episodes.valid[::-1], axis=0)

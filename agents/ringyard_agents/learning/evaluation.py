@@ -45,10 +45,7 @@ def _mean(episodes: Iterable[Metrics], metric: str) -> float:
 
 
 def agent_sort_key(bound_ratio: float | None, value: float) -> tuple[float, float]:
-    """Sort key of agents, the best first: by how far they exceed a constraint's bound, then by metric.
-
-    `bound_ratio` is NaN or None without a constraint. Less of `value`, the metric, is better.
-    """
+    """Sort key of agents: how far they exceed a constraint's bound (NaN, None: none), then `value`."""
     if bound_ratio is None or np.isnan(bound_ratio):
         return 1.0, value
     return max(bound_ratio, 1.0), value
@@ -64,13 +61,8 @@ class Evaluation:
 
     Episodes ignore `limit_seconds` and end when every job has ended, as those of the baselines do. Otherwise
     each scheduler would be measured on other jobs. With several environments, the metric and the ratio to a
-    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best.
-
-    Args:
-        learner: the learner to evaluate.
-        environments: {label: environment with the evaluation workloads}. Their reward names the metric.
-        eval_freq: decisions between evaluations.
-        constraint: each evaluation updates its multiplier. None: there is no constraint.
+    constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best. Each
+    evaluation updates the multiplier of the constraint.
 
     Attributes:
         metric: name of the metric, a field of `Metrics`. Less is better.
@@ -163,11 +155,7 @@ class EvaluationWorkloads(NamedTuple):
     trust: Trust  #: full names of your own classes that agents may name. True trusts any class.
 
     def mean_metrics(self, entry: SchedulerEntry, metric: str) -> dict[str, float]:
-        """Return {label of an environment: mean of a `metric`} of the scheduler of an `entry`.
-
-        Raises:
-            RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
-        """
+        """Return {label of an environment: mean of a `metric`} of the scheduler of an `entry`."""
         scheduler = to_plain(scheduler_config(entry, self.trust))
         means = {}
         for label, environment in self.environments.items():
@@ -182,19 +170,7 @@ class EvaluationWorkloads(NamedTuple):
 def measure_baselines(
     schedulers: Sequence[Any], workloads: EvaluationWorkloads, metric: str
 ) -> dict[str, float]:
-    """Measure baselines on the evaluation workloads.
-
-    Args:
-        schedulers: entries of the setting `evaluate.schedulers`.
-        workloads: the evaluation workloads.
-        metric: field of `Metrics`.
-
-    Returns:
-        {label of a scheduler: geometric mean over environments of the mean metric}.
-
-    Raises:
-        RingyardError: there is no such scheduler, or it does not support the jobs of an environment.
-    """
+    """Return {label: geometric mean over environments of the mean metric} of `evaluate.schedulers`."""
     entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
     return {entry.label: _geometric_mean(workloads.mean_metrics(entry, metric).values()) for entry in entries}
 
@@ -206,18 +182,10 @@ def build_constraint(
     multiplier_learning_rate: float,
     workloads: EvaluationWorkloads,
 ) -> Constraint | None:
-    """Build the constraint of a run from the settings `constraint.*`.
+    """Build the constraint of a run from the settings `constraint.*` (None: there is none).
 
-    Args:
-        learner: supports a constraint if it has the attribute `constraint`.
-        metric: field of `Metrics`. None: no constraint.
-        bound: a number, or an entry of a scheduler: its own metric is the bound. None: no constraint.
-        multiplier_learning_rate: see `Constraint.learning_rate`.
-        workloads: evaluation workloads, to measure a scheduler on.
-
-    Raises:
-        ConfigurationError: the learner does not support constraints, only one of `metric` and `bound` is
-            given, the scheduler's own metric is 0, or jobs that a time limit cuts off would not count.
+    The `learner` must have the attribute `constraint`. A `bound` is a number, or the metric of the entry of a
+    scheduler: not 0, and with all jobs, none cut off by a time limit.
     """
     if metric is None and bound is None:
         return None

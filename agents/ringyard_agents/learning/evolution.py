@@ -25,12 +25,7 @@ def _split_by_parameter(network: ScoreNetwork, vectors: torch.Tensor) -> dict[st
 
 
 class PerturbedNetworks:
-    """A `ScoreFunction` that uses other weights of a network in each cluster, evaluated in one call.
-
-    Args:
-        network: scores jobs.
-        perturbations: [clusters, weights] added to the weights of the network.
-    """
+    """A `ScoreFunction` that adds [clusters, weights] perturbations to a network's, evaluated in one call."""
 
     def __init__(self, network: ScoreNetwork, perturbations: torch.Tensor) -> None:
         centre = {name: parameter.detach() for name, parameter in network.named_parameters()}

@@ -107,17 +107,9 @@ class ImitateAllocator:
         )
 
     def fit(self, network: ScoreNetwork, environments: EnvConfigs, seed: int) -> dict[str, float]:
-        """Fit the network by least squares.
+        """Fit the network by least squares to a sample of decisions, and return {TensorBoard tag: value}.
 
-        Args:
-            network: the network to fit.
-            environments: {label: environment} in which the teachers make decisions.
-            seed: seed of the sample of decisions and of the minibatches.
-
-        Returns:
-            {TensorBoard tag: value}: `imitation/decisions`, the number of sampled decisions, and
-            `imitation/rmse`, the root mean squared error of the scores in the last tenth of the gradient
-            steps.
+        `imitation/rmse` is the root mean squared error of the scores in the last tenth of the gradient steps.
         """
         device = next(network.parameters()).device
         rng = np.random.default_rng(seed)

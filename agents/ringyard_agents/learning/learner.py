@@ -45,7 +45,6 @@ class Policy(Protocol):
         Returns:
             A new array: [clusters] actions, or [clusters, (1 + T) N] float32 scores with `Scores`.
         """
-        ...
 
 
 class Learner(Protocol):
@@ -66,12 +65,10 @@ class Learner(Protocol):
     @property
     def decisions(self) -> int:
         """Environment steps learnt from so far, summed over clusters and over resumed runs."""
-        ...
 
     @property
     def policy(self) -> Policy:
         """The current policy."""
-        ...
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Prepare to learn in one or several environments.
@@ -82,7 +79,6 @@ class Learner(Protocol):
             seed: seed of every random draw.
             saved: the `state` of an earlier run to continue. None: start a new run.
         """
-        ...
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from the `weights` of a trained agent. Called after `setup` and before `learn`.
@@ -90,7 +86,6 @@ class Learner(Protocol):
         Raises:
             CheckpointError: the weights do not fit the network.
         """
-        ...
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Learn until `decisions` reaches `total_decisions`. The last round is played to its end.
@@ -100,27 +95,19 @@ class Learner(Protocol):
             callback: called before the first round and after every round, with {TensorBoard tag: value}. It
                 may read `state` and `weights`, and may raise an error to end learning.
         """
-        ...
 
     def state(self) -> Checkpoint:
         """Copy everything that `setup` needs to continue bit for bit: weights, counters, random states."""
-        ...
 
     def weights(self) -> Checkpoint:
         """Copy the arrays and the metadata that `load` needs to make the current policy."""
-        ...
 
     def load(self, saved: Checkpoint) -> Policy:
         """Make the policy of `weights` that a learner with the same settings saved."""
-        ...
 
 
 def single_environment(environments: EnvConfigs) -> EnvConfig:
-    """Return the only environment, for learners that support just one.
-
-    Raises:
-        ConfigurationError: there are several.
-    """
+    """Return the only environment, for learners that support just one, or raise a ConfigurationError."""
     if len(environments) > 1:
         raise ConfigurationError(
             f"this agent learns in one environment; got {', '.join(environments)}; leave out environments=,"
@@ -130,15 +117,7 @@ def single_environment(environments: EnvConfigs) -> EnvConfig:
 
 
 def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
-    """Return a configuration with the observations and the treatment of invalid actions a learner needs.
-
-    Args:
-        learner: its attributes `flat` and `masked` are read.
-        config: configuration of the environment.
-
-    Raises:
-        ConfigurationError: the learner needs discrete actions, and these are scores.
-    """
+    """Return a configuration as a learner needs it, by its `flat` and `masked` (only discrete actions)."""
     if learner.masked and not isinstance(config.actions.space, spaces.Discrete):
         raise ConfigurationError(
             f"the agent chooses one of several actions, and action={type(config.actions).__name__} has the"
@@ -197,15 +176,10 @@ def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
 
 
 def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer | None = None) -> None:
-    """Load saved weights into a network.
+    """Load saved weights, and moments if there are any, into a network and its optimizer.
 
-    Args:
-        network: has weights of the same names, shapes and types.
-        saved: of `network_state`, or with the arrays of `weight_arrays`.
-        optimizer: gets the saved moments and settings, if `saved` has any.
-
-    Raises:
-        CheckpointError: the weights belong to another network, are incomplete or are not finite.
+    `saved` is of `network_state`, or has `weight_arrays`. Names, shapes and types must be equal and values
+    finite.
     """
     try:
         weights = dict(_with_prefix(saved.arrays, _WEIGHTS))

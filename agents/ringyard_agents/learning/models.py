@@ -91,18 +91,7 @@ class ModelPolicy:
 
 
 def read_model(file: Path, trust: Trust) -> Any:
-    """Read the policy of a model that Stable-Baselines3 or sb3-contrib has saved.
-
-    Args:
-        file: model.zip.
-        trust: must be True, because reading the file runs the code in it.
-
-    Returns:
-        A `stable_baselines3.common.policies.BasePolicy`.
-
-    Raises:
-        CheckpointError: the file is not trusted, or it is no such model.
-    """
+    """Read the policy of a trusted model.zip of Stable-Baselines3 or sb3-contrib, which may run code."""
     if trust is not True:
         raise CheckpointError(
             f"{file} is read by Stable-Baselines3, which runs any code in it; if you trust it whole, add"

@@ -140,10 +140,7 @@ class PointerNetwork(nn.Module):
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
     def _encode(self, blocks: dict[str, Tensor]) -> tuple[_Items, Tensor, _Items, Tensor, Tensor]:
-        """Return (waiting jobs, their encodings, running jobs, their encodings, encoding of the whole).
-
-        Encodings are [jobs, width] and [B, width].
-        """
+        """Return (waiting, their encodings [jobs, width], running, theirs, that of the whole [B, width])."""
         waiting, running = _Items.of(blocks, "waiting"), _Items.of(blocks, "running")
         jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]

@@ -35,18 +35,9 @@ def group_advantages(
       reward to go from t on, linear between the decisions of an episode, and std is over all decisions of the
       group. The mean is an input-dependent baseline (Mao et al. 2019).
 
-    Episodes must last until all jobs have ended.
-
-    Args:
-        rewards: [steps, envs] reward after each decision.
-        times: [steps, envs] simulated seconds at each decision.
-        valid: [steps, envs] True until the end of the episode.
-        ends: [envs] simulated seconds at the end of each episode.
-        group_size: number of neighbouring columns that share a workload.
-        credit: "episode" or "time_aligned".
-
-    Returns:
-        [steps, envs] advantages, with standard deviation 1 within each group. 0 where not valid.
+    Episodes must last until all jobs have ended. Arrays are [steps, envs], `ends` [envs] as in
+    `EpisodeBatch`. `group_size` neighbouring columns share a workload. Advantages have standard deviation 1
+    within each group, and are 0 where not valid.
     """
     to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
     advantages = np.zeros_like(to_go)
@@ -71,18 +62,10 @@ def group_advantages(
 def add_gradients(
     network: nn.Module, loss_of: Callable[[PART], tuple[Tensor, Any]], parts: Sequence[PART]
 ) -> NDArray[np.float64]:
-    """Add the gradients of several losses to the gradient of a network.
+    """Add the gradients of the losses of several parts of a minibatch to the gradient of a network.
 
-    On a CPU, threads share the work. Sums have the same bits for any number of threads.
-
-    Args:
-        network: its parameters get the gradients.
-        loss_of: function of a part that returns (loss, measurements). It runs in threads and must not change
-            shared state.
-        parts: parts of a minibatch, at least one.
-
-    Returns:
-        Sums of the measurements over parts.
+    `loss_of` a part returns (loss, measurements), in threads. Sums have the same bits for any number of
+    these.
     """
     parameters = [one for one in network.parameters() if one.requires_grad]
 
@@ -105,14 +88,8 @@ def clipped_objective(
 ) -> tuple[Tensor, float, float]:
     """Return PPO's clipped surrogate objective, summed over samples (Schulman et al. 2017, equation 7).
 
-    Args:
-        log_ratio: [samples] logarithm of the new probability over the old one.
-        advantages: [samples] advantages.
-        clip_range: epsilon of the equation, the largest change of the ratio from 1.
-
-    Returns:
-        (objective, estimated Kullback-Leibler divergence of the new policy from the old, number of clipped
-        ratios), each a sum over samples.
+    `log_ratio` [samples] is of the new probability over the old one, `clip_range` epsilon. Also returns sums
+    of the estimated Kullback-Leibler divergence of the new policy from the old, and of clipped ratios.
     """
     ratio = torch.exp(log_ratio)
     clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
@@ -125,14 +102,7 @@ def clipped_objective(
 def clip_and_step(
     network: nn.Module, optimizer: Optimizer, process_group: ProcessGroup, max_grad_norm: float
 ) -> None:
-    """Sum the gradients of all processes, clip their norm and take an optimizer step.
-
-    Args:
-        network: its parameters have the gradient of this process.
-        optimizer: optimizer of these parameters.
-        process_group: processes with the other parts of the gradient.
-        max_grad_norm: a gradient with a larger norm is scaled down to it.
-    """
+    """Sum the gradients of all processes, scale them down to `max_grad_norm` and take an optimizer step."""
     parameters = list(network.parameters())
     process_group.sum_gradients(parameters)
     torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
@@ -157,10 +127,7 @@ def order_decisions(
 ) -> DecisionOrder:
     """Order the decisions of all processes by environment, step and cluster. All processes must call it.
 
-    Args:
-        process_group: the processes.
-        valid: one [steps, clusters] per environment, True where this process made a decision.
-        counts: [decisions] jobs scored in each decision of this process. None: 1 in each.
+    `valid` [steps, clusters] of each environment says where this process decided, `counts` on how many jobs.
     """
     total = sum(int(one.sum()) for one in valid)
     counts = np.ones(total, np.int64) if counts is None else counts

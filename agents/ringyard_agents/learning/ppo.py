@@ -42,13 +42,8 @@ from ringyard_agents.learning.process_group import Hardware, to_device
 _DECISIONS_PER_PART = 2048
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
-TAGS = (
-    "train/policy_gradient_loss",
-    "train/entropy_loss",
-    "train/loss",
-    "train/approx_kl",
-    "train/clip_fraction",
-)
+_MEASURED = ("policy_gradient_loss", "entropy_loss", "loss", "approx_kl", "clip_fraction")
+TAGS = tuple(f"train/{name}" for name in _MEASURED)
 
 
 class DecisionBatch(NamedTuple):
@@ -66,10 +61,7 @@ class DecisionBatch(NamedTuple):
 
 
 def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """Return [clusters, actions] log probabilities, -1e8 or less where an action is not valid.
-
-    The network's own distribution object is not used, because it has state and threads may share a network.
-    """
+    """Return [clusters, actions] log probabilities, -1e8 if invalid, without state shared by threads."""
     device = network.device
     tensors: Any = {name: to_device(device, block) for name, block in observations.items()}
     features: Any = network.extract_features(tensors, network.pi_features_extractor)
@@ -82,14 +74,8 @@ def sample_actions(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Sample actions by exponential races: the action with the largest probability / noise is chosen.
 
-    Args:
-        log_probs: [clusters, actions] log probabilities.
-        masks: [clusters, actions] True where an action is valid.
-        noise: [clusters, actions] draws of the exponential distribution with rate 1.
-
-    Returns:
-        ([clusters] actions, [clusters] their log probabilities). Actions are valid even if the network
-        returns NaN.
+    All arrays are [clusters, actions], the noise exponential with rate 1. Returns ([clusters] actions,
+    [clusters] their log probabilities). Actions are valid even if the network returns NaN.
     """
     values: NDArray[np.float32] = log_probs.cpu().numpy()
     races = np.where(masks, np.nan_to_num(np.exp(values) / noise), -1.0)
@@ -107,16 +93,8 @@ def add_ppo_gradient(
 ) -> NDArray[np.float64]:
     """Add the gradient of PPO's clipped loss with an entropy bonus to the gradient of a network.
 
-    Args:
-        network: its parameters get the gradient.
-        decisions: decisions of a round.
-        rows: indices of this process's part of a minibatch, which may be empty.
-        total: number of decisions in the minibatch, in all processes.
-        clip_range: largest change of the ratio of probabilities from 1.
-        ent_coef: weight of the entropy in the loss.
-
-    Returns:
-        [5] this part's share of the minibatch's means, in the order of `TAGS`.
+    `rows` are this process's part of a minibatch, which may be empty, of `total` decisions in all processes.
+    Returns [5] this part's share of the minibatch's means, in the order of `TAGS`.
     """
     if not len(rows):
         return np.zeros(len(TAGS))

@@ -3,9 +3,9 @@
 import atexit
 import importlib
 import os
-import signal
 import sys
 import threading
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,6 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.command_line import signals_handled_by
 
 _SILENT_SECONDS = 2.0  # until a process says that it waits for others
 
@@ -34,11 +33,7 @@ class ProcessGroup:
     size: int = 1  #: number of processes
 
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
-        """Return the slice of this process among `num_groups` groups of `group_size` items.
-
-        Raises:
-            ConfigurationError: `num_groups`, a `setting`, is not a multiple of the number of processes.
-        """
+        """Return this process's slice among `num_groups`, a multiple of the processes, of `group_size`."""
         if num_groups % self.size:
             raise ConfigurationError(
                 f"{setting} is {num_groups} and there are {self.size} processes; expected a multiple of"
@@ -99,14 +94,7 @@ def environment_integer(name: str, default: int) -> int:
 
 
 def join_process_group() -> ProcessGroup:
-    """Join the processes that `torchrun` started.
-
-    Returns:
-        Their group, or `SINGLE_PROCESS` without `torchrun`.
-
-    Raises:
-        ConfigurationError: the processes cannot connect, or WORLD_SIZE is no number.
-    """
+    """Join the processes that `torchrun` started and return their group (`SINGLE_PROCESS` without)."""
     size = environment_integer("WORLD_SIZE", 1)
     if size < 2:
         return SINGLE_PROCESS
@@ -119,19 +107,24 @@ def join_process_group() -> ProcessGroup:
         address = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         others = f"{size - 1} more process{'es' * (size > 2)} at {address} (WORLD_SIZE={size})"
         text = f"waiting for {others}; without WORLD_SIZE in the environment one process trains"
-        notice = threading.Timer(_SILENT_SECONDS, print, [text], {"file": sys.stderr, "flush": True})
-        notice.daemon = True
-        notice.start()
+        joined = Future[None]()
+
+        def join() -> None:
+            try:
+                joined.set_result(dist.init_process_group(backend))
+            except (ValueError, RuntimeError) as error:
+                joined.set_exception(error)
+
+        threading.Thread(target=join, daemon=True).start()  # the main thread handles signals meanwhile
         try:
-            with signals_handled_by(signal.SIG_DFL):  # no handler in Python runs while torch waits
-                dist.init_process_group(backend)
+            if wait([joined], _SILENT_SECONDS).not_done:
+                print(text, file=sys.stderr, flush=True)
+            joined.result()
         except (ValueError, RuntimeError) as error:
             raise ConfigurationError(
                 f"WORLD_SIZE is {os.environ['WORLD_SIZE']} and the processes cannot connect: {error};"
                 " start them with torchrun --nproc-per-node=N -m ringyard_agents train ..."
             ) from error
-        finally:
-            notice.cancel()
         atexit.register(dist.destroy_process_group)  # otherwise its threads may abort the process at its end
     return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
@@ -146,14 +139,7 @@ class Hardware:
 
 
 def select_device(name: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """Return a torch device. Processes of one machine get its GPUs in turn.
-
-    Args:
-        name: "cpu", "cuda", or "auto" for a GPU if there is one.
-
-    Raises:
-        ConfigurationError: `name` is "cuda" and torch finds no GPU.
-    """
+    """Return a torch device; "auto" is a GPU if there is one. Processes of a machine get its GPUs in turn."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -35,24 +35,12 @@ from ringyard_agents.learning.agent_file import (
     validate_agent_parts,
 )
 from ringyard_agents.learning.learner import Learner
-from ringyard_agents.learning.stored_names import update_settings
 from ringyard_agents.runs.run_folder import flatten_config
 
 #: settings that a resumed run may change
 _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plots", "callbacks")
 #: settings of the command line that need not agree with the run
 _NOT_COMPARED = ("resume", "overwrite", "trust", *_CHANGEABLE)
-
-#: values of settings that runs of earlier versions lack
-_NEW_SETTINGS: dict[str, Any] = {
-    "environments": [],
-    "init": None,
-    "num_threads": None,
-    "device": "auto",
-    "plots": True,
-    "callbacks": {},
-    "constraint": {"metric": None, "bound": None, "multiplier_learning_rate": 1.0},
-}
 
 #: groups with configs that change any setting, and may set `init`
 _GLOBAL_GROUPS = ("experiment", "debug")
@@ -62,19 +50,7 @@ _INHERITED = "init"
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
-    """Read the config of a run folder, of this or an earlier version.
-
-    Args:
-        file: config.yaml of the run folder.
-        trust: full names of your own classes that it may name. True trusts any class.
-
-    Returns:
-        The plain config, with today's names.
-
-    Raises:
-        CheckpointError: the file is missing or damaged, or names classes that are neither Ringyard's nor
-            trusted.
-    """
+    """Read the plain config of a run folder. Classes must be Ringyard's, or those in `trust`."""
     if not file.is_file():
         raise CheckpointError(f"cannot resume: there is no {file}; give the folder of a training run")
     try:
@@ -83,11 +59,6 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
         raise CheckpointError(f"cannot resume: {error}") from error
     if not isinstance(saved, dict) or "total_decisions" not in saved:
         raise CheckpointError(f"cannot resume: {file} is not the config of a training run")
-    saved = update_settings(saved)
-    if isinstance(saved.get("evaluate"), dict):  # the first runs have none
-        saved = {**_NEW_SETTINGS, **saved}
-        for name in ("patience", "prune"):
-            saved["evaluate"].setdefault(name, None)
     check_classes(saved, training_groups(), trust, str(file))
     try:
         check_settings("train", OmegaConf.create(saved))
@@ -97,17 +68,9 @@ def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:
 
 
 def resumed_config(config: DictConfig) -> tuple[DictConfig, int]:
-    """Return the config of a run to resume, with the changes of the command line.
+    """Return (config of the run to resume, with the command line's changes, its `total_decisions` before).
 
-    Args:
-        config: config of this command, as Hydra composed it. Its setting `resume` names the run folder.
-
-    Returns:
-        (config, `total_decisions` of the run before).
-
-    Raises:
-        CheckpointError: there is no such run, or its config names classes that are not trusted.
-        ConfigurationError: an override contradicts the run's own settings.
+    An override that contradicts the run's own settings is a ConfigurationError.
     """
     file = Path(config.resume).expanduser() / "config.yaml"
     saved = read_run_config(file, config.trust)
@@ -156,17 +119,9 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
     """Add overrides that choose the parts of the agent of `init`, where the command line chooses no others.
 
     Hydra then knows the parts as `agent=init`, `observation=init` and `action=init`. Further overrides, such
-    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run.
-
-    Args:
-        words: words of the command line after `train`. The yaml of an experiment may also set `init`.
-
-    Returns:
-        The words with the added overrides.
-
-    Raises:
-        CheckpointError: there is no such agent or run, or it names classes that are not trusted.
-        ConfigurationError: there are several agents, or a teacher, which would overwrite the agent's weights.
+    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. The yaml of an
+    experiment may also set `init`. Several agents, or a teacher (which would overwrite weights), are an
+    error.
     """
     overrides = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in overrides and _value(overrides["resume"]) is not None:
@@ -192,10 +147,7 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
 def _add_parts(
     words: Sequence[str], before: str, parts: Mapping[str, Any], groups: Sequence[str]
 ) -> list[str]:
-    """Register {group: plain config} with Hydra, and add overrides that choose those of some groups.
-
-    They are added in front of the override `before`, so that no option separates overrides.
-    """
+    """Register {group: plain config} with Hydra, and choose some groups in front of the word `before`."""
     for group, part in parts.items():
         ConfigStore.instance().store(_INHERITED, part, group)
     place = words.index(before)
@@ -268,17 +220,9 @@ def _overridden_groups(group: str, name: str) -> set[str]:
 
 
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:
-    """Load the weights of an agent into a learner, after its `setup`.
+    """Load the weights of `init=AGENT` into a learner, after its `setup`.
 
-    Args:
-        learner: a new learner.
-        agent: setting `init` of a run.
-        own: parts of the run's agent, see `agent_file.agent_parts`.
-        trust: full names of your own classes that the agent may name. True trusts any class.
-
-    Raises:
-        CheckpointError: there is no such agent, or its observation, actions or network differ.
-        ConfigurationError: the learner has a teacher, which would overwrite the weights.
+    Observation, actions and network must be those of the run, and no teacher may overwrite the weights.
     """
     file = find_checkpoint(agent)
     parts, weights = read_agent(file, trust)

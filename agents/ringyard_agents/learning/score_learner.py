@@ -201,11 +201,7 @@ class ScoreLearner(ABC):
 
 
 def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
-    """Return (features of a job, features of the cluster, scored GPU types) in an environment.
-
-    Raises:
-        ConfigurationError: its actions are not `Scores`, or its observation lacks a block.
-    """
+    """Return (features of a job, features of the cluster, scored GPU types) in an environment."""
     actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
     if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):
         raise ConfigurationError(

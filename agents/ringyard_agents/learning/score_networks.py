@@ -112,14 +112,9 @@ class PolicyInput(NamedTuple):
 
 
 def pad_decisions(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
-    """Arrange rows by decision, padded with 0 to the largest decision.
+    """Arrange [samples, ...] rows by decision, padded with 0 to the largest of the `counts` [decisions].
 
-    Args:
-        rows: [samples, ...] rows of all decisions, one decision after the other.
-        counts: [decisions] number of rows of each decision.
-
-    Returns:
-        ([decisions, slots, ...] rows in the first slots, [decisions, slots] True where there is a row).
+    Returns ([decisions, slots, ...] rows in the first slots, [decisions, slots] True where there is a row).
     """
     present = np.arange(counts.max()) < counts[:, None]
     slots = np.zeros((*present.shape, *rows.shape[1:]), np.float32)
@@ -128,15 +123,7 @@ def pad_decisions(rows: Floats, counts: Ids) -> tuple[NDArray[Any], Masks]:
 
 
 def read_observations(observations: Any, masks: Masks) -> PolicyInput:
-    """Make the input of a network from observations with the blocks `jobs` and `cluster`.
-
-    Args:
-        observations: {block: [clusters, ...]}.
-        masks: [clusters, visible jobs] True where there is a job.
-
-    Raises:
-        CheckpointError: a block is missing.
-    """
+    """Make the input of a network from {block: [clusters, ...]} with the blocks `jobs` and `cluster`."""
     if not isinstance(observations, dict) or not {"jobs", "cluster"} <= set(observations):
         raise CheckpointError(
             "a score network reads the blocks jobs and cluster of an observation; use it with"
@@ -166,10 +153,7 @@ def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
 def scores_to_action(scores: Floats, inputs: PolicyInput, num_jobs: int) -> Floats:
     """Return [clusters, (1 + T) N] actions of `ringyard.mdp.actions.Scores`, 0 where there is no job.
 
-    Args:
-        scores: [clusters, slots, 1 + T] scores, which are clipped to [-1, 1].
-        inputs: features of the scored jobs.
-        num_jobs: N, number of visible jobs of the action space.
+    `scores` [clusters, slots, 1 + T] are clipped to [-1, 1].
     """
     clusters, slots, scores_per_job = scores.shape
     action = np.zeros((clusters, scores_per_job, num_jobs), np.float32)

@@ -73,12 +73,8 @@ def deterministic(network: ScoreNetwork) -> ScoreFunction:
 class PerturbedPolicy:
     """A `ScoreFunction` that adds noise to a network's scores and records its decisions.
 
-    The noise of a job is the same in all its decisions.
-
-    Args:
-        network: scores jobs.
-        noise: [clusters, jobs] noise by row of the job table, with standard deviation 1.
-        noise_std: standard deviation of the noise, in scores.
+    The [clusters, jobs] noise of a job is the same in all its decisions. Its standard deviation is 1, times
+    `noise_std` in scores.
     """
 
     def __init__(self, network: ScoreNetwork, noise: Floats, noise_std: float) -> None:
@@ -102,15 +98,11 @@ class PerturbedPolicy:
         return scores[..., None]
 
     def samples(self, advantages: Floats, process_group: ProcessGroup) -> RolloutBatch:
-        """Return the samples of all decisions, in order.
+        """Return the samples of all decisions, in order, with [decisions] advantages.
 
         The noise of a job acts from its first decision on, so the samples of the job share the advantage of
         that decision. Without sharing, jobs that the noise delays would count more, and the gradient would be
         biased.
-
-        Args:
-            advantages: [decisions] advantages.
-            process_group: processes that run other clusters of the same environment.
         """
         columns = zip(*self._records, strict=True)
         features, scores, noise, jobs, counts, cluster = (np.concatenate(column) for column in columns)
@@ -127,14 +119,8 @@ def add_gradient(
 ) -> NDArray[np.float64]:
     """Add the gradient of PPO's clipped loss to the gradient of a network. Each score is an action.
 
-    A score has the density Normal(network's score, noise_std^2).
-
-    Args:
-        network: its parameters get the gradient.
-        samples: this process's part of a minibatch, which may be empty.
-        total: number of scores in the minibatch, in all processes.
-        noise_std: standard deviation of the noise, in scores.
-        clip_range: largest change of the ratio of probabilities from 1.
+    A score has the density Normal(network's score, noise_std^2). `samples` are this process's part of a
+    minibatch, which may be empty, of `total` scores in all processes.
 
     Returns:
         [3] this part's share of the minibatch's means: loss, estimated Kullback-Leibler divergence from the
@@ -300,10 +286,7 @@ class ForkAndCompare(_ScorePPO):
 
 
 def _group_advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
-    """Return [clusters] normalised returns of each group, times a weight that grows with their spread.
-
-    The weight is sqrt(standard deviation / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`.
-    """
+    """Return [clusters] normalised returns x sqrt(std / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`."""
     groups = returns.reshape(-1, group_size)
     mean, std = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
     weight = np.minimum(np.sqrt(std / (np.abs(mean) + 1e-12) / _TYPICAL_STD), _MAX_WEIGHT)

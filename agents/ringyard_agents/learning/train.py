@@ -38,6 +38,7 @@ from ringyard_agents.learning.process_group import (
 )
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
+from ringyard_agents.report.tables import SECONDS
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
@@ -49,18 +50,11 @@ class _TrainingEndedError(Exception):
 def train(config: DictConfig) -> float | None:
     """Train an agent. Writes checkpoints, TensorBoard logs and training.json into the run folder.
 
-    A job of a sweep that was interrupted is resumed. Only process 0 writes files.
+    A job of a sweep that was interrupted is resumed. Only process 0 writes files. Bad input is an error
+    before any file is replaced. After a KeyboardInterrupt everything is saved.
 
-    Args:
-        config: config of the command `train`, composed by Hydra.
-
-    Returns:
-        The best agent's metric on the evaluation workloads, less is better. None without an evaluation, and
-        in other processes than 0.
-
-    Raises:
-        RingyardError: bad input, before any file is replaced.
-        KeyboardInterrupt: the user stopped the training, and everything is saved.
+    Returns the best agent's metric on the evaluation workloads, less is better. None without an evaluation,
+    and in other processes than 0.
     """
     folder = job_folder()
     hardware = Hardware(select_device(config.device), join_process_group())
@@ -149,11 +143,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
 
 
 def _set_hardware_and_constraint(learner: Any, hardware: Hardware, constraint: Constraint | None) -> None:
-    """Set the attributes `hardware` and `constraint` of a learner before its `setup`.
-
-    Raises:
-        ConfigurationError: a learner without `hardware` would have to use a GPU or several processes.
-    """
+    """Set both before a learner's `setup`. Without `hardware` it takes neither a GPU nor processes."""
     if hasattr(learner, "hardware"):
         learner.hardware = hardware
     elif hardware.device.type != "cpu" or hardware.process_group.size > 1:
@@ -229,8 +219,9 @@ def _learn(
 
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
+    best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
+    best += " s" if evaluation.metric.startswith(SECONDS) else ""
     for name, value in evaluation.baselines.items():
-        best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
         console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
     if evaluation.constraint is not None:
         found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"

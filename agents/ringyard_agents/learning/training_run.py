@@ -36,11 +36,7 @@ _NOT_HYPERPARAMETERS = ("name", "overwrite", "plots", "save_minutes", "trust", "
 
 
 def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
-    """Return (state of the learner, state of the evaluation) of an interrupted or finished run.
-
-    Raises:
-        CheckpointError: the saved state, or the best agent so far, is missing or damaged.
-    """
+    """Return (state of the learner, state of the evaluation) of an interrupted or finished run."""
     file = folder / LAST_FILE
     saved = Checkpoint.read(file)
     if set(saved.metadata) != {"learner", "evaluation"}:
@@ -57,13 +53,10 @@ def remove_run(folder: Path) -> None:
 
 
 class _ScalarLog:
-    """Writes scalars by number of decisions to TensorBoard events and progress.csv in a `folder`.
+    """Writes scalars by number of decisions to TensorBoard `events` and progress.csv in a `folder`.
 
-    Args:
-        after: decisions of the resumed run. Later rows are dropped. None: a new run, which replaces files.
-
-    Attributes:
-        events: the TensorBoard writer.
+    Rows later than `after`, the decisions of a resumed run, are dropped. None: a new run, which replaces
+    files.
     """
 
     def __init__(self, folder: Path, after: int | None) -> None:
@@ -108,19 +101,9 @@ class TrainingRun:
     whenever an evaluation is the best so far.
 
     Order of calls: `between_rounds` as the callback of `Learner.learn`, then `finish` and `draw` unless
-    learning was interrupted, then `close` in any case.
-
-    Args:
-        folder: the run folder.
-        learner: the learner, after its `setup`.
-        evaluation: evaluation of the learner.
-        parts: configs of the agent, see `agent_file.agent_parts`.
-        save_minutes: longest time between saves, in minutes.
-        resumed: whether the folder already has scalars and checkpoints of this run.
-        callbacks: callbacks of the user, see `callbacks.TrainingCallback`.
-
-    Attributes:
-        stopped_by: class name of the callback that ends the training, or None.
+    learning was interrupted, then `close` in any case. The learner has been set up. `parts` are configs of
+    the agent, see `agent_file.agent_parts`. `stopped_by` is the class name of the callback that ends the
+    training.
     """
 
     def __init__(
@@ -157,13 +140,7 @@ class TrainingRun:
         self._record({}, evaluate=self.learner.decisions != self.evaluation.last_evaluation)
 
     def draw(self) -> list[Path]:
-        """Draw the learning curve, and write it, the results and a schedule to TensorBoard.
-
-        The schedule is that of the current agent on the first evaluation workload.
-
-        Returns:
-            The PNG files of the learning curve.
-        """
+        """Write the learning curve, results and the agent's first schedule, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
         _write_end(self._scalars.events, self._summary(), files, _gantt(self.learner.policy, config))

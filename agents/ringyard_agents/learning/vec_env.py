@@ -142,11 +142,7 @@ class RingyardVecEnv(VecEnv):
         return {"episodes": self._episodes.copy(), "begun": self._first_action.copy(), "played": actions}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> VecEnvObs:
-        """Replay the running episodes of a `state` and return their latest observations.
-
-        Raises:
-            CheckpointError: the episodes are of another configuration or number of clusters.
-        """
+        """Replay the running episodes of a `state` of an equal environment; return the last observations."""
         episodes, begun, played = (state[name] for name in ("episodes", "begun", "played"))
         if episodes.shape != (self.num_envs,) or begun.shape != episodes.shape or episodes.min() < 1:
             raise CheckpointError(f"the saved episodes are not those of {self.num_envs} clusters")
@@ -180,11 +176,7 @@ class RingyardVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Return the action masks of the clusters `indices`, for sb3-contrib.
-
-        Raises:
-            ConfigurationError: `method_name` is not "action_masks", or there are arguments.
-        """
+        """Return the action masks of the clusters `indices`, for sb3-contrib: "action_masks" only."""
         if not isinstance(method_name, str) or method_name != "action_masks" or method_args or method_kwargs:
             raise ConfigurationError(
                 f"clusters have no method {shown(method_name)} to call with {method_args} and"

@@ -80,13 +80,7 @@ def marginal_rates(samples: JobSamples) -> NDArray[np.float64]:
 def collect_samples(
     environments: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int
 ) -> JobSamples:
-    """Simulate windows of a workload with least attained service first, and return samples of their jobs.
-
-    Args:
-        environments: configs of environments.
-        windows: numbers of job tables.
-        seed: seed of the job tables, and of the choice of samples.
-    """
+    """Simulate windows of a workload with least attained service first, and return samples of the jobs."""
     return JobSamples.joined([_simulate(one, window, seed) for one in environments for window in windows])
 
 
@@ -200,12 +194,7 @@ def fit_network(
 ) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs in as many steps.
 
-    Args:
-        samples: samples to fit to.
-        later: samples of later jobs, which decide when to stop. The final fit uses them too, because tenants
-            change.
-        seed: seed of every random draw.
-        steps: largest number of steps, each on 1,024 samples.
+    The final fit uses the later jobs too, because tenants change. A step takes 1,024 samples.
 
     Returns:
         Network {name: array} of `PARAMETERS`, steps taken, loss on later jobs before the final fit, and loss
@@ -228,11 +217,7 @@ def fit_network(
 
 
 def _environments(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return environments to fit to and environments to stop by, one for each load; the latter come later.
-
-    Raises:
-        ConfigurationError: loads for a workload that has none to set.
-    """
+    """Return environments to fit to and environments to stop by, one for each load; the latter come later."""
     environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
     workload = environment["workload"]
     if config.loads is not None and "load" not in workload:
@@ -252,15 +237,7 @@ def _environments(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[s
 
 
 def fit_hazard(config: DictConfig) -> None:
-    """Simulate windows, fit a network, print its loss and write hazard.safetensors.
-
-    Args:
-        config: config of the command.
-
-    Raises:
-        RingyardError: bad input, before anything is written.
-        OSError: files cannot be written.
-    """
+    """Simulate windows, fit a network, print its loss and write hazard.safetensors."""
     folder = RunFolder.of_job("fit-hazard")
     file = folder.path / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
     require_writable("file", file)

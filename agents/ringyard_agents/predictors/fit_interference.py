@@ -16,6 +16,8 @@ from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.performance import sensitivity_pressure
 from ringyard.profiles import model_id, profile
 from ringyard.state.gpu_effects import sharing_factors
+from ringyard.workloads.cells import numbers
+from ringyard_agents.measurements import Source, read_cells
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
@@ -49,13 +51,9 @@ class JobPairs:
 def _pairs(
     excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
 ) -> JobPairs:
-    """Return every pair with a known excess. Computing shares are drawn: profiles do not depend on them.
+    """Return every pair with a known `excess` [jobs, jobs], extra time of the first as a share, NaN: unknown.
 
-    Args:
-        excess: [jobs, jobs] extra time of the first beside the second, as a share. NaN: unknown.
-        references: [references] rows of the reference jobs.
-        rng: draws computing shares.
-        source: source of the pairs, for tables.
+    Computing shares are drawn, since profiles do not depend on them. `references` are rows of jobs.
     """
     profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
     whole = np.isfinite(profiles).all(axis=1)
@@ -67,12 +65,7 @@ def _pairs(
 
 
 def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
-    """Draw pairs with sensitivities and pressures around the catalogue's, and scatter around their product.
-
-    Args:
-        rng: source of the draws.
-        jobs: number of jobs.
-    """
+    """Draw pairs with sensitivities and pressures around the catalogue's, and scatter of their product."""
     table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
     known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
     sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
@@ -86,23 +79,23 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
 
 
 def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
-    """Read Gavel's measured pairs on V100, P100 and K80. Four job types of each GPU serve as references.
-
-    Args:
-        folder: folder with calibration/gavel_colocation_pairs.csv.gz.
-        rng: draws computing shares.
-
-    Raises:
-        ConfigurationError: no such file.
-    """
-    import pandas as pd
-
+    """Read Gavel's pairs (calibration/gavel_colocation_pairs.csv.gz), with four references on each GPU."""
     file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
     if not file.is_file():
         raise ConfigurationError(
             f"there are no measured pairs at {file}; give --data the folder that holds calibration/"
         )
-    table = pd.read_csv(file)
+    cells = read_cells(file)
+    table = cells.frame.copy()
+    missing = {*"source gpu model_a bs_a model_b bs_b norm_a norm_b feasible".split()} - {*table.columns}
+    if missing:
+        raise ConfigurationError(f"{file}: there is no column {min(missing)}; it has {[*table.columns]}")
+    for name in ("norm_a", "norm_b", "feasible"):
+        table[name] = numbers(table[name])
+        wrong = ~(table[name] > 0) & (cells.frame["feasible"] != "0")
+        Source(str(file), {}, cells.numbers.tolist()).refuse(
+            name, cells.frame[name], wrong, "a number above 0"
+        )
     table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
     parts, offset = [], 0
     for _, rows in table.groupby("gpu", sort=True):
@@ -156,14 +149,7 @@ class _Networks(nn.Module):
 def train_networks(
     pairs: JobPairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
 ) -> InterferenceNetworks:
-    """Fit the networks by least squares in speed.
-
-    Args:
-        pairs: training data.
-        seed: seed of every random draw.
-        epochs: number of passes over the pairs.
-        batch_size: pairs per gradient step.
-    """
+    """Fit the networks by least squares in speed."""
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -196,13 +182,7 @@ def _errors(networks: InterferenceNetworks, pairs: JobPairs, mean: float) -> tup
 
 
 def fit_interference(data: str | None, out: str | None, seed: int) -> None:
-    """Train the networks, print their errors and write their weights.
-
-    Args:
-        data: folder of measured profiles. None: simulated pairs.
-        out: file to write. None: none.
-        seed: seed of every random draw.
-    """
+    """Train the networks on measured (None: simulated) pairs, print errors and write the weights to `out`."""
     rng = np.random.default_rng(seed)
     pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)
     held_out = rng.random(len(pairs.profiles)) < _HELD_OUT

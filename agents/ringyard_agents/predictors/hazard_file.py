@@ -24,28 +24,14 @@ _KIND = "hazard network"
 def write_hazard_network(
     file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
 ) -> None:
-    """Write a network to a file.
-
-    Args:
-        file: file to write.
-        network: {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`.
-        facts: JSON metadata of the fit.
-    """
+    """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
 def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
-    """Read a network as an estimate of the seconds left.
-
-    Args:
-        file: a file of `write_hazard_network`. None: the shipped network.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-        ConfigurationError: it holds something else.
-    """
+    """Read a file of `write_hazard_network` (None: the shipped one) as an estimate of the seconds left."""
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = Checkpoint.read(path)
     if saved.metadata.get("kind") != _KIND:

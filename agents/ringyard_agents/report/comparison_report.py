@@ -38,12 +38,7 @@ def _remove_stale(folder: Path, written: Collection[str]) -> None:
 
 
 def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
-    """Remove tables and plots of environments that are not part of a comparison.
-
-    Args:
-        folder: folder of the comparison.
-        written: names of its environments. "" is the one without an experiment's name.
-    """
+    """Remove tables and plots of environments that are not part of a comparison, `written`."""
     if "" not in written:
         _remove_stale(folder, ())
     for name in config_files("experiment"):
@@ -70,18 +65,9 @@ def report_comparison(
 ) -> None:
     """Print the tables and write the files, in place of those of an earlier comparison.
 
-    Args:
-        console: console to print on.
-        folder: folder for the files, made if missing.
-        results: results of every scheduler on every workload.
-        title: title of the table. "": no title.
-        reference: label of the scheduler that the others are compared with. None: the default.
-        options: {label: options that differ from the scheduler's yaml}.
-        notes: further notes below the table.
-        window: (first, last) fraction of the jobs, in order of arrival, that are measured.
-        plots: whether to draw plots.
-        tensorboard: text of the TensorBoard run, above the table. None: write no TensorBoard runs.
-        wide: whether to print all columns, in several tables.
+    `options` are {label: options that differ from the scheduler's yaml}. `window` is the (first, last)
+    fraction of the jobs, in order of arrival, that are measured. `tensorboard` is the text above the table of
+    a TensorBoard run (None: no run). `wide` prints all columns, in several tables.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)

@@ -51,10 +51,7 @@ _WIDE_NOTES = ("rho:", "p (Holm):", "options:")
 def narrow_table(
     rows: Sequence[Mapping[str, str]], notes: Sequence[str], ranking: Ranking
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """Return (rows, notes) of the printed table: mean JCT, difference, and gap to the bound.
-
-    Rows with a star have it beside the name. If all block jobs, the share of blocked jobs replaces the gap.
-    """
+    """Return (rows, notes) printed: mean JCT, difference, gap to the bound (or share of blocked jobs)."""
     last = "blocked" if ranking.metric == "blocking_rate" else "gap to bound"
     starts = ("scheduler", "mean JCT", "vs ", "blocked vs ", last)
     names = [name for name in rows[0] if name.startswith(starts)]
@@ -66,22 +63,14 @@ def narrow_table(
 
 
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Return the headers of each printed table.
-
-    The first table has the mean JCT and what a low mean can cost: p99, slowdown and worst rho.
-    """
+    """Return the headers of each printed table. The first has what a low mean can cost, such as p99."""
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
     first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
     return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]
 
 
 def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
-    """Return the printed tables and notes as Markdown, split into narrow tables as on the console.
-
-    Args:
-        rows: one or more rows of `table_rows`.
-        notes: notes below the tables.
-    """
+    """Return printed tables and notes as Markdown, split into narrow tables as on the console."""
     columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_columns(rows)]]
     tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
     return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
@@ -92,12 +81,7 @@ def _text(form: str, value: float, missing: str = NO_VALUE) -> str:
 
 
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
-    """Return notes that explain the differences and intervals of a table.
-
-    Args:
-        ranking: ranking of the rows.
-        workloads: number of workloads that each scheduler ran on.
-    """
+    """Return notes that explain the differences and intervals of a table."""
     notes = []
     if ranking.compared:
         metric = "share of blocked jobs" if ranking.metric == "blocking_rate" else "mean JCT"
@@ -119,12 +103,7 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
 
 
 def equal_workload_notes(different: int, workloads: int) -> list[str]:
-    """Return a note if all workloads have the same jobs on the same cluster.
-
-    Args:
-        different: number of workloads that differ (`ringyard_agents.evaluation.evaluate.check_tasks`).
-        workloads: number of workloads.
-    """
+    """Return a note if all workloads have the same jobs on the same cluster (see `check_tasks`)."""
     if workloads == 1 or different > 1:
         return []
     return [
@@ -150,11 +129,7 @@ def blocking_notes(ranking: Ranking) -> list[str]:
 
 
 def window_notes(measured_jobs: Window) -> list[str]:
-    """Return a note on the measured jobs, unless all jobs are measured.
-
-    Args:
-        measured_jobs: (first, last) fraction of the jobs, in order of arrival.
-    """
+    """Return a note on the measured jobs, a (first, last) fraction in order of arrival, unless all are."""
     if tuple(measured_jobs) == (0.0, 1.0):
         return []
     first, last = (f"{fraction:.0%}" for fraction in measured_jobs)
@@ -165,12 +140,7 @@ def window_notes(measured_jobs: Window) -> list[str]:
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
-    """Return the rows of a frame as {header: text}.
-
-    Args:
-        frame: `ringyard_agents.evaluation.ranking.schedulers_frame`.
-        ranking: ranking of its schedulers.
-    """
+    """Return the rows of a `schedulers_frame` as {header: text}."""
     return [_row_texts(row, ranking) for row in frame.to_dict("records")]
 
 

@@ -26,16 +26,7 @@ _TITLES = {"mean_jct": "mean JCT (s)"} | {metric: title for title, metric, _ in 
 
 
 def draw_learning_curves(runs: Sequence[TrainingResult], folder: Path, suffix: str = "png") -> list[Path]:
-    """Draw a figure for each metric and set of evaluation workloads, with baselines as lines.
-
-    Args:
-        runs: training runs.
-        folder: existing folder.
-        suffix: png, pdf or svg.
-
-    Returns:
-        The files.
-    """
+    """Draw a figure for each metric and set of evaluation workloads, with baselines as lines."""
     comparable: dict[Any, list[TrainingResult]] = {}
     for run in runs:  # equal values of the baselines mean equal workloads
         comparable.setdefault((run.metric, tuple(sorted(run.baselines.items()))), []).append(run)

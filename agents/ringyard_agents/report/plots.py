@@ -21,28 +21,14 @@ _Plot = tuple[str, Callable[[Any], None], str]
 
 
 def plot_runs(
-    places: Sequence[str], folder: Path, suffix: str, most: int
+    places: Sequence[str], folder: Path, suffix: str, max_schedulers: int
 ) -> tuple[list[Path], Sequence[str]]:
-    """Plot finished runs: learning curves of training runs, and schedulers of comparisons.
-
-    Args:
-        places: run folders, or folders of runs.
-        folder: folder for the plots, made if missing.
-        suffix: png, pdf or svg.
-        most: number of schedulers in a plot, those with the lowest mean JCT.
-
-    Returns:
-        (files, messages about damaged runs, which are left out).
-
-    Raises:
-        ConfigurationError: a folder does not exist or has no finished run.
-        OSError: plots cannot be written.
-    """
+    """Return (plots of finished runs, of `max_schedulers` by mean JCT; messages about damaged runs)."""
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
     plots, joined = [], _join_comparisons(compared)
     for name, (runs, jobs) in joined.items():
-        shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(most).index
+        shown = runs.groupby("scheduler")["mean_jct"].mean().nsmallest(max_schedulers).index
         best_runs, best_jobs = (frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs))
         plots += _environment_plots(best_runs, best_jobs, name if len(joined) > 1 else "")
     plots += _profile_plots({name: runs for name, (runs, _) in joined.items()})
@@ -50,11 +36,7 @@ def plot_runs(
 
 
 def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Join comparisons on the same workloads into {name: (runs, jobs)}.
-
-    A scheduler with equal results in two comparisons counts once. If its results differ, its label gets the
-    name of the comparison.
-    """
+    """Join comparisons on the same workloads into {name: (runs, jobs)}. Different results get own labels."""
     names = short_names([one.folder for one in compared])
     found: dict[tuple[float, ...], tuple[str, list[ComparisonResult]]] = {}
     for one, name in zip(compared, names, strict=True):
@@ -143,8 +125,7 @@ def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, name: str = "") -
 def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
     """Plot the performance profile and the interquartile means of the gap to the lower bound.
 
-    Schedulers that block jobs or did not run in every environment are left out, since their means are over
-    other jobs.
+    Left out are schedulers that block jobs or lack an environment: their means are over other jobs.
     """
     scores = _scores(environments)
     if not scores:

@@ -13,24 +13,15 @@ from ringyard.errors import ConfigurationError
 from ringyard.rendering.frames import require_video, save_video
 from ringyard.rendering.history import ScheduleHistory
 from ringyard.sim.metrics import Metrics
+from ringyard_agents.report.tables import SECONDS
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
-
-#: how the names of metrics in seconds begin
-_SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
 
 
 def print_metrics(console: Console, title: str, metrics: Metrics, bounds: LowerBounds) -> None:
-    """Print every metric of a run, and its gap to the lower bound on the mean JCT.
-
-    Args:
-        console: console to print on.
-        title: title above the table.
-        metrics: metrics of the measured jobs.
-        bounds: lower bounds of the same jobs.
-    """
+    """Print every metric of a run, and its gap to the lower bound on the mean JCT of the same jobs."""
     table = Table(title=title, show_header=False)
     for name, value in metrics.as_dict().items():
-        unit = " (s)" if name.startswith(_SECONDS) else ""
+        unit = " (s)" if name.startswith(SECONDS) else ""
         number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " ") + unit, number)
     if metrics.blocking_rate == 0:  # the bound is that of all jobs
@@ -58,13 +49,7 @@ def require_drawings(files: Mapping[str, Path]) -> None:
 
 
 def draw_schedule(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> None:
-    """Write images and videos of a schedule.
-
-    Args:
-        files: {"gantt": image, "video": video}, see `require_drawings`.
-        history: history of the schedule.
-        frames: number of frames of a video.
-    """
+    """Write a schedule's {"gantt": image, "video": video of some `frames`}, see `require_drawings`."""
     from ringyard.rendering.chart import save_gantt
 
     for name, file in files.items():

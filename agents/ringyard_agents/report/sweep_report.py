@@ -31,13 +31,7 @@ _PLOTS_PER_ROW = 3
 
 
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
-    """Print the table, the best job first. Write sweep.csv and sweep.png.
-
-    Args:
-        folder: folder of the sweep.
-        records: records of its jobs, one or more.
-        logarithmic: settings that were searched on a logarithmic scale.
-    """
+    """Print the table, the best job first. Write sweep.csv and sweep.png, some settings `logarithmic`."""
     console = Console()
     table = sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
@@ -95,15 +89,7 @@ def _header(name: str, names: Sequence[str]) -> str:
 def draw_sweep(
     table: pd.DataFrame, settings: Sequence[str], file: Path, logarithmic: Collection[str] = ()
 ) -> None:
-    """Draw the best objective so far over the jobs, and the objective over each setting.
-
-    Args:
-        table: table of `sweep_table`.
-        settings: settings in which jobs differ.
-        file: PNG file.
-        logarithmic: settings that were searched on a logarithmic scale. The others' scale depends on their
-            range.
-    """
+    """Draw the best objective so far over the jobs, and the objective over each setting."""
     from matplotlib.figure import Figure
 
     done = table[np.isfinite(table["objective"].astype(float))]

@@ -14,6 +14,9 @@ from rich.table import Table
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.runs.atomic_write import atomic_write
 
+#: how the names of metrics in seconds begin
+SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
+
 _MIN_FILE_WIDTH = 150  # characters of a table when the output is no terminal
 
 
@@ -28,17 +31,7 @@ def markdown(rows: Sequence[Mapping[Any, Any]]) -> str:
 def write_tables(
     folder: Path, frame: pd.DataFrame, rows: Sequence[Mapping[Any, Any]], below: Sequence[str] = ()
 ) -> list[str]:
-    """Write table.csv for programs and table.md for people.
-
-    Args:
-        folder: folder of both files.
-        frame: numbers and names for table.csv.
-        rows: one or more rows {header: text} for table.md.
-        below: paragraphs below the Markdown table.
-
-    Returns:
-        Names of the files.
-    """
+    """Write table.csv of numbers for programs and table.md for people, and return their names."""
     write_frame(folder / "table.csv", frame)
     with atomic_write(folder / "table.md") as partial:
         partial.write_text("\n\n".join([markdown(rows).rstrip(), *below]) + "\n")
@@ -55,17 +48,11 @@ def print_table(
     groups: Sequence[object] = (),
     folds: bool = False,
 ) -> None:
-    """Print some columns, split into several tables if the terminal is too narrow for one.
+    """Print the columns `names`, split into several tables if the terminal is too narrow for one.
 
-    Args:
-        console: console to print on. If it is no terminal, tables may be wider than its width.
-        title: line above the table. "": none.
-        rows: rows {header: text}.
-        names: headers of the columns to print. The first column is part of every table.
-        left: headers of columns that are aligned left.
-        wrapped: headers of columns with texts that may be broken into lines.
-        groups: group of each row. A gap separates groups. Empty: no gaps.
-        folds: whether to print one table, in which the first column is as narrow as the others need.
+    The first column is part of every table. Columns `left` are aligned left, texts `wrapped` may be broken
+    into lines, and a gap separates `groups` of rows. With `folds` one table is printed, in which the first
+    column is as narrow as the others need.
     """
     if title:
         console.print(title, style="italic", soft_wrap=True, markup=False)

@@ -17,11 +17,7 @@ _UNNAMED = "(none named)"
 
 
 def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Compute metrics of each tenant. Jobs without a name belong to the tenant "".
-
-    Args:
-        jobs: `Results.jobs`.
-        kind: whether tenants are virtual clusters ("vc") or users ("user").
+    """Compute metrics of each virtual cluster ("vc") or "user"; jobs without a name belong to "".
 
     Returns:
         One row per tenant, the most GPU seconds first: `tenant`, number of `jobs`, `gpu_seconds`, and
@@ -39,15 +35,7 @@ def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
-    """Write one row per scheduler, workload, kind (vc, user) and tenant, if any job names a tenant.
-
-    Args:
-        file: file to replace, or to remove if no job names a tenant.
-        jobs: `Results.jobs`.
-
-    Returns:
-        Whether the file was written.
-    """
+    """Write a row per scheduler, workload, kind and tenant; return False, without a file, for none."""
     kinds = [kind for kind in _KINDS if (jobs[kind] != "").any()]
     if not kinds:
         file.unlink(missing_ok=True)
@@ -64,12 +52,7 @@ def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
 def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
     """Print a table by virtual cluster, or by user if there is one cluster; none if there is one tenant.
 
-    The table of one scheduler has all measures. That of several has their mean completion times, over the
-    jobs of all workloads.
-
-    Args:
-        console: to print on.
-        jobs: of `Results`.
+    It has all measures of one scheduler, or mean completion times of several, over all workloads.
     """
     schedulers = dict(list(jobs.groupby("scheduler", sort=False))[:_MAX_SCHEDULERS])
     (label, first), *others = schedulers.items()

@@ -36,14 +36,7 @@ _LAYOUT = {
 def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
     """Write curves over simulated seconds and over percentiles, the table as text and the plots as images.
 
-    Step and wall time of an event are its simulated second, so TensorBoard's axis "relative" shows hours and
-    days.
-
-    Args:
-        results: results of a comparison.
-        folder: folder to replace. Gets one run per scheduler and one called `comparison`.
-        text: Markdown.
-        images: PNG files.
+    Step and wall time are simulated seconds, so the axis "relative" shows days. `folder` is replaced.
     """
     from torch.utils.tensorboard import SummaryWriter
 
@@ -67,13 +60,7 @@ def write_tensorboard(results: Results, folder: Path, text: str, images: Sequenc
 
 
 def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
-    """Add PNG files as images.
-
-    Args:
-        writer: SummaryWriter.
-        images: files. Their names are the tags.
-        step: step of the events.
-    """
+    """Add PNG files as images, with their names as tags."""
     from matplotlib.image import imread
 
     for file in images:
@@ -81,13 +68,7 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
 
 
 def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
-    """Add the image of a schedule to a run.
-
-    Args:
-        folder: folder of the run.
-        picture: [height, width, 3] pixels.
-        step: step of the event.
-    """
+    """Add the image of a schedule, [height, width, 3] pixels, to a run."""
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(folder)) as writer:

@@ -44,12 +44,7 @@ def band_of_means(values: NDArray[np.float64]) -> Band:
 
 
 def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) -> Band:
-    """Return sum(values) / sum(weights) over paired samples, with Student's t interval by the delta method.
-
-    Args:
-        values: [points, samples].
-        weights: [points, samples]. The ratio is NaN where all are 0.
-    """
+    """Return sum(values) / sum(weights) (0: NaN) over [points, samples], with a delta-method interval."""
     count = values.shape[1]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = values.sum(axis=1) / weights.sum(axis=1)
@@ -62,10 +57,7 @@ def band_of_ratios(values: NDArray[np.float64], weights: NDArray[np.float64]) ->
 
 
 def band_of_shares(holds: NDArray[np.bool_]) -> Band:
-    """Return the fraction of [points, samples] that hold, with the limit of the percentile bootstrap.
-
-    The number of resampled ones that hold is binomial, so nothing needs to be resampled.
-    """
+    """Return the fraction of [points, samples] that hold, with the binomial limit of the bootstrap."""
     count, share = holds.shape[1], holds.mean(axis=1)
     low, high = (binom.ppf(level, count, share) / count for level in _TAILS)
     return Band(share, low, high) if count > 1 else Band(share, share, share)
@@ -76,9 +68,6 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
 
     Follows Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021):
     scores are resampled within each task.
-
-    Args:
-        strata: [scores] of each task.
     """
 
     def statistic(*drawn: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -119,18 +108,10 @@ def _resample(runs: Sequence[pd.DataFrame], column: str, seconds: NDArray[np.flo
 def time_curves(
     jobs: pd.DataFrame, timelines: pd.DataFrame
 ) -> tuple[NDArray[np.float64], dict[str, dict[str, Band]]]:
-    """Compute curves over simulated time.
+    """Return (simulated seconds [points], {scheduler: {curve: band over its workloads}}).
 
-    They are `running_jct`, the mean JCT of the jobs finished so far (NaN before the first), the mean number
-    of `waiting` jobs and the mean `utilisation`. The time axis ends when 99 % of all jobs have ended, since
-    the last ones would stretch it.
-
-    Args:
-        jobs: `Results.jobs`.
-        timelines: `Results.timelines`.
-
-    Returns:
-        (simulated seconds [points], {scheduler: {curve: band over its workloads}}).
+    Curves are `running_jct`, the mean JCT of jobs finished so far (NaN before), mean `waiting` jobs and mean
+    `utilisation`. The axis ends when 99 % of all jobs have ended, since the last would stretch it.
     """
     most = float(np.percentile(jobs["end_time"].to_numpy(), 99))
     seconds = np.linspace(most / _POINTS, most, _POINTS)

@@ -21,17 +21,10 @@ def report_tuning(
 ) -> None:
     """Write table.csv and table.md of all configurations, and print the best of each scheduler.
 
-    Args:
-        console: console to print on.
-        folder: folder for the tables.
-        tried: one row per configuration with the columns scheduler, tried, options, workloads, best,
-            change (mean of the metric / that of the best on the same workloads - 1) and dropped (it ran on
-            fewer workloads than the best), grouped by scheduler with the best first.
-        means: {scheduler: mean of the metric of its best configuration, on workloads that all share}.
-        metric: field of `Metrics`.
-        title: title of the printed table.
-        notes: notes below the written table.
-        blocking_notes: notes below both tables.
+    `tried` has one row per configuration, grouped by scheduler with the best first: scheduler, tried,
+    options, workloads, best, change (mean of the metric / that of the best on the same workloads - 1) and
+    dropped (it ran on fewer workloads than the best). `means` are those of the best on workloads that all
+    share. `notes` stand below the written table, `blocking_notes` below both.
     """
     texts = tried.astype(str)[["scheduler", "tried", "options", "workloads"]]
     texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")

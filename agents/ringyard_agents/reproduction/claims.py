@@ -84,15 +84,7 @@ class MeasuredClaim:
 
 
 def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list[Claim]:
-    """Read the claims of a reproduction's yaml.
-
-    Args:
-        rows: fields of `Claim`. A row without `case` is about the first case.
-        cases: names of the yaml's cases.
-
-    Raises:
-        ConfigurationError: a field is invalid, or a case does not exist.
-    """
+    """Read the claims of a reproduction's yaml. A row without `case` is about the first case."""
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
         if claim.case not in cases:
@@ -122,23 +114,13 @@ _METRICS: Mapping[str, Callable[[Any], float]] = {
 
 
 def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
-    """Return a metric of one scheduler's runs [seeds].
-
-    Args:
-        results: [seeds] the runs.
-        metric: see `Claim`.
-    """
+    """Return a metric of one scheduler's runs [seeds], see `Claim`."""
     measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
     return np.array([measure(run) for run in results], dtype=np.float64)
 
 
 def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
-    """Measure a claim's number with its 95 % interval.
-
-    Args:
-        claim: the claim.
-        metrics: measured values of the reproduction.
-    """
+    """Measure a claim's number with its 95 % interval."""
     of_case = metrics[claim.case]
     own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:

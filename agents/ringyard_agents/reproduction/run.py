@@ -52,14 +52,7 @@ class Reproduction:
 
 
 def read_paper(paper: str) -> dict[str, Any]:
-    """Read the yaml of a paper.
-
-    Args:
-        paper: name of a yaml in conf/reproduction, or in such a folder of RINGYARD_CONF.
-
-    Raises:
-        ConfigurationError: there is no such yaml, or it lacks a key.
-    """
+    """Read a paper's yaml, in conf/reproduction or in such a folder of RINGYARD_CONF."""
     files = config_files("reproduction")
     if paper not in files:
         found = f"unknown paper {paper!r}" if paper else "no paper"
@@ -75,13 +68,8 @@ def read_paper(paper: str) -> dict[str, Any]:
 def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     """Compose the config of an entry.
 
-    Args:
-        entry: `scheduler`, such as `fifo` or `fifo@share`, its `overrides`, and its `options`
-            {name: value}, which YAML can merge.
-        rule: default placement rule, a name in conf/placement.
-
-    Raises:
-        ConfigurationError: a scheduler needs a placement rule and neither the entry nor the yaml has one.
+    It has `scheduler`, such as `fifo` or `fifo@share`, its `overrides`, and its `options` {name: value},
+    which YAML can merge. `rule` is the default placement rule.
     """
     name, _, own = entry["scheduler"].partition("@")
     placement = own or rule
@@ -102,13 +90,7 @@ def _trained(
 ) -> dict[str, Mapping[str, Any]]:
     """Train the agents of a case on its experiment, and return the entries of all its schedulers.
 
-    Args:
-        case: a case of a yaml. `train` of a scheduler lists overrides of `ringyard train` beside the case's.
-        folder: folder for the agents.
-        on_result: called with a line before each training.
-
-    Raises:
-        SchedulerError: an agent could not be trained.
+    `train` of a scheduler lists overrides of `ringyard train` beside the case's.
     """
     entries = dict(case["schedulers"])
     for number, (label, entry) in enumerate(entries.items()):
@@ -128,13 +110,7 @@ def _trained(
 
 
 def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[EvaluationTask]:
-    """Return a task for every scheduler and seed. Random clusters differ between seeds.
-
-    Args:
-        case: a case of a yaml.
-        seeds: number of seeds.
-        rule: placement rule of entries that name none, a name in conf/placement.
-    """
+    """Return a task for every scheduler and seed. Random clusters differ between seeds."""
     schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
     config = hydra.compose("compare", case["overrides"])
     environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
@@ -154,12 +130,7 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Run Ada-SRSF's own model, and return {scheduler: {metric: seconds [seeds]}}.
-
-    Args:
-        case: `mix` is for `published_mix`, `settings` and the schedulers' entries for `simulate_transfers`.
-        seeds: number of job lists.
-    """
+    """Run Ada-SRSF's own model on a case's `mix`: {scheduler: {metric: seconds [seeds]}}."""
     named = {"random": RANDOM, "first_fit": FIRST_FIT}
     figures = {}
     for label, entry in case["schedulers"].items():
@@ -190,18 +161,7 @@ def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
 def reproduce(
     paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
 ) -> Reproduction:
-    """Run everything that a paper's claims need.
-
-    Args:
-        paper: see `read_paper`.
-        seeds: number of workloads. None: as the yaml says.
-        workers: number of processes. None: one per core.
-        on_result: called with a line when a case begins.
-
-    Raises:
-        ConfigurationError: there is no such yaml, or it is invalid.
-        SchedulerError: an agent could not be trained.
-    """
+    """Run everything that a paper's claims need (None: its yaml's number of seeds, one process per core)."""
     content = read_paper(paper)
     count = seeds or int(content["seeds"])
     cases: dict[str, Any] = content["cases"]
@@ -228,16 +188,7 @@ def reproduce(
 
 
 def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
-    """Run a paper's experiment, and print its claims and the measured values.
-
-    Args:
-        paper: see `read_paper`.
-        seeds: number of workloads. None: as the yaml says.
-        workers: number of processes. None: one per core.
-
-    Raises:
-        RingyardError: see `reproduce`.
-    """
+    """Run a paper's experiment, and print its claims and the measured values; see `reproduce`."""
     console = Console()
     one = reproduce(paper, seeds, workers, lambda line: print_line(console, line))
     table = Table(title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")

@@ -21,11 +21,7 @@ PARTIAL_PREFIX = ".partial-"
 def atomic_write(file: Path) -> Iterator[Path]:
     """Yield a path that replaces `file` when the block ends without an exception.
 
-    If the process is killed, the path stays until its run folder is locked again. A device or pipe is written
-    to directly.
-
-    Raises:
-        OSError: the file cannot be written.
+    If the process is killed it stays until its run folder is locked again. Devices are written to directly.
     """
     if file.exists() and not (file.is_file() or file.is_dir()):
         yield file
@@ -47,23 +43,14 @@ def atomic_write(file: Path) -> Iterator[Path]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file as a whole. NaN and infinity, which JSON does not know, become null.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a JSON file as a whole. NaN and infinity, which JSON does not know, become null."""
     plain = json.loads(json.dumps(content), parse_constant=lambda _: None)
     with atomic_write(file) as partial:
         partial.write_text(json.dumps(plain, indent=2) + "\n")
 
 
 def require_writable(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError if `atomic_write` cannot write a file. Its folders need not exist.
-
-    Args:
-        setting: name of the setting that names the file.
-        file: file to be written later.
-    """
+    """Raise a ConfigurationError if `atomic_write` cannot write a file. Its folders need not exist."""
     folder = next(one for one in file.absolute().parents if one.exists())
     try:
         if file.is_dir():

@@ -16,16 +16,7 @@ from ringyard_agents.runs.atomic_write import atomic_write
 
 
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:
-    """Draw a figure and write it in the format of the file's suffix.
-
-    Args:
-        file: file in an existing folder.
-        draw: draws into the axes that it is given.
-        title: title above the axes.
-
-    Returns:
-        The file.
-    """
+    """Let `draw` draw into axes, write them in the format of the file's suffix, and return the file."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))
     draw(axes)

@@ -84,12 +84,7 @@ def _make_run_folder(name: object, resume: object, *, _root_: DictConfig) -> str
 
 
 def _resolve_run_folder(name: object, resume: object) -> str:
-    """Return the folder of a run: `resume` if it is given, else runs/<name>.
-
-    Raises:
-        ConfigurationError: the name is not that of a folder inside runs/.
-        CheckpointError: the folder to resume does not exist.
-    """
+    """Return the folder of a run: `resume` if it is given, else runs/<name>."""
     if resume is not None:
         folder = Path(str(resume)).expanduser()
         if not str(resume) or not folder.is_dir():
@@ -120,12 +115,7 @@ def job_folder() -> Path:
 
 
 class RunFolder:
-    """The folder of one run, which need not exist yet.
-
-    Args:
-        path: path of the folder.
-        command: name of the command that writes to it.
-    """
+    """The folder of one run of a `command`, which need not exist yet."""
 
     def __init__(self, path: Path, command: str) -> None:
         self.path = path
@@ -150,12 +140,7 @@ class RunFolder:
 
     @contextmanager
     def claim(self, config: DictConfig) -> Iterator[Self]:
-        """Check that no other run has this folder, then lock it for the block.
-
-        Raises:
-            ConfigurationError: another run has this folder, or another process writes to it.
-            OSError: the folder cannot be made or written to.
-        """
+        """Check that no other run has this folder, then lock it for the block."""
         settings: Any = OmegaConf.to_container(config, resolve=True)
         self.refuse_another(config.overwrite, settings=settings)
         with locked(self.path):
@@ -176,14 +161,9 @@ class RunFolder:
         outputs: Sequence[str] = (),
         sweep: bool = False,
     ) -> None:
-        """Raise a ConfigurationError if another run has this folder.
+        """Raise a ConfigurationError if another run has this folder, as other `settings` or `outputs` say.
 
-        Args:
-            overwrite: accept another run of the same command, which will be replaced. A run of another
-                command is never replaced.
-            settings: resolved config. A run with other settings is another run.
-            outputs: files that the folder must not have.
-            sweep: whether the folder is for the jobs of a sweep.
+        `overwrite` accepts another run of the same command, never of another one.
         """
         before = command_of(self.path / "run.json")
         if sweep and (self.path / "run.json").is_file():
@@ -221,17 +201,7 @@ class RunFolder:
                 )
 
     def record(self, config: DictConfig, seeds: Mapping[str, Any], resumed: bool = False) -> None:
-        """Write config.yaml and run.json.
-
-        Args:
-            config: config of the command.
-            seeds: {name: seed}.
-            resumed: add this command to the run.json of the run that it continues.
-
-        Raises:
-            CheckpointError: the run.json to add to is damaged.
-            ConfigurationError: the folder has a run of another command.
-        """
+        """Write config.yaml and run.json, or with `resumed` add this command to the run.json it continues."""
         file = self.path / "run.json"
         self.refuse_another(overwrite=True)
         record = _new_record(self.command, seeds)
@@ -312,11 +282,8 @@ def _cpu() -> str:
 def locked(folder: Path) -> Iterator[None]:
     """Make a run folder and lock it for the block. A folder that stays empty is removed.
 
-    The lock ends with the process. File systems without locks are not locked.
-
-    Raises:
-        ConfigurationError: another process writes to the folder, or it has links.
-        OSError: the folder cannot be made or written to.
+    Another process that writes to it, or links in it, are a ConfigurationError. The lock ends with the
+    process. File systems without locks are not locked.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_links(folder)

@@ -37,14 +37,7 @@ class ComparisonResult:
 
 
 def find_runs(places: Iterable[str]) -> tuple[list[TrainingResult], list[ComparisonResult], list[str]]:
-    """Find all training runs and comparisons in folders, at any depth.
-
-    Returns:
-        (training runs, comparisons, messages about damaged runs).
-
-    Raises:
-        ConfigurationError: a folder does not exist or has no finished run, or all runs are damaged.
-    """
+    """Return (training runs, comparisons, messages about damaged runs) in folders, at any depth."""
     trained: dict[Path, TrainingResult] = {}
     compared: dict[Path, ComparisonResult] = {}
     damaged: dict[Path, str] = {}

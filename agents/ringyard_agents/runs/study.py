@@ -21,15 +21,7 @@ _SQLITE = "sqlite:///"
 class Pruning:
     """Reports the evaluations of a sweep's job to its Optuna study, which may stop the job early.
 
-    A pruned job returns its best objective so far.
-
-    Args:
-        pruner: name of Optuna's pruner.
-        sweeper: Hydra's config of the sweeper, with the storage and the name of the study.
-        number: number of the trial, which is that of the job.
-
-    Raises:
-        ConfigurationError: the study has no such trial.
+    A pruned job returns its best objective so far. The trial `number` is that of the job.
     """
 
     def __init__(self, pruner: PRUNERS, sweeper: Any, number: int) -> None:
@@ -51,11 +43,7 @@ class Pruning:
 
     @classmethod
     def of(cls, pruner: PRUNERS | None) -> Self | None:
-        """Return the pruning of the running job, or None if `evaluate.prune` is not set.
-
-        Raises:
-            ConfigurationError: the job is not part of a sweep with a stored study.
-        """
+        """Return the pruning of the running job, or None if `evaluate.prune` is not set."""
         if pruner is None:
             return None
         sweeper = HydraConfig.get().sweeper if is_sweep_job() else OmegaConf.create({})
@@ -63,12 +51,7 @@ class Pruning:
         return cls(pruner, sweeper, int(job_folder().name))
 
     def should_stop(self, step: int, value: float) -> bool:
-        """Report an evaluation once, and return whether the pruner stops the job.
-
-        Args:
-            step: number of the evaluation, equal at the same point of every job.
-            value: value of the metric, less is better.
-        """
+        """Report an evaluation (a `step` equal in all jobs) once; return whether the pruner stops the job."""
         if step <= self._step:
             return False
         self._step = step
@@ -81,12 +64,7 @@ class Pruning:
 
 
 def require_stored_study(sweeper: DictConfig, setting: str) -> None:
-    """Raise a ConfigurationError if a sweeper has no study that other processes can open.
-
-    Args:
-        sweeper: Hydra's config of the sweeper.
-        setting: setting that needs a study, for the error.
-    """
+    """Raise a ConfigurationError if a sweeper has no study that other processes can open."""
     if sweeper.get("storage") is None or sweeper.get("study_name") is None:
         raise ConfigurationError(
             f"{setting} needs a sweep (-m) by Optuna with a stored study, such as sweep=evolution, or"
@@ -95,18 +73,9 @@ def require_stored_study(sweeper: DictConfig, setting: str) -> None:
 
 
 def load_study(sweeper: DictConfig, space: Collection[str]) -> Any:
-    """Return the stored study of a sweep, which another person may have made.
+    """Return the stored study of a sweep, which another person may have made. None: there is none yet.
 
-    Args:
-        sweeper: Hydra's config of the sweeper.
-        space: settings that the sweep searches.
-
-    Returns:
-        None if there is no such study yet.
-
-    Raises:
-        ConfigurationError: the study has no name or cannot be opened, or an unfinished trial sets something
-            outside of `space`. The sweeper would make an override of it.
+    A waiting trial may set only settings in `space`, since the sweeper makes overrides of them.
     """
     require_stored_study(sweeper, "hydra.sweeper.storage")
     storage = str(sweeper.storage)

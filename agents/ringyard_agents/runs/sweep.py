@@ -100,16 +100,7 @@ class Sweep:
 
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
-    """Plan the sweep of a command line.
-
-    Args:
-        command: command of the jobs.
-        words: overrides.
-        config_dir: folder of further configs.
-
-    Raises:
-        ConfigurationError: the name is swept, or its folder has a run or another sweep.
-    """
+    """Plan the sweep of a command line. Its folder must have no run or other sweep."""
     parsed = _parse_overrides(words)
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
@@ -189,18 +180,9 @@ def run_sweep(
     start: Callable[[], object],
     report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
 ) -> None:
-    """Run all jobs of a sweep, then report them.
+    """Run all jobs of a sweep by `start`, then report them. A SweepError names failed jobs.
 
-    Args:
-        command: command of the jobs.
-        words: overrides of the command line.
-        config_dir: folder of further configs.
-        start: starts Hydra with the command line.
-        report: called with the folder, the records and the settings on a logarithmic scale.
-
-    Raises:
-        SweepError: some jobs failed. Names them.
-        Exception: Hydra's sweeper or launcher failed.
+    `report` gets the folder, the records and the settings on a logarithmic scale.
     """
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None
@@ -237,10 +219,7 @@ def run_sweep(
 
 @contextmanager
 def _jobs_end_with_this_process() -> Iterator[None]:
-    """Make processes of this machine that the block starts end with this process, even if it is killed.
-
-    joblib's would wait for work for minutes, and submitit's would go on.
-    """
+    """End processes that the block starts here with this one, even if it is killed."""
     mark = secrets.token_hex(8)
     words = [sys.executable, "-I", "-S", "-c", _GUARD, f"{_MARK}={mark}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as guard:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from ringyard.errors import RingyardError
 from ringyard.mdp.user_config import register_user_config_folders
-from ringyard_agents.command_line import one_line
+from ringyard_agents.command_line import one_line, raise_if_stopped
 from ringyard_agents.runs.atomic_write import write_json
 from ringyard_agents.runs.run_folder import is_sweep_job, job_folder, register_run_folders, remove_if_empty
 
@@ -88,14 +88,8 @@ class HydraJob:
     """Callable that Hydra runs with the composed config, alone or as a job of a sweep.
 
     A job that has finished is not repeated when the sweep is continued. Its stored objective is returned.
-
-    Args:
-        command: command with its settings in conf/<command>.yaml.
-        function_path: `module:function` that takes the config. It is imported once the config is checked.
-        in_worker: whether this process was started to run jobs.
-
-    Attributes:
-        failures: errors of a run outside of sweeps. Raised here, Hydra would print them itself.
+    `function_path` is imported once the config is checked. Errors of a run outside of sweeps are in
+    `failures`, since Hydra would print them itself.
     """
 
     command: str
@@ -152,7 +146,11 @@ class HydraJob:
             print(f"job {record.number}: {folder}", flush=True)
         try:
             with _redirect_output(folder / LOG_FILE) if self.in_worker else nullcontext():
-                objective = self._run(config)
+                try:
+                    objective = self._run(config)
+                except Exception as error:
+                    raise_if_stopped(error)
+                    raise
         except Exception as error:
             write_end(status="failed", error=one_line(error))
             if self.in_worker:  # not every exception can be pickled

@@ -92,16 +92,7 @@ def _override_value(value: Any) -> str:
 
 
 def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep in each environment, and how to use it.
-
-    Args:
-        sweep: folder of the sweep.
-        only_folder: print only the folder of the job.
-
-    Raises:
-        ConfigurationError: the folder has no sweep, or no job has an objective, or `only_folder` is asked of
-            jobs in several environments.
-    """
+    """Print the best job of a sweep in each environment and how to use it, or only its folder."""
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(
@@ -167,34 +158,23 @@ def override_values(record: JobRecord) -> dict[str, Any]:
 
 
 def swept_settings(records: Sequence[JobRecord]) -> list[str]:
-    """Return the settings in which jobs differ, in the order of the command line."""
+    """Return the settings in which jobs differ, sorted, since a study gives them in any order."""
     every = [override_values(record) for record in records if record.status != "damaged"]
-    names = dict.fromkeys(name for one in every for name in one)
+    names = sorted({name for one in every for name in one})
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
 def describe_job(record: JobRecord, names: Sequence[str]) -> str:
-    """Describe a job for messages: its number and values of settings.
-
-    Args:
-        record: record of the job.
-        names: settings to show.
-    """
+    """Describe a job for messages: its number and the values of some settings."""
     settings = override_values(record)
     words = " ".join(f"{name}={settings[name]}" for name in names if name in settings)
     return f"{record.number} ({words})" if words else str(record.number)
 
 
 def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
-    """Make the table of a sweep.
+    """Make the table of a sweep, one row per job, with the settings in which jobs differ and results.
 
-    Args:
-        folder: folder of the sweep.
-        records: records of the jobs.
-
-    Returns:
-        One row per job: job, objective, settings in which jobs differ, results, seconds, status, error,
-        folder. If jobs are in several environments, `environment` numbers these.
+    If jobs are in several environments, `environment` numbers these.
     """
     names = swept_settings(records)
     groups = jobs_by_environment(folder, [one for one in records if one.objective is not None])

@@ -12,6 +12,7 @@ from rich.table import Table
 from ringyard.checks import shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
+from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
@@ -48,12 +49,7 @@ _LONGEST_REASON = 100  # characters on the console
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the lines of a Markdown table, with an empty line at the end.
-
-    Args:
-        header: names of the columns.
-        rows: cells of each row.
-    """
+    """Return the lines of a Markdown table, with an empty line at the end."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
 
@@ -121,14 +117,9 @@ def validation_page(
     absent: Mapping[str, str] | None = None,
     equations: str = "",
 ) -> str:
-    """Return the Markdown of the page.
+    """Return the Markdown of the page, with the section `equations` on those of performance models.
 
-    Args:
-        sets: sets with predictions.
-        performance: name of the performance model.
-        plots: {name of a set: path of its image}.
-        absent: {published set: why it is missing}.
-        equations: section on the equations of the performance models.
+    `plots` are {set: path of its image}, `absent` {published set: why it is missing}.
     """
     lines = markdown_table(_HEADER, _rows(sets))
     if absent:
@@ -142,13 +133,7 @@ def validation_page(
 
 
 def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of Markdown cells.
-
-    Args:
-        title: title of the table.
-        header: names of the columns.
-        rows: cells of each row.
-    """
+    """Print a table of Markdown cells."""
     table = Table(title=title, title_justify="left", box=SIMPLE)
     for name in header:
         table.add_column(name)
@@ -168,22 +153,20 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
 
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
-    """Print the first line of each network of the sets, which tells wire speed from achieved speed."""
-    files = config_files("network")
-    for name in sorted({name for one in sets for name in one.rows.network} & set(files)):
-        print(f"network {name}: {files[name].read_text().splitlines()[0].lstrip('# ')}")
+    """Print achieved and wire speed of the networks of rows that span servers, and which kind to take."""
+    names = {
+        name for one in sets for name in one.rows.network[one.rows.placement.str.contains("+", regex=False)]
+    }
+    for name in sorted(names & set(config_files("network"))):
+        print(f"network {name}: {network(name)}")
+    if "" in names:
+        print("rows that span servers and name no network: that of --performance; --network takes another")
+    if names:
+        print("take a network that trainings got; a benchmark's figure is an upper limit (docs/physics.md)")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
-    """Check that the configs exist.
-
-    Args:
-        performance: name in conf/performance.
-        links: {"network" or "interconnect": name in that folder of conf}.
-
-    Raises:
-        ConfigurationError: a config does not exist.
-    """
+    """Raise a ConfigurationError unless conf has the performance model and {folder of conf: name}."""
     for group, name in {"performance": performance, **links}.items():
         there = config_files(group)
         if name not in there:
@@ -193,15 +176,7 @@ def check_config_names(performance: str, links: Mapping[str, str]) -> None:
 
 
 def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
-    """Draw a plot for each set with predictions.
-
-    Args:
-        sets: the sets.
-        folder: folder of the page. images/ is created in it.
-
-    Returns:
-        {name of a set: path of its image, relative to the folder}.
-    """
+    """Draw predictions into images/ and return {name of a set: path of its image in the folder}."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     plots: dict[str, str] = {}
     for one in sets:
@@ -212,12 +187,7 @@ def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
 
 
 def write_predictions(sets: Sequence[PredictedSet], folder: Path) -> None:
-    """Write predictions.csv: rows with set, `predicted`, `error` and `reason` for having no prediction.
-
-    Args:
-        sets: sets with predictions. Without any, no file is written.
-        folder: folder of the page.
-    """
+    """Write predictions.csv, if there are any: rows with set, `predicted`, `error`, and `reason` for none."""
     tables = [
         one.rows[[*filled_columns(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
         for one in sets
@@ -228,15 +198,7 @@ def write_predictions(sets: Sequence[PredictedSet], folder: Path) -> None:
 
 
 def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
-    """Check that some row has a prediction.
-
-    Args:
-        sets: sets with predictions.
-        place: path of the measurements, for the error.
-
-    Raises:
-        ConfigurationError: no row has a prediction.
-    """
+    """Raise a ConfigurationError, which names the path of the measurements, if no row has a prediction."""
     if all(one.predicted.empty for one in sets):
         raise ConfigurationError(
             f"{place}: no row has a prediction. The lines above say what is missing. `ringyard calibrate`"
@@ -245,17 +207,7 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
 
 
 def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict measurements, write the page, plots and predictions.csv, and return the page's path.
-
-    Args:
-        place: a tidy CSV, or a folder of tidy CSVs.
-        out: folder for validation.md, images/ and predictions.csv.
-        performance: name in conf/performance.
-        links: see `predict_sets`.
-
-    Raises:
-        ConfigurationError: no row has a prediction, a table is invalid, or a config does not exist.
-    """
+    """Predict measurements, write validation.md, images/ and predictions.csv; return the page's path."""
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)

@@ -31,15 +31,7 @@ _INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
 
 
 def check_fabric_names(rows: pd.DataFrame, where: str) -> None:
-    """Check the networks and interconnects of measurements.
-
-    Args:
-        rows: a tidy table.
-        where: name of the table, for the error.
-
-    Raises:
-        ConfigurationError: a network or interconnect does not ship.
-    """
+    """Raise a ConfigurationError if a network or interconnect of measurements does not ship."""
     for column in ("network", "interconnect"):
         there = config_files(column)
         for name in sorted(set(rows[column]) - {""} - set(there)):
@@ -195,18 +187,10 @@ def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def predict_rows(
     rows: pd.DataFrame, overrides: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
-    """Predict each row with the shipped models.
+    """Return (seconds [rows], reason for NaN [rows]) that the shipped models predict of tidy rows.
 
     The job starts on exactly its placement, on servers of its GPU type that its network joins, beside its
-    neighbour. The view gives the seconds of an iteration.
-
-    Args:
-        rows: [rows] a tidy table that `check_fabric_names` accepts.
-        overrides: Hydra overrides that choose the performance model.
-
-    Returns:
-        Seconds per iteration, or of the restart if the row measures one [rows], NaN without a prediction, and
-        the reason why there is no prediction [rows], "" with one.
+    neighbour. Seconds are of an iteration, or of a restart. `overrides` choose the model.
     """
     reasons = _reasons(rows)
     seconds = np.full(len(rows), np.nan)

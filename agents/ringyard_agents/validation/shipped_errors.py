@@ -70,13 +70,7 @@ class PredictedSet(MeasuredRows):
 
 
 def plot_predictions(axes: Any, points: Any, unit: str) -> None:
-    """Plot predicted over measured on logarithmic axes with the diagonal.
-
-    Args:
-        axes: axes of matplotlib.
-        points: [(label, measured, predicted)].
-        unit: unit of both axes.
-    """
+    """Plot (label, measured, predicted) on logarithmic axes of a `unit` with the diagonal."""
     for name, measured, predicted in points:
         axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
     low = min(measured.min() for _, measured, _ in points)
@@ -121,14 +115,8 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedS
 def predict_sets(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
 ) -> list[PredictedSet]:
-    """Predict every row of all sets with the shipped models.
+    """Predict every row of all sets; `overrides` of the model stand before those of a set.
 
-    Args:
-        found: the measured sets.
-        overrides: Hydra overrides that choose the performance model. Overrides of a set follow them.
-        links: {"network" or "interconnect": name for all rows of all sets}.
-
-    Raises:
-        ConfigurationError: a network or interconnect does not ship.
+    `links` are {"network" or "interconnect": name for all rows}.
     """
     return [_predict_set(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]

@@ -51,13 +51,7 @@ def workload_data(sim: Simulator) -> dict[str, Any]:
 
 
 def schedule_data(label: str, scheduler: Scheduler, sim: Simulator) -> dict[str, Any]:
-    """Return the columns of a finished schedule.
-
-    Args:
-        label: label of the scheduler.
-        scheduler: the scheduler.
-        sim: its finished simulation, with `segment_rows` for all allocations.
-    """
+    """Return the columns of a finished schedule, simulated with `segment_rows` for all allocations."""
     history = history_of(sim.state, 0, sim.cluster)
     metrics = sim.metrics().as_dict()
     return {

@@ -37,15 +37,7 @@ _PARTS = {
 
 
 def watch(config: DictConfig) -> None:
-    """Simulate the schedulers, write the page, and print its path.
-
-    Args:
-        config: config of the command.
-
-    Raises:
-        RingyardError: bad input, before anything runs.
-        OSError: the page cannot be written.
-    """
+    """Simulate the schedulers, write the page, and print its path."""
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
@@ -82,11 +74,7 @@ def _page_file(out: str) -> Path:
 
 
 def render_page(data: Mapping[str, Any]) -> str:
-    """Return the HTML of a page, one file that fetches nothing.
-
-    Args:
-        data: `workload_data`, the `command`, and `schedules` of `schedule_data`.
-    """
+    """Return the HTML of a page of `workload_data`, `command` and `schedules`, which fetches nothing."""
     folder = resources.files(__package__)
     page = folder.joinpath("page.html").read_text(encoding="utf-8")
     for mark, file in _PARTS.items():

@@ -62,10 +62,7 @@ def _grant_gpus(
     gains: _RelativeGains,
     gpus: int,
 ) -> None:
-    """Hand out `gpus` GPUs one size step at a time until no job can take more, into `sizes`.
-
-    `speed` and `left` are as in `elastic_shares`. `next_sizes` [jobs] and `gains` are scratch.
-    """
+    """Hand out `gpus` one size step at a time until no job can take more, into `sizes` (`elastic_shares`)."""
     free = gpus
     for j in range(len(left)):
         next_sizes[j] = _next_size(speed, j, sizes[j], speed.shape[1])
@@ -88,10 +85,8 @@ def _grant_gpus(
 def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
     """Return [jobs] the number of GPUs of each job by AFS-L's rule.
 
-    Args:
-        speed: [jobs, sizes + 1] progress per second by number of GPUs, 0 where not allowed.
-        left: [jobs] work left, in the units of `speed`.
-        gpus: number of GPUs to hand out.
+    `speed` [jobs, sizes + 1] is progress per second by number of GPUs, 0 where not allowed, `left` [jobs] the
+    work left in its units.
     """
     sizes, next_sizes = np.zeros((2, len(left)), dtype=np.int64)
     _grant_gpus(speed, left, sizes, next_sizes, _RelativeGains(*np.zeros((3, len(left)))), gpus)

@@ -60,15 +60,10 @@ def borda_scores(
 ) -> NDArray[np.int64]:
     """Return [jobs] Borda scores, where a low score is urgent.
 
-    A predictable job scores its rank by service plus its rank by gain, any other job twice its rank by
-    service. Ranks begin at 1. The largest gain ranks first, separately among jobs that gain most by an
-    addition and by a removal. Ties go by position.
-
-    Args:
-        service: [jobs] attained service.
-        add_gain: [jobs] drop in cost-to-finish by the best addition, -inf if there is none.
-        remove_gain: [jobs] the same by the best removal.
-        predictable: [jobs] whether the gains of the job count.
+    A predictable job scores its rank by attained `service` plus its rank by gain, any other job twice its
+    rank by service. Gains are drops in cost-to-finish by the best addition (-inf: none) and removal. Ranks
+    begin at 1. The largest gain ranks first, separately among jobs that gain most by an addition and by a
+    removal. Ties go by position.
     """
     ranks = np.empty(len(service), dtype=np.int64)
     ranks[np.argsort(service, kind="stable")] = np.arange(1, len(service) + 1)
@@ -192,8 +187,7 @@ class AITurbo(Scheduler):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Change sizes if `changing`, and return [n] gains of the best addition and [n] of the best removal.
 
-        `jobs` [n] are predictable, with `left` [n] base iterations left. `overloaded` says whether the sizes
-        of all jobs exceed the cluster.
+        `jobs` [n] are predictable, with `left` base iterations. `overloaded`: all sizes exceed the cluster.
         """
         for job in jobs[self._profiled_at[jobs] != view.num_gpus_up].tolist():
             self._profile_changes(view, job)

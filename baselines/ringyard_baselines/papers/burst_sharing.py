@@ -1,6 +1,7 @@
 """Foreground and background jobs on one GPU, after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -15,6 +16,7 @@ from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
 @checked("burst_sharing")
+@dataclass(eq=False)
 class BurstSharing(Scheduler):
     """Large jobs run in the foreground, one-GPU jobs fill the gaps that they leave.
 
@@ -34,24 +36,17 @@ class BurstSharing(Scheduler):
 
     name = "burst_sharing"
     observability = Observability.SIZES | Observability.SPEEDS
-    round_seconds: float | None = None
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2,
-        max_slowdown: Annotated[float, "[1, inf)"] = 1.1,
-    ) -> None:
-        self.placement = placement
-        self._foreground_gpus = foreground_gpus
-        self._max_slowdown = max_slowdown
+    placement: PlacementRule
+    foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2
+    max_slowdown: Annotated[float, "[1, inf)"] = 1.1
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start foreground jobs, then background jobs on free GPUs or beside the foreground."""
         plan = PlacementPlan(view)
         allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.intersect1d(view.gpu_jobs, view.waiting)
-        large = view.column("asked_gpus")[waiting] >= self._foreground_gpus
+        large = view.column("asked_gpus")[waiting] >= self.foreground_gpus
         allocations += plan.start(self.placement, waiting[large])
         if view.cluster.jobs_per_gpu == 1:
             return allocations + plan.start(self.placement, waiting[~large])
@@ -67,10 +62,10 @@ class BurstSharing(Scheduler):
         single = (holders >= 0).sum(axis=1) == 1
         host = holders.max(axis=1)
         activity = self._activity(view.select(np.maximum(host, 0)))
-        large = view.column("asked_gpus")[host] >= self._foreground_gpus
+        large = view.column("asked_gpus")[host] >= self.foreground_gpus
         excess = view.interference(view.workers(host), view.workers(job), view.type_of_gpu)
         slowdown = 1.0 + excess * activity
-        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self._max_slowdown))
+        options = np.flatnonzero(single & (host >= 0) & large & (slowdown <= self.max_slowdown))
         for gpu in options[np.lexsort((options, activity[options]))].tolist():
             found = Allocation(job, (gpu,))
             if plan.allocate(found):

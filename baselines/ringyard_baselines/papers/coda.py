@@ -27,6 +27,7 @@ class _CoreTuning:
 
 
 @checked("coda")
+@dataclass(eq=False)
 class Coda(Scheduler):
     """CODA of Zhao et al. (ICDCS 2020): tunes cores, caps memory bandwidth, shares the cluster among groups.
 
@@ -65,28 +66,18 @@ class Coda(Scheduler):
     observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        adaptive: bool = True,
-        window_seconds: Positive = 90.0,
-        min_utilisation_change: Positive = 0.02,
-        bandwidth_limit: Positive = 0.75,
-        cpu_array_share: Fraction = 0.25,
-        large_job_servers: Fraction = 0.5,
-        large_job_gpus: PositiveInt = 4,
-        throttled_bandwidth: Annotated[float, "(0, 1)"] = 0.5,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = window_seconds
-        self._adaptive = adaptive
-        self._window = window_seconds
-        self._min_change = min_utilisation_change
-        self._limit = bandwidth_limit
-        self._cpu_array_share = cpu_array_share
-        self._large_job_servers = large_job_servers
-        self._large_job_gpus = large_job_gpus
-        self._throttled_bandwidth = throttled_bandwidth
+    placement: PlacementRule
+    adaptive: bool = True
+    window_seconds: Positive = 90.0
+    min_utilisation_change: Positive = 0.02
+    bandwidth_limit: Positive = 0.75
+    cpu_array_share: Fraction = 0.25
+    large_job_servers: Fraction = 0.5
+    large_job_gpus: PositiveInt = 4
+    throttled_bandwidth: Annotated[float, "(0, 1)"] = 0.5
+
+    def __post_init__(self) -> None:
+        self.round_seconds = self.window_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what was learnt of the models (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -131,7 +122,7 @@ class Coda(Scheduler):
         for job in training:
             tuning = self._tuning[job]
             self._best_utilisation[job] = max(self._best_utilisation.get(job, 0.0), utilisation[job])
-            if not self._adaptive or held[job] == 0 or view.now - tuning.step_seconds < self._window:
+            if not self.adaptive or held[job] == 0 or view.now - tuning.step_seconds < self.window_seconds:
                 continue
             steps = self._steps(tuning, utilisation[job], int(held[job]))
             # the model's next job starts with the settled cores, or with the most that one wanted so far
@@ -151,10 +142,10 @@ class Coda(Scheduler):
         A job that gets no core tries fewer once, and asks again after every window. A job that needs all its
         cores and no more tries nothing: it has settled.
         """
-        no_gain = tuning.last_step > 0 and utilisation <= tuning.utilisation + self._min_change
+        no_gain = tuning.last_step > 0 and utilisation <= tuning.utilisation + self.min_utilisation_change
         if no_gain:
             tuning.more_helps = False
-        if tuning.last_step < 0 and utilisation < tuning.utilisation - self._min_change:
+        if tuning.last_step < 0 and utilisation < tuning.utilisation - self.min_utilisation_change:
             tuning.fewer_hurts = tuning.more_helps = True
         tuning.last_step = 0
         fewer = held > 1 and (no_gain or not tuning.fewer_hurts)
@@ -182,7 +173,7 @@ class Coda(Scheduler):
 
     def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] the cores of the CPU array."""
-        return np.floor(self._cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
+        return np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
 
     def _running_cpu_jobs(self, view: SchedulingView) -> list[int]:
         """Return running CPU-only jobs, the last started first."""
@@ -218,18 +209,18 @@ class Coda(Scheduler):
         demand = view.bandwidth_demand
         suffering = np.zeros(view.cluster.num_servers, dtype=bool)
         for job in self._tuning:
-            if utilisation[job] < self._best_utilisation[job] - self._min_change:
+            if utilisation[job] < self._best_utilisation[job] - self.min_utilisation_change:
                 suffering[view.cluster.server_of_gpu[list(view.gpus_of(job))]] = True
         allocations = []
         caps, cores = view.column("memory_bandwidth_cap"), view.column("cores_per_worker")
         wanted = view.column("memory_bandwidth") * cores
         for job in self._running_cpu_jobs(view):
             server = int(view.column("server")[job])
-            if demand[server] > self._limit and suffering[server]:
-                cap = self._throttled_bandwidth
+            if demand[server] > self.bandwidth_limit and suffering[server]:
+                cap = self.throttled_bandwidth
             else:
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
-                cap = 1.0 if uncapped <= self._limit else float(caps[job])
+                cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
             if cap != caps[job]:
                 changed = Allocation(
                     job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
@@ -275,9 +266,9 @@ class Coda(Scheduler):
         self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int, own_array: bool
     ) -> Allocation | None:
         """Place a job on the tightest server of its own or the other sub-array. None: no server holds it."""
-        first_large = round(view.cluster.num_servers * (1.0 - self._large_job_servers))
+        first_large = round(view.cluster.num_servers * (1.0 - self.large_job_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
-        right = (large == (count >= self._large_job_gpus)) == own_array
+        right = (large == (count >= self.large_job_gpus)) == own_array
         free = plan.free_gpus_per_server
         servers = np.flatnonzero(right & (free >= count))
         for server in servers[np.argsort(free[servers], kind="stable")].tolist():

@@ -62,10 +62,9 @@ class DominantResourceFairness(Scheduler):
 def _progressive_filling(
     free: int, least: NDArray[np.int64], most: NDArray[np.int64], share: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return [jobs] the number of GPUs after progressive filling of `free` GPUs.
+    """Return [jobs] the number of GPUs after progressive filling of `free` GPUs by dominant `share`.
 
-    The first grant is `least` [jobs] GPUs, later ones are of one GPU, up to `most` [jobs]. `share` [jobs] is
-    the dominant share of a worker.
+    The first grant is `least` [jobs] GPUs, later ones are of one GPU, up to `most` [jobs].
     """
     held = np.zeros(len(least), dtype=np.int64)
     heap = [(float(least[i] * share[i]), i) for i in range(len(least))]  # share after the next grant

@@ -15,10 +15,7 @@ from ringyard_baselines.tools.targets import Target, num_gpu_slots
 
 @kernel
 def _grant_gpus(speed: FloatMatrix, least: FloatVector, sizes: IntVector, left: int) -> None:
-    """Give `left` free GPUs, one size step at a time, to the largest marginal speed-up per GPU, in `sizes`.
-
-    `speed` [jobs, sizes + 1] is 0 where a job cannot run, `least` [jobs] is the speed on the fewest GPUs.
-    """
+    """Give `left` GPUs, a size step at a time, to the largest marginal speed-up per GPU, in `sizes`."""
     while left > 0:
         best, gain, step = -1, 0.0, 0
         for j in range(len(sizes)):

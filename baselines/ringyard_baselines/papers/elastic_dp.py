@@ -15,10 +15,7 @@ _UNREACHABLE = -1e4  # as in the public implementation
 
 @kernel
 def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> None:
-    """Fill P[j][k] = max over g of S_j(g) + P[j-1][k-g] into `value`, and the best g into `chosen`.
-
-    `gain` is S, [jobs, sizes + 1]. `value` and `chosen` are [jobs + 1, GPUs + 1].
-    """
+    """Fill max over g of S_j(g) + P[j-1][k-g] into `value` P, and the best g into `chosen`. S is `gain`."""
     num_jobs = gain.shape[0]
     columns = value.shape[1]
     value[0, :] = 0.0
@@ -40,12 +37,7 @@ def _fill_table(gain: FloatMatrix, value: FloatMatrix, chosen: IntMatrix) -> Non
 
 
 def best_sizes(speedup: NDArray[np.float64], gpus: int) -> NDArray[np.int64] | None:
-    """Return [jobs] GPUs that maximise the sum of speed-ups with GPUs for every job, or None if impossible.
-
-    Args:
-        speedup: [jobs, sizes + 1] S_j(g), 0 where g GPUs are not allowed. Column 0 is not read.
-        gpus: number of GPUs, K.
-    """
+    """Return [jobs] GPUs with the largest sum of speed-ups, or None. 0 in `speedup`: not allowed."""
     count = len(speedup)
     value = np.zeros((count + 1, gpus + 1))
     chosen = np.zeros((count + 1, gpus + 1), dtype=np.int64)

@@ -32,14 +32,7 @@ class GrowthStep(NamedTuple):
 def sigmoid_utility(
     done: _Numbers, height: _Numbers, steepness: _Numbers, midpoint: _Numbers
 ) -> NDArray[np.float64]:
-    """Return lambda1 / (1 + exp(-lambda2 (z - lambda3))).
-
-    Args:
-        done: z, work done.
-        height: lambda1.
-        steepness: lambda2, per unit of z.
-        midpoint: lambda3, in units of z.
-    """
+    """Return height / (1 + exp(-steepness (done - midpoint))), lambda1 to lambda3 of the paper."""
     exponent = np.asarray(steepness * (np.asarray(done) - midpoint))
     return np.asarray(height * 0.5 * (1.0 + np.tanh(0.5 * exponent)))
 
@@ -53,10 +46,9 @@ class Utilities(NamedTuple):
 
 
 def drawn_utilities(num_jobs: int) -> Utilities:
-    """Draw utilities from the paper's ranges. Row j is the same for every workload.
+    """Draw utilities from the paper's ranges, uniform (assumed). Row j is the same for every workload.
 
-    FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500]. Assumed: they
-    are uniform.
+    FOUND: lambda1 in [1, 100], lambda2 in (0, 1), lambda3 in [300, 3000], zeta in [50, 500].
     """
     rng = np.random.default_rng(0)
     draws = rng.uniform([1.0, 0.0, 300.0, 50.0], [100.0, 1.0, 3000.0, 500.0], (num_jobs, 4))
@@ -65,12 +57,7 @@ def drawn_utilities(num_jobs: int) -> Utilities:
 
 
 def total_utility(worker_slots: NDArray[np.float64], utilities: Utilities) -> float:
-    """Return the paper's objective: the sum over jobs of the utility of their work.
-
-    Args:
-        worker_slots: [jobs] GPU seconds held / seconds of a slot.
-        utilities: parameters of the same jobs.
-    """
+    """Return the sum over jobs of the utility of their work, [jobs] GPU seconds / seconds of a slot."""
     return float(sigmoid_utility(worker_slots, *utilities).sum())
 
 
@@ -164,13 +151,9 @@ def best_step(
 ) -> GrowthStep:
     """Return the growth with the largest gain per GPU, the shortest of equal ones.
 
-    Args:
-        sizes: allowed numbers of GPUs, ascending, the first is 0.
-        utility: utility at the end of the slot for each size.
-        done: share of the job that is done.
-        job: position of the job.
-        begin: position of its present size.
-        most: last position that it may reach.
+    `sizes` are the allowed numbers of GPUs, ascending from 0, and `utility` that at the end of the slot for
+    each. `begin` is the position of the present size, `most` the last that the job, of which a share is
+    `done`, may reach.
     """
     if begin >= most:
         return GrowthStep(np.inf, done, job, begin, begin, 0)

@@ -1,6 +1,7 @@
 """Gandiva (Xiao et al., OSDI 2018): time slices, packing by trial, migration to consolidate."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -15,6 +16,7 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("gandiva")
+@dataclass(eq=False)
 class Gandiva(Scheduler):
     """Gandiva of Xiao et al. (OSDI 2018): round-robin over all jobs, packing of pairs, migration.
 
@@ -43,17 +45,13 @@ class Gandiva(Scheduler):
     observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        slice_seconds: Positive = 600.0,
-        packing_threshold: Annotated[float, "[0, 2]"] = 1.0,
-        migrate: bool = True,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = slice_seconds
-        self._packing_threshold = packing_threshold
-        self._migrate = migrate
+    placement: PlacementRule
+    slice_seconds: Positive = 600.0
+    packing_threshold: Annotated[float, "[0, 2]"] = 1.0
+    migrate: bool = True
+
+    def __post_init__(self) -> None:
+        self.round_seconds = self.slice_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget slices and pairs (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -85,7 +83,7 @@ class Gandiva(Scheduler):
         if rotate and waiting:
             allocations += self._preempt(plan, self._jobs_to_suspend(view, jobs, running), running)
             self._start(plan, waiting, allocations)
-        elif rotate and self._migrate:
+        elif rotate and self.migrate:
             allocations += self._migrate_one(view, plan, running)
         return work_conserving(view, plan, self.placement, self._by_slices(jobs), allocations)
 
@@ -125,7 +123,7 @@ class Gandiva(Scheduler):
         bad = [
             guest
             for guest, host in self._partner.items()
-            if isolated[guest] / now[guest] + isolated[host] / now[host] < self._packing_threshold
+            if isolated[guest] / now[guest] + isolated[host] / now[host] < self.packing_threshold
         ]
         self._failed |= {frozenset((guest, self._partner[guest])) for guest in bad}
         return bad

@@ -27,13 +27,9 @@ def max_min_shares(
     """Return [jobs, types] fractions of time X of each job on each GPU type, by max-min linear program.
 
     It maximises the minimum over jobs of scale_j x sum_t T_jt X_jt / (T_j under an equal split), with sum_t
-    X_jt <= 1 and sum_j scale_j X_jt <= gpus_t. The equal split gives every job each type's share of the
+    X_jt <= 1 and sum_j scale_j X_jt <= gpus_t. T is the throughput in iterations per second, 0 where a job
+    cannot run, scale [jobs] the GPUs of each. The equal split gives every job each type's share of the
     cluster. `_one_type_shares` shortens the program for one type.
-
-    Args:
-        throughput: [jobs, types] T, iterations per second, 0 where a job cannot run.
-        scale: [jobs] GPUs of each job.
-        gpus: [types] GPUs of each type.
     """
     jobs, types = throughput.shape
     equal = throughput @ (gpus / gpus.sum())

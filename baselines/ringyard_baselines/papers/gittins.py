@@ -15,13 +15,7 @@ _MAX_STEPS = 256
 
 
 def gittins_index(attained: float, services: NDArray[np.float64], delta: float) -> float:
-    """Return Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a], or 0 if no service exceeds a.
-
-    Args:
-        attained: a, GPU seconds.
-        services: [samples] S, GPU seconds of whole jobs.
-        delta: service quantum, GPU seconds.
-    """
+    """Pr(S - a <= delta | S > a) / E[min(S - a, delta) | S > a] in GPU seconds, 0 if no service exceeds a."""
     left = services[services > attained] - attained
     if not len(left):
         return 0.0

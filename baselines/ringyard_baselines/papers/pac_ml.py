@@ -17,16 +17,9 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the GPUs of every symmetric block of `degree` servers, in the order in which they are tried.
 
     FOUND (public code): for degree = a b, blocks of sqrt(a) x sqrt(a) x b, of a x 1 x b and of a x b x 1
-    (groups, racks, servers). a, or sqrt(a) for the first, must not exceed the numbers of groups and racks,
-    and b not that of servers in a rack. Diagonals follow, with one server in as many groups and racks as the
-    degree.
-
-    Args:
-        degree: number of servers, 1 or more.
-        shape: groups, racks in each group, servers in each rack.
-
-    Returns:
-        GPU ids, counted group by group and rack by rack. Empty if there is no such block.
+    (groups, racks, servers: the `shape`). a, or sqrt(a) for the first, must not exceed the numbers of groups
+    and racks, and b not that of servers in a rack. Diagonals follow, with one server in as many groups and
+    racks as the degree. GPU ids count group by group and rack by rack.
     """
     groups, racks, servers = shape
     shapes: list[tuple[int, int, int]] = []
@@ -82,7 +75,6 @@ class PartitioningHeuristic(Scheduler):
     """
 
     capabilities = Capabilities.RESIZE
-    round_seconds: float | None = None
 
     def __init__(
         self,
@@ -104,17 +96,7 @@ class PartitioningHeuristic(Scheduler):
             self._degrees = [degree for degree in self._degrees if self._blocks[degree]]
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Draw from `rng` from now on.
-
-        Args:
-            cluster: must have the GPUs of `ramp_shape`.
-            jobs: must have acceptable completion times.
-            rng: of the random policy.
-
-        Raises:
-            SchedulerError: no job has an acceptable completion time, or `ramp_shape` has another number of
-                GPUs.
-        """
+        """Check that jobs have acceptable completion times and the cluster the GPUs of `ramp_shape`."""
         if self._ramp_shape is not None and int(np.prod(self._ramp_shape)) != cluster.num_gpus:
             raise SchedulerError(
                 f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has {cluster.num_gpus}"

@@ -24,12 +24,7 @@ class Demand(NamedTuple):
 
 
 def best_demand(seconds: NDArray[np.float64], saturation: float) -> int:
-    """Return the index of the smallest amount whose speed is at least `saturation` of the best.
-
-    Args:
-        seconds: [amounts] per iteration, by ascending amount, inf where impossible.
-        saturation: share of the best speed, in (0, 1].
-    """
+    """Return the index of the smallest amount with `saturation` of the best speed, of ascending `seconds`."""
     return int(np.argmax(1.0 / seconds >= saturation * (1.0 / seconds).max()))
 
 

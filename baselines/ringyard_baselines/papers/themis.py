@@ -19,12 +19,8 @@ def finish_time_fairness(
 ) -> NDArray[np.float64]:
     """Return [jobs] rho = T_shared / T_isolated, if jobs ran on from now with the GPUs they request.
 
-    Args:
-        elapsed: [jobs] seconds since submission.
-        left: [jobs] seconds of work left, isolated.
-        done: [jobs] seconds of work done, isolated.
-        contention: GPUs requested by all jobs / GPUs of the cluster, at least 1. T_isolated assumes one such
-            share.
+    Seconds `elapsed` are since submission, those `left` and `done` isolated. `contention` is GPUs requested
+    by all jobs / GPUs of the cluster, at least 1. T_isolated assumes one such share.
     """
     return (elapsed + left) / ((left + done) * contention)
 

@@ -99,12 +99,7 @@ class KeyOrder:
 
 
 def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
-    """Return the order of a simulation that is about to begin.
-
-    Args:
-        num_gpus: [jobs] GPUs that each job asks for.
-        key_changes: `KeyChanges` of the rule. Where keys of waiting jobs change, all jobs are in one queue.
-    """
+    """Return the order of a new simulation, with one queue if keys of waiting jobs change (`KeyChanges`)."""
     jobs = len(num_gpus)
     queue_of = np.zeros(jobs, np.int32)
     if key_changes != KeyChanges.ANY_TIME:

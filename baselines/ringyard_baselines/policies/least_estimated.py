@@ -77,9 +77,5 @@ class LeastEstimated(PreemptiveScheduler):
         )
 
     def step(self, sim: Simulator) -> None:
-        """Make one decision and advance to the next decision point.
-
-        Args:
-            sim: a simulation that this scheduler was reset for.
-        """
+        """Make a decision in a simulation that this was reset for, and advance to the next decision point."""
         self._run(sim, 1)

@@ -87,14 +87,7 @@ def _run_in_order(
 
 
 def raise_stalled(sim: Simulator) -> None:
-    """Raise the error for a simulation in which jobs wait and no event can follow.
-
-    Args:
-        sim: the simulation.
-
-    Raises:
-        SchedulerError: always; the message names the cause.
-    """
+    """Raise a SchedulerError that names why jobs wait in a simulation and no event can follow."""
     raise_if_livelocked(sim.state, 0)
     waiting = int(sim.state.clusters["num_waiting"][0])
     raise SchedulerError(
@@ -143,11 +136,7 @@ class OrderedScheduler(Scheduler):
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Compute the priorities of all jobs.
-
-        Raises:
-            PluginError: `order` did not return one number for each job.
-        """
+        """Compute the priorities of all jobs, one number each, or raise a PluginError."""
         self._priority = validate_array(
             self.order(jobs, rng), len(jobs), self.order, "priority", finite=False
         )

@@ -97,11 +97,7 @@ class PreemptiveScheduler(Scheduler):
         check_reads(self._priority.wake, self.observability, f"{self.name}'s wake")
 
     def use_parameters(self, parameters: NDArray[np.float64]) -> None:
-        """Replace the parameters of `key` and `wake` before a simulation begins.
-
-        Args:
-            parameters: [parameters].
-        """
+        """Replace the [parameters] of `key` and `wake` before a simulation begins."""
         self._priority = replace(self._priority, parameters=parameters)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:

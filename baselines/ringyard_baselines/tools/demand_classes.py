@@ -15,14 +15,9 @@ def start_by_demand_class(
 ) -> list[Allocation]:
     """Start jobs in their order; a class that finds no place is skipped from then on.
 
-    Args:
-        jobs: [n] rows of waiting jobs, in order.
-        classes: [n] number of each job's demand class, at least 0. Jobs of a class find equal places.
-        place: (job) -> its allocation, or None. It is called for the first job of each class, and for those
-            behind it while they find a place, so that a long queue costs little.
-
-    Returns:
-        Allocations of the jobs that start, in the order of `jobs`.
+    Jobs of one of the `classes` [n] find equal places. `place` returns a job's allocation or None. It is
+    called for the first job of each class, and for those behind it while they find a place, so that a long
+    queue costs little.
     """
     narrow = classes.astype(np.min_scalar_type(classes.max(initial=0)))  # small integers sort in linear time
     by_class = np.argsort(narrow, kind="stable")

@@ -111,17 +111,9 @@ def _make_child(
 ) -> int:
     """Make a child by uniform crossover, mutation and repair, and return its number of GPUs.
 
-    Each gene has one draw for the parent and one for mutation, and a mutating gene a third for its new size.
-    Only draws that decide something are made.
-
-    Args:
-        mother: [n + block] genes.
-        father: [n + block] genes.
-        child: [n + block] output.
-        total: GPUs of the mother.
-        options: allowed sizes.
-        bound: a gene mutates if the bits of its second draw are below it.
-        rng: [1] state of the random numbers.
+    Genes are [n + block]. Each has one draw for the parent and one for mutation, below `bound` in its bits,
+    and a mutating gene a third for its new size. Only draws that decide something are made. The mother has
+    `total` GPUs.
     """
     count = options.allowed.shape[0]
     for j in range(count):
@@ -219,16 +211,10 @@ def _evolve(population: _Population, options: SizeOptions, generations: int, rng
 def evolve_sizes(
     parents: NDArray[np.integer], options: SizeOptions, generations: int, rng: NDArray[np.uint64]
 ) -> tuple[int, NDArray[np.int32]]:
-    """Evolve sizes for a number of generations.
+    """Evolve sizes for a number of generations; return the position of the best, and the individuals [P, n].
 
-    Args:
-        parents: [P, n] GPUs of each job, from 0 to `options.max_gpus`, not necessarily allowed or feasible.
-        options: allowed sizes and the objective.
-        generations: number of generations.
-        rng: [1] state of the random numbers.
-
-    Returns:
-        Position of the best individual, and the individuals [P, n].
+    `parents` [P, n] are GPUs of each job, from 0 to `options.max_gpus`, not necessarily allowed or feasible.
+    `rng` [1] is the state of the random numbers.
     """
     size, count = parents.shape
     population = _Population(

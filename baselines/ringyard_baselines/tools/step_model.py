@@ -18,25 +18,16 @@ def speed_features(
 ) -> NDArray[np.float64]:
     """Return the terms M/w, 1, w/p, w, p of a synchronous step [points, 5].
 
-    Source: Optimus, and AITurbo with one GPU a worker. A ring has no parameter servers, so its third and
-    fifth terms are 0 (an assumption: both papers have parameter servers only).
-
-    Args:
-        batch: M, global batch, samples.
-        workers: [points] w, number of workers.
-        servers: [points] p, number of parameter servers, 0 for rings.
+    M is the global batch in samples, w the workers, p the parameter servers. Source: Optimus, and AITurbo
+    with one GPU a worker. A ring has no parameter servers, so its third and fifth terms are 0 (an assumption:
+    both papers have parameter servers only).
     """
     per_server = np.where(servers > 0, workers / np.maximum(servers, 1), 0.0)
     return np.stack([batch / workers, np.ones(len(workers)), per_server, workers, servers], axis=1)
 
 
 def fit_seconds(design: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Fit non-negative coefficients [terms] of seconds = design x coefficients, by least relative squares.
-
-    Args:
-        design: [points, terms] terms of `speed_features`.
-        seconds: [points] measured seconds, above 0.
-    """
+    """Fit non-negative coefficients [terms] of seconds = design x coefficients, by least relative squares."""
     coefficients: NDArray[np.float64] = nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
     return coefficients
 
@@ -44,8 +35,7 @@ def fit_seconds(design: NDArray[np.float64], seconds: NDArray[np.float64]) -> ND
 class StepModels:
     """Fitted step times, one model for each job. A job is profiled when its time is first needed.
 
-    Args:
-        points: (view, job) -> numbers of workers and parameter servers to profile.
+    `points` (view, job) are numbers of workers and parameter servers to profile.
     """
 
     def __init__(self, points: Points) -> None:
@@ -53,14 +43,7 @@ class StepModels:
         self._fits: dict[int, tuple[float, ...]] = {}
 
     def seconds(self, view: SchedulingView, job: int, workers: int, servers: int) -> float:
-        """Predict seconds per step with the batch that the job asks for.
-
-        Args:
-            view: the cluster and its jobs now.
-            job: row of the job.
-            workers: number of workers.
-            servers: number of parameter servers.
-        """
+        """Predict seconds per step with the batch that the job asks for."""
         if job not in self._fits:
             self._fits[job] = self._fit(view, job)
         a, b, c, d, e = self._fits[job]

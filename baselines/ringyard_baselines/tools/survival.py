@@ -149,11 +149,7 @@ def _estimate(state: State, b: int, parameters: FloatVector, memory: FloatMatrix
 class SurvivalEstimate(Estimate):
     """Estimate of the seconds left by a survival model, as the module describes.
 
-    Args:
-        network: {name: array} with the shapes of `PARAMETERS`.
-
-    Raises:
-        ConfigurationError: parameters with other names or shapes, or that are not finite.
+    The network is {name: array} with the shapes of `PARAMETERS`, all finite.
     """
 
     def __init__(self, network: Mapping[str, NDArray[np.float64]]) -> None:

@@ -121,8 +121,7 @@ def _resize(
 ) -> list[Allocation]:
     """Change a running job: in place if it keeps its number of GPUs, else where `rule` puts it.
 
-    Where there is no room for the wanted cores and parameter servers, the job gets those that it asks for.
-    Returns an empty list if the job cannot change.
+    Without room for the wanted cores and servers it gets those that it asks for. Empty: it cannot change.
     """
     if view.column("num_gpus")[target.job] == target.num_gpus:
         wanted = _with_gpus(target, view.gpus_of(target.job))

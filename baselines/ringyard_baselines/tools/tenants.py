@@ -160,10 +160,7 @@ def _update_live(state: State, b: int, memory: FloatMatrix) -> None:
 
 @kernel
 def update_statistics(state: State, b: int, memory: FloatMatrix) -> bool:
-    """Update `memory` by the jobs of cluster `b` of `state` that ended or arrived since the last call.
-
-    Returns whether there were any.
-    """
+    """Update `memory` by jobs that ended or arrived since the last call; return whether there were any."""
     memory[0, _NUM_DECISIONS] += 1.0
     count, changed = 0, False
     for i in range(num_live_jobs(memory)):

@@ -101,14 +101,10 @@ class AllocationPlan:
 def empty_allocation_plan(
     state: State, sizes: int, estimate_memory: int = 0, logged: bool = False, type_scores: int = 0
 ) -> AllocationPlan:
-    """Return a zeroed plan for the clusters of a state.
+    """Return a zeroed plan for the clusters of a state, in which jobs hold at most `sizes` GPUs.
 
-    Args:
-        state: arrays of the simulations.
-        sizes: largest number of GPUs that a job may hold.
-        estimate_memory: `Estimate.memory`.
-        logged: record every change of a decision for `logged_moves`.
-        type_scores: number of GPU types for which jobs have a score.
+    `estimate_memory` is `Estimate.memory`, `type_scores` the number of GPU types for which jobs have a score.
+    `logged` records every change of a decision for `logged_moves`.
     """
     clusters, jobs = state.running.shape
     gpus, servers = state.gpus.shape[1], state.servers.shape[1]
@@ -142,13 +138,7 @@ def empty_allocation_plan(
 
 
 def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]:
-    """Return the changes of the last decision as allocations that can be carried out in this order.
-
-    Args:
-        plan: plan made by `empty_allocation_plan` with `logged=True`.
-        state: arrays of the simulations.
-        b: cluster.
-    """
+    """Return the changes of the last decision as allocations that can be carried out in this order."""
     found = []
     begin = 0
     for row in plan.moves[b, : plan.counts[b, MOVES]]:
@@ -177,10 +167,7 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
 
 @kernel
 def is_preemptible(state: State, b: int, j: int, plan: AllocationPlan) -> bool:
-    """Whether running job `j` gives up its GPUs: it has no target in `plan`, or one on another GPU type.
-
-    Jobs that this decision has changed in cluster `b` of `state` are not preemptible.
-    """
+    """Whether running job `j`, unless just changed, has no target or one on another GPU type."""
     job = state.jobs[b, j]
     if (
         job.status != JobStatus.RUNNING
@@ -220,11 +207,7 @@ def preempt_job(state: State, b: int, j: int, plan: AllocationPlan, physics: Phy
 def place_job(
     state: State, b: int, j: int, shape: Shape, places: Int32Vector, plan: AllocationPlan, physics: Physics
 ) -> None:
-    """Start, migrate or resize job `j` of cluster `b` in `state`, by `physics`, and record it in `plan`.
-
-    The caller has checked that `shape` fits on `places`, which are GPU ids or the server of a
-    CPU-only job.
-    """
+    """Start, migrate or resize job `j` to a `shape` that fits on `places`, and record it in `plan`."""
     if plan.moves.shape[1] > 0:
         n = plan.counts[b, MOVES]
         plan.moves[b, n, 0] = j

@@ -227,8 +227,7 @@ def _type_regret(state: State, job: Job) -> float:
 def _set_target_types(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
     """Assign each target a GPU type with enough GPUs, in descending order of weight x `_type_regret`.
 
-    A job for which no type has enough GPUs may run on any. A running job changes its type only if that saves
-    `Allocator.migration_price` restarts.
+    Without such a type any will do. Changing it must save `Allocator.migration_price` restarts.
     """
     room = plan.unassigned_gpus[b]
     room[:] = 0
@@ -304,15 +303,7 @@ def _start_waiting_jobs(
 def run_allocator(
     state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Make one decision for a cluster and carry it out. Every step leaves a legal state.
-
-    Args:
-        state: arrays of the simulations.
-        b: cluster.
-        plan: plan with the scores and utilities of the jobs. Everything else in it is overwritten.
-        config: `Allocator.config`.
-        physics: performance model.
-    """
+    """Make one decision by the scores and utilities in `plan`. Every step leaves a legal state."""
     plan.counts[b, DECISIONS] += 1
     plan.counts[b, MOVES] = 0
     plan.counts[b, PLACES] = 0

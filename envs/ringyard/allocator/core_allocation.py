@@ -37,11 +37,10 @@ def reclaimable_cores(state: State, b: int, s: int) -> int:
 def reclaim_cores(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Take cores that job `j` lacks from the job with most cores per worker on server `s`, if there is one.
+    """Take cores that `j` lacks from the job with most cores per worker on `s`; return if there is one.
 
-    Return whether there was. `wanted` workers of `j` would run there in `shape`. The other job keeps one core
-    per worker. `plan` records its change, which `physics` rates. At the end of a decision, `divide_cores`
-    divides the cores of cluster `b` of `state` anew.
+    `wanted` workers of `j` would run there in `shape`. The other job keeps one core per worker. At the end of
+    a decision, `divide_cores` divides cores anew.
     """
     num_held = detach(state, b, j)
     free = to_int(state.servers[b, s].free_cores)  # with those of the job itself
@@ -83,10 +82,7 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
 
 @kernel
 def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Physics) -> float:
-    """Speed of job `j` with `cores` per worker / its isolated speed as asked, less `cost` if they change.
-
-    A copy of the job is in the last row of `state.jobs`.
-    """
+    """Speed of job `j` (copied to the last row) with `cores` / its speed as asked, less `cost` if changed."""
     job = state.jobs[b, j]
     speed = job.isolated_iteration_seconds / seconds_in_shape(
         state, b, j, with_cores(current_shape(job), cores), physics
@@ -151,11 +147,7 @@ def _best_core_step(state: State, b: int, first: int, last: int, plan: Allocatio
 def divide_cores(
     state: State, b: int, s: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Divide the cores of server `s` of cluster `b` of `state` anew among jobs with all their GPUs there.
-
-    Weights are in `plan`, `physics` rates the jobs, and cores change only where that is worth the pause,
-    which `config` prices.
-    """
+    """Divide cores of server `s` anew among jobs with all their GPUs there, where it is worth the pause."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     first = to_int(server.first_gpu * per_gpu)

@@ -38,10 +38,7 @@ def _is_allowed_type(state: State, b: int, j: int, s: int, plan: AllocationPlan)
 
 @kernel
 def _best_server(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> int:
-    """Server where the fewest GPUs, then cores, must be reclaimed for `wanted` GPUs of job `j`. -1: none.
-
-    Ties go to the fewest free and preemptible GPUs.
-    """
+    """Server where fewest GPUs, then cores, then free GPUs are reclaimed for `wanted` of `j`. -1: none."""
     best = _NONE
     least = 1 << 60
     for s in range(state.servers.shape[1]):
@@ -82,10 +79,7 @@ def _server_by_migration(state: State, b: int, j: int, wanted: int, plan: Alloca
 
 @kernel
 def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Write to `plan.chosen_gpus` which servers job `j` fills wholly, and one more for the rest.
-
-    The job holds no GPUs. Return whether there are such servers.
-    """
+    """Write servers that job `j` fills, and one more, to `plan.chosen_gpus`; return if there are any."""
     chosen = plan.chosen_gpus[b]
     largest = 0
     for s in range(state.servers.shape[1]):
@@ -118,10 +112,7 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
 def _place_on_several_servers(
     state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> int:
-    """Write GPUs of whole servers, and one more, for a job larger than any server to `plan.out`.
-
-    Return their number, 0 if there are not enough.
-    """
+    """Write GPUs of whole servers, and one more, for a large job to `plan.out`. Return their number, or 0."""
     chosen = plan.chosen_gpus[b]
     chosen[:] = 0
     num_held = detach(state, b, j)
@@ -145,10 +136,7 @@ def _place_on_several_servers(
 
 @linked_kernel
 def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
-    """Run job `j` in this `shape` on one server, or on whole ones if none could hold it.
-
-    Preemptible jobs are preempted and small ones migrate to make room. Return whether the job runs there.
-    """
+    """Run job `j` in `shape` on one server, or whole ones, where others make room; return whether it runs."""
     out = plan.out[b]
     num_held = detach(state, b, j)  # its own GPUs count as free
     set_shape(state.jobs[b, j], shape)
@@ -174,10 +162,7 @@ def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan
 
 @kernel
 def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Move the GPUs that a shrinking job keeps to the front of `plan.out`: of servers where it has most.
-
-    Return whether they are on no more servers than `wanted` GPUs need.
-    """
+    """Put GPUs that a shrinking job keeps first in `plan.out`; return if they need no further servers."""
     out, most = plan.out[b], plan.chosen_gpus[b]
     held = collect_places(state, b, j, out)
     most[:] = 0
@@ -209,10 +194,7 @@ def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: Allocatio
 
 @linked_kernel
 def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Shrink running job `j` to its target in place, if it holds more GPUs and can.
-
-    `plan` has the targets of cluster `b` in `state`, `physics` rates the job anew.
-    """
+    """Shrink running job `j` to its target in place, if it holds more GPUs and can."""
     job = state.jobs[b, j]
     target = to_int(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
@@ -227,10 +209,7 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
 
 @linked_kernel
 def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Physics) -> bool:
-    """Start, resize or migrate job `j` so that it runs as `plan` has it. Return whether it does then.
-
-    The job is of cluster `b` in `state`, and `physics` rates it anew.
-    """
+    """Start, resize or migrate job `j` so that it runs as `plan` has it. Return whether it does then."""
     job = state.jobs[b, j]
     target = to_int(plan.target_gpus[b, j])
     if target == 0:

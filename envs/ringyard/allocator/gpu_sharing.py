@@ -37,10 +37,7 @@ _MAX_CANDIDATES = 8
 def _sharing_gain(
     state: State, b: int, j: int, own: SharingFactors, count: int, plan: AllocationPlan
 ) -> float:
-    """Weighted speed of job `j` on the first `count` GPUs of `plan.out`, less what the jobs there lose.
-
-    The job holds no GPUs. `own` is its sensitivity to neighbours and pressure on them (`factors_at`).
-    """
+    """Weighted speed of job `j`, with factors `own`, on `count` GPUs of `plan.out`, less others' losses."""
     out, visited = plan.out[b], plan.visited[b]
     per_gpu = state.clusters[b].jobs_per_gpu
     job = state.jobs[b, j]
@@ -68,10 +65,7 @@ def _sharing_gain(
 def _sharing_gain_on(
     state: State, b: int, j: int, s: int, own: SharingFactors, wanted: int, plan: AllocationPlan
 ) -> float:
-    """`_sharing_gain` of job `j` on the GPUs of server `s` with least interference, written to `plan.out`.
-
-    0 if it has no room for `wanted` GPUs.
-    """
+    """`_sharing_gain` on the least interfering GPUs of server `s`, written to `plan.out`; 0 without room."""
     if state.servers[b, s].open_gpus < wanted:
         return 0.0
     if state.jobs[b, j].uses_host_resources and open_gpus(state, b, j, s) < wanted:
@@ -87,8 +81,7 @@ def _find_shared_gpus(
 ) -> float:
     """Write `wanted` GPUs of the server where job `j` gains most to `plan.out`, and return the gain.
 
-    The server has `gpu_type` (-1: any). If no server gives more than `floor`, that is returned, and
-    `plan.out` means nothing.
+    Only servers of `gpu_type` (-1: any) that give more than `floor` count; else `floor` is returned.
     """
     best = _NONE
     most = floor
@@ -235,10 +228,7 @@ def _migrate_or_replace(
     config: AllocatorConfig,
     physics: Physics,
 ) -> bool:
-    """Migrate co-located job `j`, or replace it by a waiting candidate, if that gains more than it costs.
-
-    Return whether anything changed.
-    """
+    """Migrate co-located job `j`, or replace it by a candidate, if that gains enough; return if it does."""
     job = state.jobs[b, j]
     out = plan.out[b]
     shape = current_shape(job)
@@ -268,11 +258,7 @@ def _migrate_or_replace(
 
 @linked_kernel
 def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig, physics: Physics) -> None:
-    """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed.
-
-    `plan` has seconds left and scores of the jobs of cluster `b` of `state`, which `config` turns into
-    weights on shared GPUs. `physics` rates the jobs.
-    """
+    """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed."""
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
         score = np.exp(config.score_scale * plan.score[b, j])

@@ -64,10 +64,7 @@ def _preemptible_amount(state: State, b: int, s: int, r: int, plan: AllocationPl
 
 @kernel
 def reclaimable_gpus(state: State, b: int, j: int, s: int, plan: AllocationPlan) -> int:
-    """GPUs that job `j`, which holds none, could have on server `s` if preemptible jobs were preempted.
-
-    `plan` says which jobs of cluster `b` in `state` are preemptible. Workers of others keep one core.
-    """
+    """GPUs that job `j`, which holds none, could have on server `s` if preemptible jobs were preempted."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     if server.up == 0 or job.gpu_memory_bytes > server.gpu_memory_bytes:
@@ -100,10 +97,9 @@ def _migration_target(state: State, b: int, j: int, s: int, plan: AllocationPlan
 
 @kernel
 def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
-    """Whether running job `j` may migrate to make room for `wanted` GPUs.
+    """Whether running job `j`, smaller and on unshared GPUs of one server, may make room for `wanted`.
 
-    It has fewer GPUs, all on one server and none shared, has a target and enough time left
-    (`AllocationPlan.preemption_margin`), and this decision has not changed it.
+    It has a target and time left (`AllocationPlan.preemption_margin`), and was not changed just now.
     """
     job = state.jobs[b, j]
     if (
@@ -123,10 +119,7 @@ def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPl
 
 @kernel
 def migratable_gpus(state: State, b: int, s: int, wanted: int, plan: AllocationPlan) -> int:
-    """GPUs of server `s` of jobs that could migrate, each alone, to make room for `wanted` GPUs.
-
-    `plan` has the targets of the jobs of cluster `b` in `state`.
-    """
+    """GPUs of server `s` of jobs that could migrate, each alone, to make room for `wanted` GPUs."""
     server = state.servers[b, s]
     per_gpu = state.clusters[b].jobs_per_gpu
     count = 0
@@ -179,11 +172,7 @@ def _smallest_migratable(state: State, b: int, s: int, wanted: int, plan: Alloca
 def reclaim_gpus(
     state: State, b: int, j: int, s: int, wanted: int, shape: Shape, plan: AllocationPlan, physics: Physics
 ) -> bool:
-    """Make room for `wanted` GPUs of job `j` in this `shape` on server `s`. Return whether there is.
-
-    Jobs of cluster `b` of `state` are preempted or migrated one by one, the smallest first, as their targets
-    in `plan` allow. `physics` rates them.
-    """
+    """Preempt or migrate jobs on server `s`, the smallest first, until `j` fits; return whether it does."""
     while True:
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)

@@ -40,8 +40,7 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
     Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
-    pause of their next start. The jobs are of cluster `b` of `state`, `plan` has their scores, and `config`
-    the exponents and the estimate. An estimate that is negative or not finite raises a PluginError.
+    pause of their next start. An estimate that is negative or not finite raises a PluginError.
     """
     config.estimate.seconds(
         state, b, config.estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b]
@@ -68,10 +67,9 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
 
 @kernel
 def _precedes(priority: FloatVector, i: int, k: int) -> int:
-    """1 if job `i` has more `priority` than job `k`, or as much and a lower row. Else 0.
+    """1 if job `i` has more `priority` than job `k`, or as much and a lower row. Else 0. Without a branch.
 
-    The row breaks ties, because the order of running jobs reveals when they will end. It has no branch,
-    because processors could not predict it.
+    The row breaks ties, because the order of running jobs reveals when they will end.
     """
     return to_int((priority[i] > priority[k]) | ((priority[i] == priority[k]) & (i < k)))
 
@@ -100,10 +98,7 @@ def build_heap(queue: Int32Vector, priority: FloatVector, count: int) -> None:
 
 @kernel
 def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
-    """Remove and return the job of largest `priority` from the first `count` entries of a heap `queue`.
-
-    It is left at position count - 1, behind the heap.
-    """
+    """Remove and return the job of largest `priority` of a heap `queue`; it is left behind the heap."""
     j = queue[0]
     queue[0] = queue[count - 1]
     queue[count - 1] = j
@@ -113,10 +108,7 @@ def pop_largest(queue: Int32Vector, priority: FloatVector, count: int) -> int:
 
 @kernel
 def queue_waiting_jobs(state: State, b: int, weight: FloatMatrix, max_gpus: int, plan: AllocationPlan) -> int:
-    """Make a heap of waiting jobs in `plan.queue` by `weight` [clusters, jobs] / GPUs. Return its length.
-
-    CPU-only jobs of cluster `b` of `state`, and jobs that ask for more than `max_gpus`, are left out.
-    """
+    """Make a heap of waiting jobs of 1 to `max_gpus` GPUs by `weight` / GPUs; return its length."""
     count = 0
     for i in range(state.clusters[b].num_waiting):
         j = waiting_at(state, b, i)
@@ -139,10 +131,7 @@ def _resize_cost(job: Job, k: int, left: float, config: AllocatorConfig) -> floa
 def _find_gpu_step(
     state: State, b: int, j: int, max_step: int, plan: AllocationPlan, config: AllocatorConfig
 ) -> None:
-    """Find the step of job `j`, of at most `max_step` GPUs, that adds most weighted utility per GPU.
-
-    Its size goes to `next_step`, its gain per GPU to `priority` (0: no step gains).
-    """
+    """Find the best `next_step` of job `j` up to `max_step`, and its gain per GPU, `priority` (0: none)."""
     job = state.jobs[b, j]
     table = plan.utility[b, j]
     granted = plan.target_gpus[b, j]
@@ -173,11 +162,7 @@ def _find_gpu_step(
 
 @linked_kernel
 def set_target_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
-    """Set `target_gpus` of live jobs: grant GPUs step by step, the best step first, until none is left.
-
-    `plan` has weights and utilities of the jobs of cluster `b` of `state`, and all GPU jobs in its queue
-    afterwards. `config` prices resizes and preemptions.
-    """
+    """Set `target_gpus` of live jobs: grant GPUs step by step, the best step first, until none is left."""
     cluster = state.clusters[b]
     budget = cluster.num_gpus - cluster.down_gpus
     count = 0

@@ -24,12 +24,7 @@ class JobUtilities(NamedTuple):
 
 
 def job_utilities(isolated: IsolatedJobs, size_power: float) -> JobUtilities:
-    """Return the utilities of jobs at the batch of `BatchRule.GOODPUT`. They do not change in an episode.
-
-    Args:
-        isolated: the jobs.
-        size_power: `Allocator.size_power`.
-    """
+    """Return the utilities of jobs at the batch of `BatchRule.GOODPUT`. They do not change in an episode."""
     table = speed_table(isolated, BatchRule.GOODPUT)
     speed, batch_size = (np.zeros((len(table.place), table.sizes + 1)) for _ in range(2))
     asked = isolated.jobs["asked_gpus"][table.rows]
@@ -39,13 +34,7 @@ def job_utilities(isolated: IsolatedJobs, size_power: float) -> JobUtilities:
 
 
 def write_utilities(plan: AllocationPlan, b: int, utilities: JobUtilities) -> None:
-    """Write utilities into a plan.
-
-    Args:
-        plan: plan with at least as many sizes as the utilities. Utilities of further sizes become 0.
-        b: cluster.
-        utilities: utilities of the cluster's jobs.
-    """
+    """Write utilities of a cluster's jobs into a plan; those of its further sizes become 0."""
     count, width = utilities.utility.shape
     for name in TABLES:
         rows = getattr(plan, name)[b, :count]

@@ -43,10 +43,7 @@ def _with_ram(shape: Shape, ram: int) -> Shape:
 
 @kernel
 def _ram_step(state: State, b: int) -> int:
-    """A third of a GPU's proportional share of RAM on the server where that is least, bytes.
-
-    It is the least RAM per worker of Synergy (OSDI 2022).
-    """
+    """A third of the least proportional share of RAM of a GPU, bytes, as in Synergy (OSDI 2022)."""
     unit = UNLIMITED
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
@@ -66,10 +63,7 @@ def with_least_resources(state: State, b: int, shape: Shape) -> Shape:
 
 @kernel
 def seconds_in_shape(state: State, b: int, j: int, shape: Shape, physics: Physics) -> float:
-    """Seconds per base iteration of job `j` in another `shape` on its present servers.
-
-    A copy of the job is in the last row of `state.jobs` of cluster `b`, and `physics` rates it.
-    """
+    """Seconds per base iteration of job `j` (copied to the last row) in another `shape` where it runs."""
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
     set_shape(scratch, shape)
     return iteration_seconds(scratch, j, physics) / scratch.progress_per_iteration
@@ -126,10 +120,7 @@ def _least_saturating(
 def with_saturating_resources(
     state: State, b: int, j: int, shape: Shape, s: int, free: WorkerResources, physics: Physics
 ) -> Shape:
-    """Copy of `shape` with the least cores, then RAM, at which job `j` nearly reaches its best speed.
-
-    Each worker can have `free` cores and RAM on server `s` of cluster `b` of `state`. `physics` rates jobs.
-    """
+    """Copy of `shape` with the least of `free` cores, then RAM, that give `j` nearly its best speed."""
     if shape.cores_per_worker == 0 and shape.ram_per_worker == 0:
         return shape
     state.jobs[b, state.jobs.shape[1] - 1] = state.jobs[b, j]
@@ -138,10 +129,9 @@ def with_saturating_resources(
 
 @linked_kernel
 def set_wanted_cores(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Compute `plan.wanted_cores` of live jobs of cluster `b` of `state` by `physics`, if it counts cores.
+    """Compute `plan.wanted_cores` of live jobs, if cores count.
 
-    With these cores per worker, a job that runs as it asks is nearly as fast as if each worker had all cores
-    of the first server.
+    With these per worker, a job is nearly as fast as if each worker had all cores of the first server.
     """
     if state.servers[b, 0].num_cores >= UNLIMITED_CORES:
         return

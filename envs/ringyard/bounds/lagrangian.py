@@ -64,10 +64,7 @@ class _DualPrices:
 
 @kernel
 def _best_options(jobs: _JobList, prices: _DualPrices, j: int, cell: int) -> int:
-    """Write the options of job `j` that are best in a `cell` for some multiplier to `prices.chosen`.
-
-    They are the lower convex hull of (rate, cost), slowest first. Return their number.
-    """
+    """Write the options of job `j` that are best for some multiplier, slowest first; return how many."""
     options = jobs.options
     count = 0
     for o in range(options.first[j], options.first[j + 1]):
@@ -192,13 +189,7 @@ def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
 
 
 class _DualProblem:
-    """Jobs, the capacity of a cluster, and a grid of time for prices.
-
-    Args:
-        jobs: the jobs.
-        capacity: [types + 1] GPUs of each type, then CPU cores.
-        edges: [cells + 1] the grid. None: one that suits the jobs.
-    """
+    """Jobs, the [types + 1] capacity of a cluster (cores last), and a grid of time (`edges`) for prices."""
 
     def __init__(
         self, jobs: _JobList, capacity: NDArray[np.float64], edges: NDArray[np.float64] | None = None
@@ -224,15 +215,7 @@ class _DualProblem:
     def total(
         self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return the bound on the sum of completion times at given prices, and the relative excess use.
-
-        Args:
-            prices: [types + 1, cells] prices of GPUs by type, then of cores.
-            multipliers: as in `_DualPrices`.
-
-        Returns:
-            Seconds, and [types + 1, cells] used / capacity - 1.
-        """
+        """Return the bound at `prices` [types + 1, cells], cores last, and the relative excess use."""
         types = len(prices) - 1
         cheapest = np.zeros((1 << types, _CELLS), np.int64)
         gpus = np.zeros((1 << types, _CELLS))
@@ -294,11 +277,8 @@ def total_jct_bound(
 ) -> float:
     """Return a lower bound on the sum of jobs' completion times in any schedule, in seconds.
 
-    Args:
-        submit_seconds: [jobs] submission times, ascending.
-        departure_seconds: [jobs] time at which the job leaves, finished or not. inf: none.
-        options: options of these jobs.
-        capacity: [types + 1] GPUs of each type, then CPU cores (0 if no option uses any).
+    `submit_seconds` [jobs] ascend. `departure_seconds` [jobs] are when jobs leave, finished or not, inf:
+    never. `capacity` [types + 1] is the GPUs of each type, then CPU cores (0 if no option uses any).
     """
     fastest = options.least(1.0 / options.rate)
     whole = problem = _DualProblem(_JobList(submit_seconds, departure_seconds, fastest, options), capacity)

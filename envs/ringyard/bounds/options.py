@@ -202,8 +202,7 @@ def _add(out: FloatMatrix, begin: int, count: int, rate: float, types: int, gpus
 def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     """Set of GPU types on which the job is at least as fast as on that of the `run`, at some batch.
 
-    The ends of the batch range suffice: the difference of two types is linear in the fixed share of compute
-    time, which falls with the batch.
+    The ends of the range suffice: the difference is linear in the fixed share, which falls with the batch.
     """
     found = 0
     for end in range(2):

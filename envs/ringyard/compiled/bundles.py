@@ -117,11 +117,7 @@ def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
 
 
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
-    """Return a field as Numba lays it out, in words of 8 bytes. What they point to is appended to `kept`.
-
-    Raises:
-        TypeError: the value does not fit the field's annotation.
-    """
+    """Return a field as Numba lays it out, in words of 8 bytes. What they point to is appended to `kept`."""
     if isinstance(kind, types.Array):
         if not value.flags.c_contiguous or value.ndim != kind.ndim:
             raise TypeError(f"expected a contiguous array of {kind.ndim} dimensions, got {value.shape}")
@@ -153,8 +149,7 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
 def bundle(cls: C) -> C:
     """Make a class a frozen dataclass that kernels receive as a pointer, with attributes as usual.
 
-    Annotations say what kernels get (array types, interfaces, bundles, `tuple[Bundle, ...]`). Fields of type
-    `str` and flags stay in Python.
+    Annotations say what kernels get. Fields of type `str` and flags stay in Python.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)

@@ -34,14 +34,7 @@ def _print(text: str, end: str = "\n") -> None:
 
 @contextmanager
 def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Print that a kernel and those it calls are compiled, the progress, and how long it took.
-
-    On a terminal one line shows the progress. Elsewhere there is a line before and one after.
-
-    Args:
-        name: kernel that Python calls.
-        missing: names of kernels without machine code on disk.
-    """
+    """Print that a kernel and those it calls are compiled: a line of progress, or one before and after."""
     global _expected
     if len(missing) < _MIN_REPORTED or _pending:
         yield
@@ -133,7 +126,7 @@ def folder_of(module: str) -> Path | None:
             pass
     except OSError as error:
         if not folder.is_dir():
-            _warn_not_stored(folder, str(error.strerror))
+            _warn_not_stored(base, str(error.strerror))
             return None
         return folder  # it may be read-only and filled already
     others = sorted(base.glob(f"{package}-{'[0-9a-f]' * 16}"), key=_last_used, reverse=True)
@@ -228,4 +221,4 @@ class DiskCache(NullCache):  # type: ignore[misc]
         except FileNotFoundError:  # another process removed the folder
             pass
         except OSError as error:  # a folder of others, a full disk
-            _warn_not_stored(file.parent, str(error.strerror))
+            _warn_not_stored(file.parent.parent, str(error.strerror))

@@ -74,10 +74,7 @@ def _direct_kernels(function: Any) -> list["Kernel"]:
 
 
 def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield the kernels that a function calls, directly or through others, callees first.
-
-    Those in `seen` are skipped. `through_linked` enters linked kernels, which bring what they call.
-    """
+    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
     for value in _direct_kernels(function):
         if value not in seen:
             seen.add(value)
@@ -101,11 +98,7 @@ class ByName:
         return f"{self.python.__module__}.{self.python.__qualname__}"
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
-        """Return how to import it.
-
-        Raises:
-            ConfigurationError: it cannot be imported: it is a lambda, or defined inside another function.
-        """
+        """Return how to import it. A lambda, or what is defined inside another function, is an error."""
         module, name = self.python.__module__, self.python.__qualname__
         try:
             found = _import_name(module, name)
@@ -130,11 +123,8 @@ class ByName:
 class Kernel(ByName):
     """A function compiled to machine code on first use, without the GIL, and kept on disk.
 
-    Args:
-        function: plain Python function that allocates no arrays.
-        linked: see `linked_kernel`.
-        raises: see `raising_kernel`.
-        guarded: whether an index outside its array raises IndexError, also in kernels compiled into it.
+    The function allocates no arrays. If it is `guarded`, an index outside its array raises IndexError, also
+    in kernels compiled into it. `linked_kernel` and `raising_kernel` explain the others.
     """
 
     def __init__(
@@ -199,10 +189,9 @@ class Kernel(ByName):
 
     @LockedCachedProperty
     def inside(self) -> Any:
-        """The dispatcher that other kernels call.
+        """The dispatcher that other kernels call. Numba compiles it for each combination of argument types.
 
-        Numba compiles a function for each combination of argument types (`int32` here, `int64` there). If
-        annotations declare them all, arguments are converted instead.
+        If annotations declare them all, arguments are converted instead.
         """
         if self.declares:
             self.declared  # noqa: B018
@@ -284,10 +273,7 @@ def linked_kernel(function: F) -> F:
 
 
 def raising_kernel(function: F) -> F:
-    """Decorate a linked kernel that always raises, also exceptions with values.
-
-    Numba counts references in it, as such exceptions need. Callers know that it does not return.
-    """
+    """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
     made: Any = Kernel(function, linked=True, raises=True)
     return made
 
@@ -317,10 +303,9 @@ def _linked_type(linked: Kernel) -> Any:
 
 
 def entry_point(function: Any) -> Callable[..., Any]:
-    """Return a kernel for calls from Python that do not check argument types.
+    """Return a kernel for calls from Python that do not check argument types, which takes microseconds.
 
-    Numba looks at the types of all arguments of a call, which takes some microseconds for each bundle. Here
-    the caller vouches for the declared types. Others crash.
+    The caller vouches for the declared types. Others crash.
     """
     point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
     return point

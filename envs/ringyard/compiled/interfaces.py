@@ -73,10 +73,9 @@ def error_message(text: str) -> int:
 
 @raising_kernel
 def raise_plugin_error(text: int, function: int, job: int, got: float, expected: float, there: float) -> None:
-    """Raise a PluginError, which passes through all kernels up to Python.
+    """Raise a PluginError, which passes through all kernels up to Python, about row `job`.
 
-    `text` is a number from `error_message`, `function` the `function_address` of the function at fault. `job`
-    is a row, and `got`, `expected` and `there` are numbers of the text.
+    `text` is a number from `error_message`, `function` the `function_address` of the one at fault.
     """
     raise InvalidResultError(text, function, job, got, expected, there)
 
@@ -167,8 +166,7 @@ is_validated: Callable[[Any], bool] = _is_validated
 def interface(protocol: C) -> C:
     """Decorate a Protocol with a typed `__call__`: kernels accept any function that `implements` it.
 
-    Fields and arguments annotated with it have a type that depends on the signature alone. A kernel that
-    receives one is compiled once for all such functions, and found on disk by the next process.
+    Its type depends on the signature alone, so a kernel that receives one is compiled once for all.
     """
     signature = signature_of(protocol.__call__)
     setattr(protocol, "signature", signature)  # noqa: B010
@@ -181,10 +179,6 @@ class CompiledFunction(ByName):
 
     It is *validated* if indices outside arrays are errors and kernels check its results: always for functions
     of other packages, with RINGYARD_CHECK=1 for those of this project.
-
-    Args:
-        function: plain Python function.
-        protocol: the interface.
     """
 
     def __init__(self, function: Callable[..., Any], protocol: Any) -> None:

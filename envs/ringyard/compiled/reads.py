@@ -20,13 +20,9 @@ _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 def fields_read(function: Any, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
     """Return the names of all fields read or written by a compiled function and the kernels it calls.
 
-    They are attributes (`job.kind`) or constant texts (`job["kind"]`).
-
-    Args:
-        function: function decorated with `kernel`, `linked_kernel` or `implements`, or plain Python.
-        others: records with fields that do not count where types show the record, as after `server =
-            state.servers[b, s]`.
-        questions: module of kernels that count as a field of their name and are not entered.
+    They are attributes (`job.kind`) or constant texts (`job["kind"]`). Fields of `others` do not count where
+    types show the record, as after `server = state.servers[b, s]`. Kernels of the module `questions` count as
+    a field of their name and are not entered.
     """
     return _fields_read(function, others, questions)
 

@@ -34,10 +34,7 @@ def _stored_fields(annotations: Mapping[str, Any]) -> _Fields:
 
 
 def _fill_gaps(fields: _Fields) -> _Fields:
-    """Return aligned fields, with fields of zeros in the gaps that alignment would leave.
-
-    NumPy does not copy gaps, so that copies and pickles of equal records would differ.
-    """
+    """Return aligned fields with zeros in the gaps, since NumPy does not copy the contents of gaps."""
     filled: _Fields = []
     end = 0
     for name, kind in fields:
@@ -143,11 +140,7 @@ _RECORD_ARRAYS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
 
 
 def numba_type_of(annotation: Any) -> Any:
-    """Return the Numba type of an annotated argument, result or field.
-
-    Raises:
-        TypeError: kernels do not support this annotation.
-    """
+    """Return the Numba type of an annotated argument, result or field; a TypeError if there is none."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
@@ -201,10 +194,7 @@ def _type_of_record_class(value: type[Record], context: Any) -> RecordClass:
 
 
 def take_rows(numbers: Float32Vector, count: int, record: type[R]) -> tuple[Records1[R], Float32Vector]:
-    """Return the first `count` rows of vector `numbers` as records, and the numbers after them, in kernels.
-
-    `record` is their class, with `f4` fields only.
-    """
+    """Return the first `count` rows of `numbers` as `f4` records of a class, and the numbers after them."""
     raise NotImplementedError("take_rows is for kernels")
 
 

@@ -35,7 +35,7 @@ from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
 from ringyard.state.records import Integral
-from ringyard.threads import get_num_threads, run_in_parts
+from ringyard.threads import get_num_threads, run_in_parts, usable_cores
 
 
 class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
@@ -60,14 +60,10 @@ def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | Sc
 
 
 class ClusterBatch:
-    """A batch of simulations with their observations, masks and rewards.
+    """A batch of B simulations with their observations, masks and rewards, in new arrays or a given `state`.
 
-    Args:
-        config: configuration of the environment.
-        num_clusters: B.
-        segment_rows: intervals of the schedule that are recorded for drawing.
-        state: arrays of existing simulations. None creates new ones.
-        num_threads: threads that step parts of the batch. None: `ringyard.get_num_threads()`.
+    Too many clusters or job tables for memory are an error. `segment_rows` intervals are recorded,
+    and at most one thread per core steps parts (`num_threads`, None: `ringyard.get_num_threads()`).
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
@@ -80,9 +76,6 @@ class ClusterBatch:
         entries: [B] number of the job table of each episode.
         lengths: [B] steps of each episode.
         returns: [B] undiscounted sum of the rewards of each episode.
-
-    Raises:
-        ConfigurationError: the machine lacks memory for so many clusters or job tables.
     """
 
     def __init__(
@@ -94,7 +87,7 @@ class ClusterBatch:
         num_threads: int | None = None,
     ) -> None:
         self.config = config
-        self.num_threads = get_num_threads() if num_threads is None else num_threads
+        self.num_threads = min(num_threads or get_num_threads(), usable_cores())
         self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
@@ -182,11 +175,7 @@ class ClusterBatch:
         return copy
 
     def action_array(self, actions: Any) -> NDArray[Any]:
-        """Return `actions` as a new array [B, ...] of the space's type. Values are not checked.
-
-        Raises:
-            ActionError: the actions have another shape or are no numbers of the space's kind.
-        """
+        """Return a new array [B, ...] of the space's type, unchecked values, or raise an ActionError."""
         wanted = self._null_actions
         try:
             given = np.asarray(actions)
@@ -330,14 +319,7 @@ class ClusterBatch:
             raise ClosedError("the environment is closed; create a new one")
 
     def resume(self, utilities: JobUtilities | None = None) -> None:
-        """Advance simulations of a given `state` to their next decision.
-
-        Args:
-            utilities: utilities of the jobs, if all clusters have the same jobs. None: `utilities_of` each.
-
-        Raises:
-            SchedulerError: as `step`.
-        """
+        """Advance a given `state` to the next decision; `utilities` are those that all clusters share."""
         for b in range(self.num_clusters):
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]

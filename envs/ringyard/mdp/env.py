@@ -27,11 +27,7 @@ _FIRST = np.zeros(1, np.int64)
 
 
 def validate_seed(seed: Any) -> int | None:
-    """Return a seed of `reset` as a Python integer, and None as None.
-
-    Raises:
-        ConfigurationError: the seed is not an integer of 0 or more.
-    """
+    """Return a seed of `reset` as a Python integer of 0 or more, None as None, or raise an error."""
     require("seed", seed, Annotated[int, "[0, inf)"] | None)
     return None if seed is None else int(seed)
 
@@ -39,13 +35,7 @@ def validate_seed(seed: Any) -> int | None:
 def workload_option(options: Any, known: Collection[str], num_workloads: int) -> int | None:
     """Return the job table that the options of `reset` choose, or None if it is to be drawn.
 
-    Args:
-        options: None, or a mapping with some of the keys in `known`.
-        known: keys that `reset` understands.
-        num_workloads: number of job tables of the environment.
-
-    Raises:
-        ConfigurationError: the options are no mapping, have an unknown key, or name no job table.
+    Options are None or a mapping with some of the keys in `known`. Others, or no job table, are an error.
     """
     expected = ", ".join(map(repr, known))
     if not isinstance(options, Mapping | None):

@@ -99,15 +99,7 @@ def empty_episode(
     num_scores: int = 0,
     plan: AllocationPlan | None = None,
 ) -> Episode:
-    """Create zeroed arrays for the clusters of a state.
-
-    Args:
-        state: simulation arrays.
-        num_visible: V.
-        num_templates: T.
-        num_scores: N.
-        plan: arrays of the allocator. None without scores.
-    """
+    """Create zeroed arrays for a state, with V visible jobs, T templates and N scores (and a plan)."""
     (num_clusters, num_jobs), num_classes = state.running.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
     return Episode(
@@ -147,16 +139,10 @@ def copy_bundle(bundle: BUNDLE) -> BUNDLE:
 
 @kernel
 def next_running(state: State, b: int, position: int, previous: int) -> int:
-    """Return the row of the running job at a position.
+    """Return the row of the running job at a position, behind the row `previous` (-1: none).
 
     If all ends are predictable, position 0 ends first and the others are in heap order. Otherwise positions
     go by row, because heap order would reveal ends that cannot be predicted.
-
-    Args:
-        state: simulation arrays.
-        b: cluster.
-        position: of the running job.
-        previous: row of the job at the position before, -1 for position 0.
     """
     cluster = state.clusters[b]
     if cluster.perfect_predictions != 0:

@@ -73,11 +73,7 @@ def experiment(name: str, **arguments: Unpack[ConfigArguments]) -> EnvConfig:
 
 
 def choose_config(config: EnvConfig | None, experiment: str | None, arguments: ConfigArguments) -> EnvConfig:
-    """Return `config`, or without one that of an `experiment` (None: `EnvConfig()`) with the `arguments`.
-
-    Raises:
-        ConfigurationError: both `config` and `arguments`, or no such experiment, argument or choice.
-    """
+    """Return `config`, or without one that of an `experiment` (None: `EnvConfig()`) with the `arguments`."""
     require("config", config, EnvConfig | None)
     others: dict[str, Any] = dict(arguments)
     for argument, value in arguments.items():
@@ -97,10 +93,17 @@ def choose_config(config: EnvConfig | None, experiment: str | None, arguments: C
     built = EnvConfig()
     if overrides:
         from hydra import compose
+        from omegaconf.errors import MissingMandatoryValue
 
         with hydra_initialized():
             composed = compose("train", overrides)
-        built = build_env_config(composed, built.num_workloads, built.workload_seed, choices)
+        try:
+            built = build_env_config(composed, built.num_workloads, built.workload_seed, choices)
+        except MissingMandatoryValue as error:
+            raise ConfigurationError(
+                f"{error.full_key} has no value: workload={arguments.get('workload')} reads a file; expected"
+                " config= with a workload such as ringyard.workloads.Replay(read_trace(FILE, NAME), models)"
+            ) from error
     if flat is not None:
         others["observation"] = replace(built.observation, flat=flat)
     return replace(built, **others) if others else built
@@ -126,15 +129,7 @@ def _check_argument(name: str, value: Any) -> None:
 def build_env_config(
     config: "DictConfig", num_workloads: int, workload_seed: int, groups: Iterable[str] = _GROUPS
 ) -> EnvConfig:
-    """Create the `EnvConfig` of a config that Hydra has composed.
-
-    Args:
-        config: with the `groups` and the key `limit_seconds`.
-        num_workloads: number of different job tables of the episodes.
-        workload_seed: of the job tables.
-        groups: groups of `conf` to read: cluster, workload, performance, restart, failures, action,
-            observation and reward. Others have the defaults of `EnvConfig`.
-    """
+    """Create the `EnvConfig` of a config that Hydra has composed, with defaults for all but its `groups`."""
     from hydra.utils import instantiate
 
     parts = {name: instantiate(config[name], _convert_="all") for name in groups}

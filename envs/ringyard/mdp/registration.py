@@ -9,13 +9,7 @@ _KEY = "environment_id:"
 
 
 def experiment_ids() -> dict[str, str]:
-    """{environment id: experiment} of the experiments with a line `environment_id: ID`, by name.
-
-    Yamls are not parsed, to keep `import ringyard` fast.
-
-    Raises:
-        ConfigurationError: two experiments of one id.
-    """
+    """{environment id: experiment} by the lines `environment_id: ID`, without the time of parsing yamls."""
     found: dict[str, str] = {}
     files = (config_folder() / "experiment").glob("*.yaml")
     for file in sorted(file for file in files if file.is_file()):

@@ -69,18 +69,10 @@ class Decode(Protocol):
         physics: Physics,
         mask: BoolVector,
     ) -> int:
-        """Return ONGOING, DONE, TRUNCATED or STALLED.
+        """Return ONGOING, DONE, TRUNCATED or STALLED; write valid actions, or scores with a job, to `mask`.
 
-        Args:
-            state: simulation arrays.
-            episode: arrays of the decision process.
-            b: cluster.
-            has_action: False before the first action, when only time passes.
-            action: number of a valid discrete action.
-            scores: [(1 + GPU types scored) x N] score action in [-1, 1].
-            config: parameters of the decoder.
-            physics: performance model.
-            mask: output: valid actions, or scores with a job.
+        Before the first action, `has_action` is False and only time passes. `action` is the number of a valid
+        one, `scores` [(1 + GPU types scored) x N] in [-1, 1].
         """
 
 
@@ -98,10 +90,7 @@ class StepConfig:
 
 @kernel
 def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores: Float32Matrix) -> bool:
-    """Return whether all `clusters` are in an episode and their actions or scores are valid.
-
-    `out`, `actions` and `scores` are those of `step`.
-    """
+    """Return whether all `clusters` are in an episode and their actions or scores are valid."""
     wrong = 0
     for b in clusters:
         wrong += not out.active_mask[b]
@@ -114,10 +103,7 @@ def all_valid(out: StepOutputs, clusters: IntVector, actions: IntVector, scores:
 
 @kernel
 def _begin(state: State, episode: Episode, b: int, row: int, rows: WorkloadRows, limit: float) -> None:
-    """Load the job table in `row` of `rows` into cluster `b` of `state` and `episode`, at its beginning.
-
-    The episode is truncated at `limit`.
-    """
+    """Load the job table in `row` into cluster `b` at its beginning, to be truncated at `limit`."""
     count = rows.num_jobs[row]
     load_jobs(state, b, rows.records[row, :count], limit, rows.seeds[row])
     for j in range(count):

@@ -34,11 +34,7 @@ from ringyard.state.records import JobKind, JobStatus
 
 @kernel
 def _evaluate_templates(state: State, episode: Episode, b: int, options: Options, physics: Physics) -> None:
-    """Find the GPUs and the slowdown of every visible job of cluster `b` with every template.
-
-    Jobs of a demand class get the same GPUs, so that a placement rule is called once per class. The results
-    go to `episode`. `state`, `options` and `physics` are those of `Decode`.
-    """
+    """Find GPUs and slowdown of visible jobs by template, once for each demand class, which gets the same."""
     cluster = state.clusters[b]
     cluster.visit_mark += 1
     visit_mark = cluster.visit_mark
@@ -85,8 +81,7 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
 def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, mask: BoolVector) -> bool:
     """Write the valid actions into `mask`, and return whether any start or adjustment is valid.
 
-    A job that started, stopped or changed at this moment cannot change again before time passes, unless time
-    can pass only if it starts. `state`, `episode`, `b` and `config` are those of `Decode`.
+    A job that changed at this moment waits until time passes, unless time can pass only if it starts.
     """
     options, cluster = config.options, state.clusters[b]
     num_templates, num_adjustments = options.num_templates, options.num_adjustments
@@ -153,12 +148,9 @@ def _decode(
 
 
 class DiscreteDriver:
-    """The part of `ClusterBatch` that depends on discrete actions.
+    """The part of `ClusterBatch` that depends on discrete actions, which `decode` carries out.
 
-    Attributes:
-        decode: compiled function that carries out an action.
-        config: parameters of `decode`.
-        min_per_thread: fewest clusters of a thread, because a step takes as long as a hand-over to a thread.
+    A step takes as long as a hand-over to a thread, so that a thread has at least `min_per_thread` clusters.
     """
 
     decode = _decode
@@ -175,16 +167,7 @@ class DiscreteDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.int64], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Replace masked actions in place with `on_invalid="wait"`, and return where [clusters].
-
-        Args:
-            masks: [B, actions] valid actions.
-            actions: [B] actions.
-            clusters: [clusters] indices of the clusters to check.
-
-        Raises:
-            ActionError: an action outside of the space, or a masked one with `on_invalid="raise"`.
-        """
+        """Replace masked actions [B] in place, and return where [clusters], or raise an ActionError."""
         chosen, wait = actions[clusters], self._actions.wait
         outside = (chosen < 0) | (chosen > wait)
         if outside.any():
@@ -206,10 +189,7 @@ class DiscreteDriver:
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """Return the allocation of a valid `action` of cluster `b`, none if it waits. Changes nothing.
-
-        `state`, `episode` and `physics` are those of `Decode`.
-        """
+        """Return the allocation of a valid action of a cluster, none if it waits. Changes nothing."""
         if action == self._actions.wait:
             return []
         options = self.config.options

@@ -33,10 +33,7 @@ from ringyard.state.records import JobStatus
 
 @kernel
 def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
-    """Update the list of live jobs of cluster `b` in `episode`, and mark the scores with a job in `mask`.
-
-    Live jobs wait or run in `state`. The list is ascending.
-    """
+    """Update the ascending list of jobs that wait or run in `episode`, and mark their scores in `mask`."""
     live = episode.live[b]
     count = 0
     for i in range(episode.num_live[b]):
@@ -57,11 +54,7 @@ def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) 
 def _allocate_by_scores(
     state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
 ) -> None:
-    """Run the allocator on cluster `b` of `state` with the scores of the live jobs of `episode`.
-
-    `scores` are those of the jobs, then those for the first GPU type, and so on. `config` and `physics` are
-    those of the allocator.
-    """
+    """Run the allocator with the scores of the live jobs, then those for the first GPU type, and so on."""
     plan = episode.plan
     num_types = plan.type_score.shape[2]
     shown = len(scores) // (1 + num_types)
@@ -111,15 +104,10 @@ def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode
 
 
 class ScoresDriver:
-    """The part of `ClusterBatch` that depends on scores.
+    """The part of `ClusterBatch` that depends on scores, which `decode` carries out.
 
-    Attributes:
-        decode: compiled function that carries out the scores of a cluster.
-        config: parameters of `decode`.
-        min_per_thread: fewest clusters of a thread, because an allocation takes tens of microseconds.
-
-    Raises:
-        ConfigurationError: the allocator's estimate reads historical jobs.
+    An allocation takes tens of microseconds, so that a thread has at least `min_per_thread` clusters. The
+    allocator's estimate must read no historical jobs.
     """
 
     decode = _decode
@@ -152,10 +140,7 @@ class ScoresDriver:
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Raise an `ActionError` for the first score that is NaN or not in [-1, 1].
-
-        `masks`, `actions` [B, scores] and `clusters` are those of `DiscreteDriver.replace_invalid`.
-        """
+        """Raise an `ActionError` for the first score [B, scores] that is NaN or not in [-1, 1]."""
         inside = np.abs(actions[clusters]) <= 1.0  # NaN is not
         row, i = np.argwhere(~inside)[0]
         raise ActionError(
@@ -166,10 +151,7 @@ class ScoresDriver:
     def allocations(
         self, state: State, episode: Episode, b: int, action: Any, physics: Physics
     ) -> list[Allocation]:
-        """Return the allocations, in order, that the scores `action` of cluster `b` lead to. Changes nothing.
-
-        `state`, `episode` and `physics` are those of `Decode`.
-        """
+        """Return the allocations, in order, that the scores of a cluster lead to. Changes nothing."""
         tried, plan = copy_state(state), episode.plan
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
         notes = replace(

@@ -40,13 +40,7 @@ QUEUE_ORDER_OBSERVABILITY = {
 
 
 def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the key [jobs] of the waiting list for a `Actions.queue_order`, smallest first.
-
-    Args:
-        order: "submit", "duration", "work" or "gpus". In orders by predictions, jobs that are not predictable
-            when they are submitted come last.
-        jobs: [jobs] records or columns.
-    """
+    """Return the key [jobs] of a `queue_order`, smallest first. Jobs without a prediction are last."""
     if order == "gpus":
         return jobs["asked_gpus"].astype(np.float64)
     if order not in ("duration", "work"):
@@ -58,10 +52,7 @@ def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]])
 
 
 def static_features(jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> Records1[StaticFeatures]:
-    """Return the constant features of `jobs` [jobs].
-
-    They are centred and scaled by the public traces' log-normal fits (mean about 6, spread about 2.5).
-    """
+    """Return constant features of `jobs` [jobs], scaled by the log-normal fits of the public traces."""
     predicted = jobs["isolated_seconds"] * jobs["prediction_factor"]
     gpus = np.maximum(jobs["asked_gpus"], 0.125)  # a CPU-only job counts as an eighth of a GPU
     work = predicted * gpus
@@ -83,15 +74,9 @@ def _entry_generator(config: EnvConfig, entry: int) -> tuple[np.random.Generator
 class WorkloadCache:
     """Prepared job tables of an environment. Entry k depends on (`workload_seed`, k) only.
 
-    Entries are prepared when they are needed. A full cache drops the least recently used ones.
-
-    Args:
-        config: configuration of the environment.
-        num_clusters: clusters that may need an entry each at the same time.
-
-    Attributes:
-        rows: arrays with an entry in each row.
-        utilities: {entry: utilities of its jobs}, see `utilities_of`.
+    Entries are prepared when they are needed. A full cache, with room for an entry of each cluster at the
+    same time, drops the least recently used ones. `rows` has an entry in each row, `utilities` {entry: those
+    of its jobs}.
     """
 
     def __init__(self, config: EnvConfig, num_clusters: int = 1) -> None:
@@ -159,11 +144,7 @@ class WorkloadCache:
         return self.config.actions.utilities(jobs, self.config.cluster, self.config.performance)
 
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows of `entries` [entries], valid until the next call. Missing ones are prepared.
-
-        Raises:
-            WorkloadError: a job of a table does not fit the cluster.
-        """
+        """Return the rows of `entries` [entries], valid until the next call. Missing ones are prepared."""
         needed = entries.tolist()
         for entry in needed:
             if entry in self._row_of:

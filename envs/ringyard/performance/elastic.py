@@ -9,10 +9,7 @@ from ringyard.compiled import kernel
 def statistical_efficiency(noise_scale: float, base_batch: float, batch: float) -> float:
     """E(M) = (phi + M0) / (phi + M): effective per processed sample (Pollux eq. 6, McCandlish et al. 2018).
 
-    Args:
-        noise_scale: phi, samples. inf: every sample counts fully.
-        base_batch: M0, samples of the batch at which efficiency is 1.
-        batch: M, samples.
+    phi is the noise scale in samples (inf: every sample counts fully), M0 the batch at which E is 1.
     """
     if noise_scale == np.inf:
         return 1.0

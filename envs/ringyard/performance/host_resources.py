@@ -8,13 +8,9 @@ from ringyard.state.records import Job
 
 @kernel
 def useful_cores(cores: int, serial_share: float) -> float:
-    """Cores without serial work that prepare samples as fast as `cores`: c / (1 + s c) (Amdahl's law).
+    """Cores c without serial work that prepare samples as fast as `cores`: c / (1 + s c) (Amdahl's law).
 
-    Synergy's curves bend in this way.
-
-    Args:
-        cores: c, of one worker.
-        serial_share: s, serial seconds / parallel seconds of one core, per sample. 0: no serial work.
+    s is serial seconds / parallel seconds of one core, per sample. Synergy's curves bend in this way.
     """
     return cores / (1.0 + serial_share * cores)
 
@@ -23,15 +19,10 @@ def useful_cores(cores: int, serial_share: float) -> float:
 def input_seconds(
     samples: float, cores: float, samples_per_core_second: float, bandwidth_slowdown: float
 ) -> float:
-    """Seconds to prepare one worker's samples: b / (c x rate) x slowdown.
+    """Seconds to prepare one worker's samples: samples / (cores x rate) x bandwidth slowdown.
 
-    Computing overlaps with it, so that an iteration takes the longer of the two (Synergy's curves).
-
-    Args:
-        samples: b, samples of one worker and iteration.
-        cores: c, `useful_cores` of that worker. 0: not counted.
-        samples_per_core_second: samples that one core prepares per second. inf: never the bottleneck.
-        bandwidth_slowdown: memory bandwidth requested / capacity, at least 1.
+    Computing overlaps with it, so that an iteration takes the longer of the two (Synergy's curves). `cores`
+    are `useful_cores`, 0: not counted. The slowdown is memory bandwidth requested / capacity, at least 1.
     """
     if cores <= 0:
         return 0.0
@@ -42,14 +33,9 @@ def input_seconds(
 def cpu_job_seconds(
     seconds: float, asked_cores: int, cores: int, bandwidth_slowdown: float, bandwidth_cap: float
 ) -> float:
-    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth.
+    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth (`input_seconds`).
 
-    Args:
-        seconds: seconds on the cores that it asks for, with all the bandwidth that it wants.
-        asked_cores: cores that it asks for.
-        cores: cores that it has.
-        bandwidth_slowdown: memory bandwidth requested / capacity, at least 1.
-        bandwidth_cap: share of its wanted bandwidth that it may use, in (0, 1] (CODA's throttle).
+    `seconds` are on `asked_cores` with all wanted bandwidth, of which it may use a share (CODA's throttle).
     """
     return seconds * asked_cores / cores * bandwidth_slowdown / bandwidth_cap
 
@@ -70,35 +56,20 @@ def requested_bandwidth(job: Job, cores: int) -> int:
 def stored_bytes(sample_bytes: float, dataset_bytes: float, cached_bytes: float) -> float:
     """S (1 - min(cached / D, 1)): mean bytes of a sample that are read from storage, over an epoch.
 
-    Cached samples stay (MinIO: Mohan et al., VLDB 2021), so the hit rate is the cached share of the data set.
-    Assumptions: all of a job's RAM is a cache, and its workers share it at no cost (CoorDL).
-
-    Args:
-        sample_bytes: S, bytes of one sample.
-        dataset_bytes: D, bytes of the data set, above 0. inf: caching does not help.
-        cached_bytes: RAM of all workers together, bytes.
+    S is `sample_bytes`, D `dataset_bytes` (inf: caching does not help), cached the RAM of all workers
+    together. Cached samples stay (MinIO: Mohan et al., VLDB 2021), so the hit rate is the cached share of the
+    data set. Assumptions: all of a job's RAM is a cache, and its workers share it at no cost (CoorDL).
     """
     return sample_bytes * (1.0 - min(cached_bytes / dataset_bytes, 1.0))
 
 
 @kernel
 def storage_seconds_per_byte(readers: int, bytes_per_second: float) -> float:
-    """Seconds per byte of one of the workers that read from a server's storage in equal shares.
-
-    Args:
-        readers: number of these workers.
-        bytes_per_second: bandwidth of the server's storage.
-    """
+    """Seconds per byte of one of the workers that read from a server's storage in equal shares."""
     return float(readers) / bytes_per_second
 
 
 @kernel
 def read_seconds(samples: float, stored: float, seconds_each: float) -> float:
-    """Seconds to read one worker's samples of an iteration from storage.
-
-    Args:
-        samples: samples of one worker and iteration.
-        stored: bytes of each that come from storage (`stored_bytes`).
-        seconds_each: `storage_seconds_per_byte`. 0: storage is never the bottleneck.
-    """
+    """Seconds to read one worker's samples of an iteration, with `stored` bytes each from storage."""
     return samples * stored * seconds_each

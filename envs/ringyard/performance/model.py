@@ -105,10 +105,7 @@ def ideal() -> PerformanceModel:
 
 @kernel
 def iteration_seconds(job: Job, j: int, physics: Physics) -> float:
-    """Return the seconds of one iteration of `job` in row `j`, by the model `physics`.
-
-    Seconds that are not finite and above 0 end in a PluginError.
-    """
+    """Return the seconds of an iteration of `job` in row `j`; a PluginError unless finite and above 0."""
     seconds = physics.seconds(job, physics.parameters)
     if not 1e-100 < seconds < 1e100:
         raise_plugin_error(

@@ -31,28 +31,17 @@ def step_seconds(
 ) -> float:
     """T = compute + theta2 r w/p + theta3 w + theta4 p + theta5 g, seconds per synchronous step.
 
-    AITurbo's follow-on writes compute = theta0 m + theta1 (m samples per worker) and has two terms in w/p,
-    of which only one scales with the servers' cores. Its calibration at one core count cannot tell them apart
-    (it has rank 6 of 7). Assumption: both scale.
-
-    Args:
-        compute_seconds: seconds of one worker's forward and backward pass.
-        workers: w, number of workers.
-        servers: p, number of parameter servers.
-        gpus: g, number of GPUs.
-        efficiency_ratio: r, efficiency of a server with `CALIBRATION_CORES` / that with its cores.
-        theta: (theta2, theta3, theta4, theta5), each at least 0.
+    w are workers, p parameter servers, g GPUs, and r the efficiency of a server with `CALIBRATION_CORES` /
+    that with its cores. AITurbo's follow-on writes compute = theta0 m + theta1 (m samples per worker) and has
+    two terms in w/p, of which only one scales with the servers' cores. Its calibration at one core count
+    cannot tell them apart (it has rank 6 of 7). Assumption: both scale.
     """
     update = theta[0] * efficiency_ratio * workers / servers
     return compute_seconds + update + theta[1] * workers + theta[2] * servers + theta[3] * gpus
 
 
 def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
-    """[COEFFICIENTS] coefficients of a `model`, NaN if its profile has none.
-
-    Raises:
-        ConfigurationError: an efficiency that is not positive.
-    """
+    """[COEFFICIENTS] coefficients of a `model`, NaN if its profile has none."""
     if model.step_coefficients is None:
         return np.full(COEFFICIENTS, np.nan)
     theta, efficiency = model.step_coefficients, model.require_value("server_efficiency")

@@ -40,13 +40,9 @@ def contended_bandwidth(bytes_per_second: float, alpha: float, xi_1: float, cont
 def ring_seconds(
     workers: int, gradient_bytes: float, bytes_per_second: float, reduction_bytes_per_second: float
 ) -> float:
-    """2 m (w-1)/w / B + m (w-1)/w / C: seconds of a ring all-reduce. 0 for one worker.
+    """2 m (w-1)/w / B + m (w-1)/w / C: seconds of a ring all-reduce of w workers. 0 for one.
 
-    Args:
-        workers: w, ring size.
-        gradient_bytes: m, bytes of all gradients.
-        bytes_per_second: B, bandwidth of the ring, inf allowed.
-        reduction_bytes_per_second: C, reduction speed of one GPU, inf allowed.
+    m are bytes of all gradients, B is the bandwidth of the ring, C the reduction speed of one GPU.
     """
     if workers <= 1:
         return 0.0

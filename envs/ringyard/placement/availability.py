@@ -23,28 +23,19 @@ def sort_ascending(values: Int32Vector, count: int) -> None:
 
 @kernel
 def parameter_servers_on(tasks: int, num_servers: int, rank: int) -> int:
-    """Number of a job's `tasks` (parameter servers) on the `rank`-th of its `num_servers` servers.
-
-    They are spread evenly. The first servers get one of the remainder each.
-    """
+    """Number of a job's `tasks`, spread evenly, the first with one more, on the `rank`-th of its servers."""
     return tasks // num_servers + (1 if rank < tasks % num_servers else 0)
 
 
 @kernel
 def total_demand(r: int, workers: int, per_worker: int, tasks: int, cores_per_task: int) -> int:
-    """Amount of resource `r` of `workers` with `per_worker` each and `tasks` (parameter servers).
-
-    Parameter servers hold `cores_per_task` cores each, and nothing else.
-    """
+    """Resource `r` of `workers` with `per_worker` each; `tasks` (parameter servers) hold `cores_per_task`."""
     return workers * per_worker + (tasks * cores_per_task if r == CORES else 0)
 
 
 @kernel
 def max_workers(job: Job, r: int, amount: int, most: int) -> int:
-    """Workers of `job`, at most `limit`, for which an `amount` of resource `r` suffices.
-
-    The job's parameter servers are subtracted first.
-    """
+    """Workers of `job`, at most `most`, for which an `amount` of resource `r` less its servers' suffices."""
     left = amount - total_demand(r, 0, 0, job.parameter_servers, job.cores_per_server_task)
     if left < 0:
         return 0
@@ -65,8 +56,7 @@ def _max_workers_on(server: Server, job: Job) -> int:
 def available_gpus(state: State, b: int, j: int, s: int) -> int:
     """GPUs of server `s` that job `j` of cluster `b` in `state` could have for itself.
 
-    Servers of a parameter-server job must have room for all its parameter servers, so that any division of
-    them over the job's servers fits.
+    A server must have room for all parameter servers of a job, so that any division of them fits.
     """
     server = state.servers[b, s]
     job = state.jobs[b, j]
@@ -101,10 +91,7 @@ def gpus_when_idle(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def take_free_gpus(state: State, b: int, j: int, s: int, wanted: int, out: Int32Vector, count: int) -> int:
-    """Write up to `wanted` GPUs of server `s` that job `j` could have for itself to `out`, from `count` on.
-
-    Return the new count. The server is of cluster `b` in `state`.
-    """
+    """Write up to `wanted` GPUs of `s` that job `j` could have to `out`, from `count` on; return it."""
     server = state.servers[b, s]
     wanted = min(wanted, available_gpus(state, b, j, s))
     g = server.first_gpu
@@ -119,10 +106,7 @@ def take_free_gpus(state: State, b: int, j: int, s: int, wanted: int, out: Int32
 
 @kernel
 def open_gpus(state: State, b: int, j: int, s: int) -> int:
-    """GPUs of server `s` that job `j` of cluster `b` in `state` could have, alone or shared.
-
-    They have a free slot and enough free GPU memory.
-    """
+    """GPUs of server `s` with a free slot and enough free memory for job `j`, alone or shared."""
     server = state.servers[b, s]
     job = state.jobs[b, j]
     per_gpu = state.clusters[b].jobs_per_gpu
@@ -138,11 +122,7 @@ def open_gpus(state: State, b: int, j: int, s: int) -> int:
 
 @kernel
 def find_cpu_server(state: State, b: int, j: int, out: Int32Vector) -> int:
-    """Find the server with least relative demand of memory bandwidth for CPU-only job `j`.
-
-    Ties go to fewer free cores, then to the lower number. The server, of cluster `b` in `state`, goes to
-    `out[0]`. Return 1, or 0 if no server has the cores.
-    """
+    """Write the server with least demand of memory bandwidth for job `j` to `out[0]`. Return 1, 0 if none."""
     job = state.jobs[b, j]
     best = -1
     least = 0.0

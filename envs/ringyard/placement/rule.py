@@ -99,11 +99,7 @@ def _check_servers(state: State, b: int, j: int, function: int, places: Int32Vec
 def check_places(
     state: State, b: int, j: int, function: int, shares: bool, places: Int32Vector, count: int
 ) -> None:
-    """Sort the GPU ids that a rule found. Raise a PluginError unless they are as `FindGpus` says.
-
-    The rule at address `function` wrote `count` ids to `places` [gpus]. Job `j` of cluster `b` in `state`
-    holds no GPUs. If the rule `shares`, they may be GPUs that other jobs hold.
-    """
+    """Sort the GPU ids that a rule found for job `j`, or raise a PluginError where they break `FindGpus`."""
     wanted = state.jobs[b, j].num_gpus
     if count != wanted:
         raise_plugin_error(_WRONG_NUMBER, function, j, count, wanted, 0.0)
@@ -187,8 +183,7 @@ class PlacementRule:
 def place(state: State, b: int, j: int, rule: PlacementRule, out: Int32Vector) -> int:
     """Find GPUs for a job by a rule, or a server for a CPU-only job (`availability.find_cpu_server`).
 
-    Job `j` of cluster `b` in `state` holds no GPUs. GPU ids, or the server's number, go to `out` [gpus].
-    Return how many, 0 if there is no place. A `rule` that breaks those of `FindGpus` ends in a PluginError.
+    They go to `out` [gpus]. Return how many, 0 if there is no place. A bad rule ends in a PluginError.
     """
     wanted = state.jobs[b, j].num_gpus
     if wanted == 0:

@@ -48,10 +48,7 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 
 @kernel
 def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
-    """Server with the most GPUs available to job `j`. -1: none has any.
-
-    Servers marked in `server_scratch`, or with more than `most_jobs` spanning jobs, are left out.
-    """
+    """Server with most GPUs for job `j`, unmarked and with at most `most_jobs` spanning jobs. -1: none."""
     best = -1
     best_room = 0
     for s in range(state.servers.shape[1]):

@@ -50,8 +50,7 @@ def take_least_interfering(
 ) -> float:
     """Write the `wanted` GPUs of server `s` with least interference to `out`, from `count` on.
 
-    `own` are the `factors_at` of job `j` there, of cluster `b` in `state`. Return the largest
-    interference of these GPUs, inf if there are too few.
+    `own` are the `factors_at` of job `j` there. Return the largest interference, inf if there are too few.
     """
     server = state.servers[b, s]
     harms = state.number_scratch[b]  # of those found, ascending

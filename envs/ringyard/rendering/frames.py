@@ -17,7 +17,6 @@ from ringyard.rendering.style import (
     EDGE,
     FREE,
     GAP,
-    RINGS,
     SHARED_LINK,
     WAITING,
     job_colour,
@@ -36,8 +35,9 @@ _FFMPEG_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 _GANTT, _LINKS, _QUEUE = (58, 36, 456, 304), (462, 36, 486, 304), (498, 36, 638, 396)
 _COUNTS = (58, 318, 456, 380)
 _LINE = 14  # height of a line of text
-_BLANK, _FREE, _DOWN, _EDGE, _SHARED, _JOBS = 0, 1, 2, 3, 4, 8  # colours of the palette
-_NUM_COLOURS = 256 - _JOBS
+#: places in the palette: from `_SHARED` on links with 2, 3, more rings, from `_JOBS` on jobs, then pale ones
+_BLANK, _FREE, _DOWN, _EDGE, _SHARED, _RINGS, _WAITING, _JOBS = 0, 1, 2, 3, 4, 5, 7, 8
+_NUM_COLOURS = (256 - _JOBS) // 2
 #: seconds that the event loop of the window runs after each picture
 _WINDOW_SECONDS = 1e-3
 
@@ -45,9 +45,9 @@ _WINDOW_SECONDS = 1e-3
 def _palette() -> NDArray[np.uint8]:
     from PIL.ImageColor import getrgb
 
-    named = ["#ffffff", FREE, DOWN, EDGE, *SHARED_LINK, SHARED_LINK[-1]]
-    jobs = [[round(255 * part) for part in job_colour(j)] for j in range(_NUM_COLOURS)]
-    return np.array([*map(getrgb, named), *jobs], np.uint8)
+    named = [*map(getrgb, ("#ffffff", FREE, DOWN, EDGE, *SHARED_LINK, WAITING))]
+    jobs = 255 * np.array([job_colour(j) for j in range(_NUM_COLOURS)])
+    return np.rint(np.concatenate([named, jobs, 255 * 0.45 + 0.55 * jobs])).astype(np.uint8)
 
 
 def _cells(
@@ -73,10 +73,10 @@ class FrameDrawer:
     """
 
     def __init__(self, cluster: Cluster, scale: int = 1) -> None:
-        from PIL import Image, ImageDraw, ImageFont
+        from PIL import ImageFont
 
         self.scale, self._cluster = scale, cluster
-        self._colours = _palette()
+        self._palette, self._servers = _palette().tobytes(), np.asarray(cluster.server_of_gpu)
         # the bitmap font takes a tenth of the time
         self._font: Any = (
             ImageFont.load_default_imagefont() if scale == 1 else ImageFont.load_default(10 * scale)
@@ -87,22 +87,24 @@ class FrameDrawer:
         #: pixels of a line of a GPU
         self._pitch = (bottom - top) / (tops[-1] + GAP + counts[-1])
         self._middles = top + self._pitch * (tops + GAP + counts / 2)
-        self._stack_rows, self._pixel_rows = np.unique(
-            self._rows_of_pixels(tops, bottom - top), return_inverse=True
-        )
-        picture = Image.new("RGB", (FRAME_SHAPE[1] * scale, FRAME_SHAPE[0] * scale), "white")
-        self._draw = ImageDraw.Draw(picture)
+        self._rows = self._rows_of_pixels(tops, bottom - top)
+        self._pixels = np.full([length * scale for length in FRAME_SHAPE], _BLANK, np.uint8)
+        self._texts: list[tuple[float, float, str, int, float]] = []  #: arguments of `_text`
         above, apart = _GANTT[1] - _LINE / 2, 0.0
         self._text(4, above, "server")
         self._text(_LINKS[0] - 3, above, "rings")
-        self._text(_COUNTS[0] + 30, _COUNTS[1] - 5, "jobs waiting", WAITING)
-        self._text(_COUNTS[0] + 120, _COUNTS[1] - 5, "rings on the busiest link", RINGS)
+        self._text(_COUNTS[0] + 30, _COUNTS[1] - 5, "jobs waiting", _WAITING)
+        self._text(_COUNTS[0] + 120, _COUNTS[1] - 5, "rings on the busiest link", _RINGS)
+        self._text(_COUNTS[0] - 4, _COUNTS[3], "0", align=1)
         for s, middle in enumerate(self._middles.tolist()):
             if middle >= apart:
                 name = f"{s} {cluster.gpu_types[s]}" if cluster.gpu_types else str(s)
                 self._text(4, middle / scale, name)
                 apart = middle + _LINE * scale
-        self._background = np.asarray(picture)
+        left, top, right, bottom = _COUNTS
+        self._fill(left, top, left, bottom, _DOWN)
+        self._fill(left, bottom, right, bottom, _DOWN)
+        self._background = np.array(self._picture())
 
     def _rows_of_pixels(self, tops: NDArray[np.float64], height: int) -> NDArray[np.int64]:
         """Return the row of the stack of `draw` that each row of pixels of the Gantt chart shows."""
@@ -119,37 +121,46 @@ class FrameDrawer:
         strip = (depth < -0.12) & (depth > -0.62)
         return np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
 
-    def _text(self, x: float, y: float, text: str, colour: str = "black", align: float = 0.0) -> None:
+    def _text(self, x: float, y: float, text: str, colour: int = _EDGE, align: float = 0.0) -> None:
         """Write a text beside (align 0), around (0.5) or before (1) x, with its middle at y."""
-        left = x * self.scale - align * self._font.getlength(text)
-        self._draw.text((round(left), round((y - 5.5) * self.scale)), text, colour, self._font)
+        self._texts.append((x, y, text, colour, align))
 
-    def _rectangle(self, left: float, top: float, right: float, bottom: float, colour: Any) -> None:
-        edges = left * self.scale, top * self.scale, right * self.scale, bottom * self.scale
-        self._draw.rectangle(edges, colour)
+    def _picture(self) -> Any:
+        """Return the pixels with the texts upon them as an image of Pillow with a palette."""
+        from PIL import Image, ImageDraw
+
+        picture = Image.fromarray(self._pixels)
+        draw = ImageDraw.Draw(picture)
+        draw.fontmode = "1"  # mixtures of two colours are not in the palette
+        for x, y, text, colour, align in self._texts:
+            left = x * self.scale - align * self._font.getlength(text)
+            draw.text((round(left), round((y - 5.5) * self.scale)), text, colour, self._font)
+        self._texts = []
+        picture.putpalette(self._palette)
+        return picture
+
+    def _fill(self, left: float, top: float, right: float, bottom: float, colour: int) -> None:
+        """Fill a rectangle, at least one pixel wide and high."""
+        x, y, end, low = (round(edge * self.scale) for edge in (left, top, right, bottom))
+        self._pixels[y : max(low, y + 1), x : max(end, x + 1)] = colour
 
     def draw(self, history: ScheduleHistory) -> NDArray[np.uint8]:
         """Return the schedule `history` until its time `now` as RGB pixels [height, width, 3]."""
-        from PIL import Image, ImageDraw
-
-        rings = rings_of(history)
+        rings, self._pixels = rings_of(history), self._background.copy()
         left, top, right, bottom = (self.scale * edge for edge in _GANTT)
         columns = right - left
         begin, now = history.begins, max(history.now, history.begins + 1e-6)
         per_second = columns / (now - begin)
         counts = self._rings_by_column(rings, begin, per_second, columns)
-        pixels = self._background.copy()
         stack = self._stack(history, counts, begin, per_second, columns)
-        pixels[top:bottom, left:right] = self._colours[stack[self._stack_rows]][self._pixel_rows]
-        picture = Image.fromarray(pixels)
-        self._draw = ImageDraw.Draw(picture)
+        self._pixels[top:bottom, left:right] = stack[self._rows]
         self._text(4, 10, summary(history))
         self._draw_links(rings, history.now)
         self._draw_queue(history)
         times = begin + (np.arange(columns) + 0.5) / per_second
         self._draw_counts(history.waiting_at(times), counts.max(axis=0, initial=0))
         self._draw_time_axis(begin, now)
-        return np.asarray(picture)
+        return np.asarray(self._picture().convert("RGB"))
 
     def _stack(
         self,
@@ -166,24 +177,23 @@ class FrameDrawer:
             right = np.ceil((np.minimum(stop, history.now) - begin) * per_second).astype(np.int64)
             return _cells(row.astype(np.int64), left, right.clip(left + 1, columns), columns)
 
-        servers = self._cluster.num_servers
+        servers, gpus = self._cluster.num_servers, self._cluster.num_gpus
         down, bars = history.segments[history.segments["job"] < 0], gpus_of(history)
-        is_down = np.zeros(servers * columns, bool)
-        is_down[cells(down["server"], down["start_seconds"], down["stop_seconds"])[1]] = True
-        idle = np.where(is_down.reshape(servers, columns), _DOWN, _FREE).astype(np.uint8)
-        layers = np.tile(idle[self._cluster.server_of_gpu], (3, 1))
-        order = np.argsort(bars.start, kind="stable")
-        colour = (_JOBS + bars.job[order] % _NUM_COLOURS).astype(np.uint8)
-        edge = np.where(bars.spans[order], _EDGE, colour).astype(np.uint8)
-        bar, cell = cells(bars.gpu[order], bars.start[order], bars.stop[order])
-        newest, oldest, edges = layers.reshape(3, -1)
+        idle = np.full(servers * columns, _FREE, np.uint8)
+        idle[cells(down["server"], down["start_seconds"], down["stop_seconds"])[1]] = _DOWN
+        stack = np.full((1 + 3 * gpus + servers, columns), _BLANK, np.uint8)
+        layers = stack[1 : 1 + 3 * gpus].reshape(3, -1)
+        layers[:] = idle.reshape(servers, columns)[self._servers].ravel()
+        colour = (_JOBS + bars.job % _NUM_COLOURS).astype(np.uint8)
+        bar, cell = cells(bars.gpu, bars.start, bars.stop)
+        newest, oldest, edges = layers
         # Where several jobs are, the last that is written stays.
-        newest[cell] = colour[bar]
-        oldest[cell[::-1]] = colour[bar[::-1]]
-        edges[cell] = edge[bar]
-        strips = np.where(rings[:servers] > 1, _SHARED - 2 + rings[:servers].clip(2, 4), _BLANK)
-        blank = np.full((1, columns), _BLANK)
-        return np.concatenate([blank, layers, strips]).astype(np.uint8)
+        newest[cell] = coloured = colour[bar]
+        oldest[cell[::-1]] = coloured[::-1]
+        edges[cell] = np.where(bars.spans, _EDGE, colour)[bar]
+        shared = rings[:servers] > 1
+        stack[1 + 3 * gpus :][shared] = _SHARED - 2 + rings[:servers][shared].clip(max=4)
+        return stack
 
     def _rings_by_column(
         self, rings: Rings, begin: float, per_second: float, columns: int
@@ -206,8 +216,8 @@ class FrameDrawer:
         half = max(self._pitch / self.scale, 1.0)
         for link, count in zip(rings.link[live].tolist(), rings.rings[live].tolist(), strict=True):
             middle = self._middles[link] / self.scale
-            colour = DOWN if count == 1 else SHARED_LINK[min(count, 4) - 2]
-            self._rectangle(left, middle - half, left + (right - left) * count / most, middle + half, colour)
+            colour = _DOWN if count == 1 else _SHARED - 2 + min(count, 4)
+            self._fill(left, middle - half, left + (right - left) * count / most, middle + half, colour)
 
     def _draw_queue(self, history: ScheduleHistory) -> None:
         left, top, right, bottom = _QUEUE
@@ -217,22 +227,21 @@ class FrameDrawer:
         ages = history.now - history.submit_seconds[shown]
         longest = float(ages.max(initial=1e-9))
         for i, (j, age) in enumerate(zip(shown.tolist(), ages.tolist(), strict=True)):
-            y = top + i * _LINE
-            light = tuple(round(255 * (0.45 + 0.55 * part)) for part in job_colour(j % _NUM_COLOURS))
-            self._rectangle(left, y + 1, left + (right - left) * age / longest, y + _LINE - 2, light)
-            self._text(left + 2, y + _LINE / 2, f"{j}: {history.num_gpus[j]} GPUs, {time_text(age)}")
+            y, pale, gpus = top + i * _LINE, _JOBS + _NUM_COLOURS + j % _NUM_COLOURS, int(history.num_gpus[j])
+            self._fill(left, y + 1, left + (right - left) * age / longest, y + _LINE - 1, pale)
+            self._text(left + 2, y + _LINE / 2, f"{j}: {gpus} GPU{'s' * (gpus != 1)}, {time_text(age)}")
 
     def _draw_counts(self, waiting: NDArray[np.int64], rings: NDArray[np.int64]) -> None:
         left, top, right, bottom = _COUNTS
         most = max(4, int(waiting.max(initial=0)), int(rings.max(initial=0)))
         self._text(left - 4, top, str(most), align=1)
-        self._text(left - 4, bottom, "0", align=1)
-        self._rectangle(left, top, left, bottom, DOWN)
-        self._rectangle(left, bottom, right, bottom, DOWN)
-        x = np.repeat(np.arange(len(waiting)), 2) + left * self.scale
-        for values, colour in ((rings, RINGS), (waiting, WAITING)):
-            y = self.scale * (bottom - np.repeat(values, 2) / most * (bottom - top))
-            self._draw.line(np.stack([x[1:], y[:-1]], axis=1).ravel().tolist(), colour, self.scale)
+        height = self.scale * (bottom - top)
+        area = self._pixels[self.scale * bottom - height :, self.scale * left : self.scale * right]
+        rows = np.arange(len(area))[:, None]
+        for values, colour in ((rings, _RINGS), (waiting, _WAITING)):
+            y = np.rint(height * (1 - values / most))
+            before = np.concatenate([y[:1], y[:-1]])
+            area[(rows >= np.minimum(y, before)) & (rows < np.maximum(y, before) + self.scale)] = colour
 
     def _draw_time_axis(self, begin: float, now: float) -> None:
         """Draw some round times below the chart."""
@@ -243,7 +252,7 @@ class FrameDrawer:
         step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= least)
         for tick in np.arange(np.ceil(begin / size / step), np.floor(now / size / step) + 1) * step:
             x = left + (tick * size - begin) / (now - begin) * (right - left)
-            self._rectangle(x, bottom, x, bottom + 3, DOWN)
+            self._fill(x, bottom, x, bottom + 3, _DOWN)
             if x < right - 70:
                 self._text(x, bottom + 10, f"{tick:.12g}", align=0.5)
         self._text(right, bottom + 10, f"time ({unit})", align=1)
@@ -276,15 +285,7 @@ class Renderer:
         self._shown: Any = None
 
     def draw(self, state: State, b: int) -> NDArray[np.uint8] | None:
-        """Draw cluster b of a state.
-
-        Args:
-            state: simulation arrays, which keep segments.
-            b: index of the cluster.
-
-        Returns:
-            [400, 640, 3] RGB pixels in "rgb_array" mode. None in "human" mode, which updates the window.
-        """
+        """Return [400, 640, 3] RGB pixels of cluster b of a state with segments; None in "human" mode."""
         self._drawer = self._drawer or FrameDrawer(self._cluster)
         pixels = self._drawer.draw(history_of(state, b, self._cluster))
         if self._mode == "rgb_array":
@@ -341,13 +342,8 @@ def require_video(setting: str, file: Path) -> None:
 def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
     """Write a video of equally distant moments, from the first arrival to the end.
 
-    Args:
-        file: a path that `require_video` accepts.
-        history: the whole schedule.
-        frames: number of pictures, 1 or more.
-
-    Yields:
-        Number of pictures drawn so far. The file is complete after the last.
+    Yields the number of pictures drawn so far. The file is complete after the last. `require_video` accepts
+    it.
     """
     drawer = FrameDrawer(history.cluster, scale=2)
     moments = np.linspace(history.begins, history.now, frames + 1)[1:].tolist()

@@ -60,13 +60,28 @@ class ScheduleHistory:
         return np.flatnonzero(np.isfinite(self.end_seconds) & ~self.blocked)
 
     @cached_property
+    def _runs(self) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
+        """(segments of jobs, by job and start, whether each is the first of a run of its job) [rows]."""
+        rows = self.segments[np.lexsort((self.segments["start_seconds"], self.segments["job"]))]
+        rows = rows[np.searchsorted(rows["job"], 0) :]
+        jobs, starts = np.diff(rows["job"], prepend=-1), np.diff(rows["start_seconds"], prepend=-1.0)
+        return rows, (jobs != 0) | (starts != 0)
+
+    @cached_property
     def held(self) -> tuple[NDArray[np.void], NDArray[np.int64]]:
         """(segments of jobs on GPUs until now, by job and start, number of the run of each) [rows]."""
-        held = self.segments[(self.segments["job"] >= 0) & (self.segments["gpu_bits"] > 0)]
-        held = held[np.lexsort((held["start_seconds"], held["job"]))]
-        held["stop_seconds"] = np.minimum(held["stop_seconds"], self.now)
-        held = held[held["stop_seconds"] > held["start_seconds"]]
-        return held, np.cumsum(_first_of_run(held)) - 1
+        rows, first = self._runs
+        stop = np.minimum(rows["stop_seconds"], self.now)
+        kept = (rows["gpu_bits"] > 0) & (stop > rows["start_seconds"])
+        held = rows[kept]
+        held["stop_seconds"] = stop[kept]
+        return held, (np.cumsum(first) - 1)[kept]
+
+    @cached_property
+    def spans(self) -> NDArray[np.bool_]:
+        """[rows of `held`] whether the run of a row is on several servers."""
+        held, run = self.held
+        return _spans_several(run, held["server"])
 
     @cached_property
     def mean_jct(self) -> float:
@@ -76,9 +91,8 @@ class ScheduleHistory:
 
     def waiting_at(self, seconds: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
         """Return the number of waiting jobs at each of some times, none after `now`. `seconds`: [times]."""
-        held = self.segments[self.segments["job"] >= 0]
-        runs = held[np.lexsort((held["start_seconds"], held["job"]))]
-        runs = runs[_first_of_run(runs)]
+        rows, first = self._runs
+        runs = rows[first]
         more = self.submit_seconds, runs["stop_seconds"]
         fewer = self.end_seconds, runs["start_seconds"]
 
@@ -92,20 +106,8 @@ class ScheduleHistory:
         return waiting + len(self.waiting) - counted  # counted back from the jobs that wait now
 
 
-def _first_of_run(rows: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return [rows] booleans, True for the first of each run of a job, in rows sorted by job and start."""
-    jobs, starts = np.diff(rows["job"], prepend=-1), np.diff(rows["start_seconds"], prepend=-1.0)
-    return (jobs != 0) | (starts != 0)
-
-
 def history_of(state: State, b: int, cluster: Cluster) -> ScheduleHistory:
-    """Return the schedule of a cluster: the latest rows of `State.segments` and present allocations.
-
-    Args:
-        state: simulation arrays, which record segments.
-        b: index of the cluster.
-        cluster: its servers and GPUs.
-    """
+    """Return the schedule of a cluster: the latest rows of `State.segments` and present allocations."""
     record = state.clusters[b]
     now, count = float(record["now"]), int(record["num_jobs"])
     jobs = state.jobs[b, :count]
@@ -169,20 +171,21 @@ class Rings:
 
 def _spans_several(group: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return [rows] booleans, True where the group of a row has more than one place. Groups are sorted."""
-    first = np.searchsorted(group, group)
-    return np.bincount(group, place != place[first])[group] > 0
+    differs = (np.diff(group, prepend=-1) == 0) & (np.diff(place, prepend=-1) != 0)
+    return np.bincount(group, differs)[group] > 0
 
 
 def gpus_of(history: ScheduleHistory) -> Bars:
-    """Return the bars of all jobs on all GPUs in a schedule, each whole: all have lane 0 of 1."""
-    held, run = history.held
-    octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8).reshape(-1, 8)
-    row, local = np.nonzero(np.unpackbits(octets, axis=1, bitorder="little"))
+    """Return the bars of all jobs on all GPUs by start, each whole: all have lane 0 of 1."""
+    held, _ = history.held
+    order = np.argsort(held["start_seconds"], kind="stable")
+    held, spans = held[order], history.spans[order]
+    octets = np.ascontiguousarray(held["gpu_bits"]).astype("<u8").view(np.uint8)
+    row, local = np.divmod(np.flatnonzero(np.unpackbits(octets, bitorder="little").view(np.bool_)), 64)
     gpu = np.asarray(history.cluster.first_gpu_of_server)[held["server"][row]] + local
     start, stop = held["start_seconds"][row], held["stop_seconds"][row]
-    spans = _spans_several(run, held["server"])[row]
     lane, lanes = np.zeros(len(row), np.int64), np.ones(len(row), np.int64)
-    return Bars(held["job"][row].astype(np.int64), gpu, start, stop, lane, lanes, spans)
+    return Bars(held["job"][row].astype(np.int64), gpu, start, stop, lane, lanes, spans[row])
 
 
 def bars_of(history: ScheduleHistory) -> Bars:
@@ -222,8 +225,7 @@ def _split_at_changes(
 def rings_of(history: ScheduleHistory) -> Rings:
     """Return the rings on each link: of jobs that span servers, and on uplinks of jobs that span racks."""
     held, run = history.held
-    spans = _spans_several(run, held["server"])
-    link, start, stop = (held[name][spans] for name in ("server", "start_seconds", "stop_seconds"))
+    link, start, stop = (held[name][history.spans] for name in ("server", "start_seconds", "stop_seconds"))
     if history.cluster.rack_of_server:
         rack = np.asarray(history.cluster.rack_of_server)[held["server"]]
         far = _spans_several(run, rack)

@@ -23,16 +23,9 @@ class AdmitStart(Protocol):
         of_jobs: FloatVector,
         parameters: FloatVector,
     ) -> bool:
-        """Decide for job `j`, which holds nothing yet.
+        """Decide for job `j`, which holds nothing yet, in a state with the jobs started before it.
 
-        Args:
-            state: state that includes the jobs started before this one.
-            b: cluster.
-            j: row of the job.
-            places: GPU ids in the first `count` entries, or the server of a CPU-only job.
-            count: number of places.
-            of_jobs: [jobs] `AdmissionFilter.of_jobs`.
-            parameters: [parameters] `AdmissionFilter.parameters`.
+        `places` has `count` GPU ids, or the server of a CPU-only job. The rest is that of `AdmissionFilter`.
         """
 
 

@@ -39,10 +39,7 @@ class Shortfall(NamedTuple):
 def _server_shortfall(
     state: State, b: int, j: int, s: int, shape: Shape, workers: int, tasks: int
 ) -> Shortfall:
-    """Return what server `s` is short of if job `j` puts `workers` and `tasks` parameter servers there.
-
-    What the job holds there now counts as free. `state`, `b` and `shape` are as in `find_shortfall`.
-    """
+    """Return what server `s` is short of if job `j`, moved there, puts `workers` and `tasks` on it."""
     job = state.jobs[b, j]
     for r in range(NUM_RESOURCES):
         per_worker = amount_per_worker(job, shape, r)
@@ -100,16 +97,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """Return the (shape, places) that an allocation with places asks for.
-
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        allocation: allocation of an existing job. Its open fields stay as the job has them.
-
-    Returns:
-        The shape, and [GPUs] ids or [1] the server of a CPU-only job.
-    """
+    """Return the shape that an allocation asks for, else as the job has it, and [GPUs] ids or [1] server."""
     job = state.jobs[b, allocation.job]
     places = allocation.gpu_ids
     if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
@@ -170,21 +158,7 @@ def _status_name(status: int) -> str:
 def validate_allocation(
     state: State, b: int, cluster: Cluster, allocation: Allocation
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """Check an allocation and return its (shape, places), or None if it preempts or rejects its job.
-
-    Args:
-        state: state of the simulations.
-        b: cluster.
-        cluster: servers and GPUs.
-        allocation: what a scheduler decided.
-
-    Returns:
-        The result of `requested_shape`, or None.
-
-    Raises:
-        PlacementError: the allocation cannot be carried out now. The message names the job, what it was given
-            and what was expected.
-    """
+    """Return an allocation's (shape, places), None if it preempts or rejects, or raise a PlacementError."""
     _check_numbers(allocation)
     j = allocation.job
     num_jobs = int(state.clusters["num_jobs"][b])

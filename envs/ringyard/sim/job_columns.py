@@ -31,11 +31,7 @@ class DerivedColumns:
         raise NotImplementedError
 
     def column(self, name: str) -> NDArray[Any]:
-        """Return field `name` of `ringyard.state.records.Job` as a read-only [n] array.
-
-        Raises:
-            ObservabilityError: the declared observability does not show it, or there is no such column.
-        """
+        """Return field `name` of `Job`, if observability shows it, as a read-only [n] array."""
         self.check(name)
         return self._column(name)
 
@@ -105,10 +101,7 @@ class DerivedColumns:
 
     @property
     def validation_metric(self) -> NDArray[np.float64]:
-        """[n] validation metric at the last full epoch. NaN before the first, and for models without a curve.
-
-        A job's epochs are a fixed fraction of its iterations (`ringyard.learning_curves`).
-        """
+        """[n] validation metric at the last full epoch. NaN before the first, and without a curve."""
         self.check("validation_metric")
         return validation_metric(self._column("model"), self._done_share, self._seed, self._rows)
 

@@ -152,15 +152,7 @@ class Metrics:
 
 
 def measured_rows(num_jobs: int, measured: Window) -> slice:
-    """Return the rows of a job table, which is in order of arrival, that are measured.
-
-    Args:
-        num_jobs: rows of the table.
-        measured: (first, last) fractions of the jobs between which jobs are measured.
-
-    Raises:
-        ConfigurationError: invalid fractions, or no job between them.
-    """
+    """Return the rows of a table between (first, last) fractions of the arrivals; none are an error."""
     require("measured_jobs", measured, Window)
     first, last = (round(share * num_jobs) for share in measured)
     if first == last:

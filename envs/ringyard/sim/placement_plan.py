@@ -79,10 +79,9 @@ def _allocate_in_shape(state: State, b: int, j: int, shape: Shape, places: Int32
 
 @linked_kernel
 def _place(state: State, b: int, j: int, overrides: FloatVector, rule: PlacementRule) -> int:
-    """Let `rule` place job `j`, which holds nothing, in cluster `b` of `state`. Return the number of places.
+    """Let `rule` place job `j`, which holds nothing; return the number of places in `State.gpu_scratch`.
 
-    The places are in `State.gpu_scratch`. `overrides` has fields of the job's shape as in `override_shape`. A
-    job without a place gets its asked shape back.
+    `overrides` are those of `override_shape`. A job without a place gets its asked shape back.
     """
     job, out = state.jobs[b, j], state.gpu_scratch[b]
     own = current_shape(job)
@@ -116,21 +115,12 @@ def _start(
     A job is tried in the shape given for it (`wanted`), then with the cores, RAM and parameter servers that
     it asks for (`modest`).
 
-    Args:
-        state: state of the plan.
-        b: cluster.
-        jobs: [n] rows.
-        overrides: [n, 7] shapes as in `override_shape`, or [1, 7] for all jobs.
-        rule: placement rule.
-        admission: may keep a job from starting.
-        groups: [n] equal numbers, from 0, for jobs of one `Job.demand_class` with the same shape given.
-        unplaced: [groups, 2] gets whether the group found no place in the given shape, and as it asks.
-        counts: [n] gets the number of places of each job that starts.
-        fell_back: [n] gets whether the job started as it asks.
-        places: [slots + n] gets these places, ascending within a job, one job after the other.
+    `overrides` [n, 7], or [1, 7] for all, are shapes as in `override_shape`. `groups` [n] are equal for jobs
+    of one `Job.demand_class` with the same shape given, and `unplaced` [groups, 2] gets whether the group
+    found no place in that shape, and as it asks. `counts` [n] and `places` [slots + n] get the places of each
+    job that starts, ascending within a job, `fell_back` [n] whether it started as it asks.
 
-    Returns:
-        The number of places, or -1 - i if the i-th job holds something, at which the loop ends.
+    Returns the number of places, or -1 - i if the i-th job holds something, at which the loop ends.
     """
     out = state.gpu_scratch[b]
     taken = 0

@@ -36,10 +36,9 @@ def _copy_waiting(state: State, b: int, copy: State, rows: Int32Vector) -> None:
 
 @kernel
 def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
-    """Bring `copy`, made earlier of cluster `b` of `state`, up to date. Return False if it is of another run.
+    """Bring `copy`, made earlier, up to date by `changed` jobs; return False if it is of another run.
 
-    The time grows with the jobs that run or have ended since, and little with those that wait. Time integrals
-    are not copied. `changed` lists the jobs with records that a plan changed in the copy.
+    The time grows with jobs that run or have ended since. Time integrals are not copied.
     """
     cluster, other = state.clusters[b], copy.clusters[b]
     seen = other.num_done
@@ -91,16 +90,7 @@ class ScratchState:
         self._user: ref[object] | None = None
 
     def lend(self, live: State, b: int, plan: object, changed: set[int]) -> State:
-        """Return a copy of the present that `plan` may change.
-
-        It is the scratch, or a new copy while another plan has the scratch.
-
-        Args:
-            live: state of the simulation.
-            b: cluster.
-            plan: owner of the copy. The scratch is free again once this object is gone.
-            changed: rows of the jobs that the plan changes. The plan keeps adding to it.
-        """
+        """Return a copy of the present that `plan` may change: the scratch, or a new one if it is lent."""
         if self._user is not None and self._user() is not None:
             return copy_state(live)
         rows = np.fromiter(self._changed, np.int32, len(self._changed))

@@ -60,8 +60,7 @@ def _write_isolated_seconds(
 ) -> None:
     """Write seconds per base iteration of job rows[i] in shapes[i] (`override_shape`) to out[i].
 
-    `places[i]` is its placement context, on GPUs of type `gpu_type`, -1 for the job's fastest type. `jobs`,
-    `slowness` and `physics` are as in `IsolatedJobs`.
+    `places[i]` is its context on `gpu_type`, -1: the job's fastest. Others are as in `IsolatedJobs`.
     """
     scratch = jobs[len(jobs) - 1]
     for i in range(len(rows)):

@@ -192,10 +192,7 @@ def end_of_waiting(cluster: ClusterRecord) -> int:
 
 @linked_kernel
 def close_holes(state: State, b: int) -> None:
-    """Move the entries of the waiting list of cluster `b` of `state` together, on the side with fewer.
-
-    Removing a job leaves a hole, so that a queue of n jobs is not moved n times. Readers close the holes.
-    """
+    """Close the holes that removed jobs left in the waiting list, on the side with fewer entries."""
     cluster, row = state.clusters[b], state.waiting[b]
     if cluster.num_holes == 0:
         return

@@ -24,13 +24,7 @@ def summable(value: float) -> float:
 
 @kernel
 def slowness_on(slowness: FloatCube, job: Job, gpu_type: int) -> float:
-    """Return compute time on a GPU type / compute time on the reference GPU.
-
-    Args:
-        slowness: `State.slowness`.
-        job: job in its present shape.
-        gpu_type: column of `slowness`.
-    """
+    """Return compute time on a GPU type / compute time on the reference GPU, of `State.slowness`."""
     fixed, sample = slowness[job.model, gpu_type, 0], slowness[job.model, gpu_type, 1]
     return sample + job.fixed_share * (fixed - sample)
 
@@ -68,14 +62,9 @@ def _interpolate(low: float, high: float, part: float) -> float:
 
 @kernel
 def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFactors:
-    """Return the factors of a worker with a number of samples, 0 without figures.
+    """Return the factors of a worker with a number of samples in a row of `State.sharing_table` (0: unknown).
 
     They are log-linear in log samples between the profile's batches, and constant beyond them.
-
-    Args:
-        sharing: `State.sharing_table`.
-        row: row of the model and GPU type.
-        samples: samples per worker, above 0.
     """
     count = sharing.shape[1]
     if count == 0:

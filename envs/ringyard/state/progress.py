@@ -62,10 +62,7 @@ def seconds_to_compute(job: Job) -> float:
 
 @kernel
 def relative_slowdown(isolated_seconds: float, seconds: float) -> float:
-    """Return 1 - `isolated_seconds` / `seconds`, in [0, 1).
-
-    Where the job is faster than alone, return `seconds` / `isolated_seconds` - 1, in (-1, 0).
-    """
+    """Return 1 - `isolated_seconds` / `seconds` in [0, 1), if faster the inverse - 1, in (-1, 0)."""
     if seconds >= isolated_seconds:
         return 1.0 - isolated_seconds / seconds
     return seconds / isolated_seconds - 1.0

@@ -36,6 +36,10 @@ _CLOCK = (
     r"(?:(\d+)(?:-| days?,? ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
 )
 
+#: digits of a date by ISO 8601 without separators, that could be seconds as well
+COMPACT_DATE = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+_YEARS = (1900, 2199)  # other years stand for missing dates: 0001, 1601, 9999
+
 
 def numbers(texts: "pd.Series[str]") -> NDArray[np.float64]:
     """[rows] numbers, NaN where a text is none. Commas may group digits by three."""
@@ -76,11 +80,16 @@ class Times:
     zone: str
 
     @classmethod
-    def read(cls, texts: "pd.Series[str]", unit: float, formats: Sequence[str], zone: str) -> "Times":
-        """Read submission times: dates if more texts are dates than numbers."""
-        found = numbers(texts) * unit
-        times = cls(found, None, unit, formats, zone)
+    def read(cls, texts: "pd.Series[str]", unit: float | None, formats: Sequence[str], zone: str) -> "Times":
+        """Read submission times: dates if more texts are dates than numbers.
+
+        Numbers such as 20200101 are dates if all are such ones, and no `unit` is given.
+        """
+        found = numbers(texts) * (unit or 1.0)
+        times = cls(found, None, unit or 1.0, formats, zone)
         written = texts != ""
+        if unit is None and texts[np.isfinite(found)].str.fullmatch(COMPACT_DATE).all():
+            found = np.full(len(texts), np.nan)
         if np.isfinite(found).sum() * 2 >= written.sum() and not formats:
             return times
         dates = times._dates(texts)
@@ -103,9 +112,10 @@ class Times:
         found: pd.Series[pd.Timestamp] = pd.Series(pd.NaT, index=texts.index, dtype="datetime64[us, UTC]")
         for form in (*self.formats, "ISO8601"):
             left = texts[found.isna() & (texts != "")]
-            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us").copy()
+            read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us")
+            read = read.where(read.dt.year.between(*_YEARS))
             if self.zone != "UTC":
-                offset = r":\d\d(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
+                offset = r"(?:[T ]\d{2,6}|:\d\d)(?:\.\d+)?\s*(?:Z|[+-]\d\d(?::?\d\d)?)$"
                 named = left.str.contains(".*" if "%z" in form else offset).to_numpy(dtype=np.bool_)
                 naive = read[~named].dt.tz_localize(None)
                 summer = np.ones(len(naive), np.bool_)  # the first of two equal hours in autumn

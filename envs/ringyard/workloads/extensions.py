@@ -49,7 +49,6 @@ class Extension(Protocol):
             cluster: cluster on which the jobs will run.
             rng: the only source of randomness.
         """
-        ...
 
 
 def _draw_keys(weights: Mapping[Any, float], count: int, rng: np.random.Generator) -> NDArray[Any]:

@@ -3,13 +3,16 @@
 The first characters say which format a file has, not its name.
 """
 
+import codecs
 import csv
 import gzip
 import io
 import json
+import re
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,11 @@ from numpy.typing import NDArray
 
 from ringyard.checks import shown
 from ringyard.errors import WorkloadError
+from ringyard.workloads.cells import numbers
 
 #: {first bytes: what the file is and what helps}
 _OTHER_FILES = {
+    b"\x1f\x8b": "gzip file inside of a gzip file; expected text or gzip: unpack it first (gunzip)",
     b"PK\x03\x04": "zip archive; expected text or gzip: unpack it first",
     b"BZh": "bzip2 archive; expected text or gzip: unpack it first",
     b"\xfd7zXZ": "xz archive; expected text or gzip: unpack it first",
@@ -86,16 +91,19 @@ def read_bytes(path: str | Path) -> bytes:
     return data
 
 
-def _decoded(data: bytes) -> str:
-    """Return the text of a file, or raise a WorkloadError if it is no UTF-8 text."""
+def decoded(data: bytes) -> str:
+    """Return the text of a file. WorkloadError: it is no UTF-8, and no UTF-16 that says so."""
+    encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8"
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise WorkloadError(f"is no UTF-8 text (line {line}: {error.reason}); save it as UTF-8") from error
+        raise WorkloadError(
+            f"is no text in {encoding.upper()} (line {line}: {error.reason}); save it as UTF-8"
+        ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise WorkloadError(f"is no text: line {line} has a zero byte; expected a text file")
+        raise WorkloadError(f"is no text: line {line} has a zero byte; expected text: save it as UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -111,7 +119,8 @@ def read_rows(
     Args:
         path: the file.
         separator: character between cells, `\t` for a tab or `\s+` for spaces.
-        header: names of the columns, used unless the first line has one of them or of the `known` names.
+        header: names of the columns, used unless the first line has no number, and one of them or of the
+            `known` names.
         comment: lines that begin with this text are left out.
         known: names that only a header has.
 
@@ -122,18 +131,18 @@ def read_rows(
     if data.startswith(b"PAR1"):
         rows = _parquet_rows(data)
     else:
-        text = _decoded(data)
+        text = decoded(data)
         if text.lstrip()[:1] in ("[", "{"):
             rows = _json_rows(text)
         else:
             rows = _separated_rows(text, separator, header, comment, known)
     if not len(rows.frame):
-        raise WorkloadError("has no rows; expected a job a row below the header")
+        raise WorkloadError("has no rows; expected some below the header")
     return rows
 
 
 def _separated_rows(
-    text: str, separator: str, header: Sequence[str] | None, comment: str | None, known: Sequence[str]
+    text: str, separator: str, header: Sequence[str] | None, comment: str | None, known: Iterable[str]
 ) -> Rows:
     separator = "\t" if separator == r"\t" else separator
     lines = text.split("\n")
@@ -142,13 +151,19 @@ def _separated_rows(
     lines = [lines[number] for number in kept]
     try:
         names = [name.strip() for name in next(_records(lines, separator), [])]
-        if header is not None and not set(names) & {*header, *known}:
-            names = list(header)
+        place = f"line {kept[0] + 1}" if kept else "line 1"
+        known = {*known, *(header or ())}
+        no_number = np.isnan(numbers(pd.Series(names, dtype=str))).all()
+        if header is not None and not (no_number and known.intersection(names)):
+            names, place = list(header), "workload.reader.header"
         else:
             kept, lines = kept[1:], lines[1:]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise WorkloadError(f"has column {shown(twice[0])} twice; expected columns of different names")
+            raise WorkloadError(
+                f"{place} has column {shown(twice[0])} twice; expected columns of different names"
+                + f" ({header_hint(names)})" * bool(header_hint(names))
+            )
         if not names:
             raise WorkloadError("is not a readable CSV file: it is empty")
         with warnings.catch_warnings():
@@ -176,6 +191,12 @@ def _separated_rows(
         breaks = np.sum([frame[name].str.count("\n") for name in names], axis=0)
         first[1:] += np.cumsum(breaks)[:-1].astype(np.int64)
     return Rows(frame, np.array(kept, dtype=np.int64)[first] + 1)
+
+
+def header_hint(names: Sequence[str]) -> str:
+    """Return what helps if names of columns are values of a job: the file has no header."""
+    is_number = np.isfinite(numbers(pd.Series(names, dtype=str))).any()
+    return "workload.reader.header=[NAME, ...] names the columns of a file without a header" * bool(is_number)
 
 
 def _records(lines: Sequence[str], separator: str) -> Any:
@@ -207,27 +228,44 @@ def _text_frame(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame.from_records(list(records)).map(text).astype(object)
 
 
+#: key of a JSON object that has a name twice; its value is the name
+_TWICE = "\0"
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found[_TWICE] = Counter(name for name, _ in pairs).most_common(1)[0][0]
+    return found
+
+
 def _json_rows(text: str) -> Rows:
-    """Rows of a list of objects, or of an object per line. Numbers stay as they are written."""
-    numbers: dict[str, Any] = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
-    unit, place = "job", 0
+    """Rows of a list of objects, alone or in an object, or of an object per line. Numbers stay as written."""
+    constants: dict[str, Any] = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+    decoder = json.JSONDecoder(object_pairs_hook=_members, **constants)
+    found: list[Any] = []
+    starts, text = [len(text) - len(text.lstrip())], text.rstrip()
     try:
-        if text.lstrip().startswith("["):
-            found = json.loads(text, **numbers)
-            places = np.arange(1, len(found) + 1)
-        else:
-            unit, found, where = "line", [], []
-            for place, line in enumerate(text.split("\n"), 1):
-                if line.strip():
-                    found.append(json.loads(line, **numbers))
-                    where.append(place)
-            places = np.array(where, dtype=np.int64)
-    except (ValueError, RecursionError) as error:
-        line = f"line {place}: " if place else ""
-        raise WorkloadError(f"is no JSON and no JSON lines: {line}{error}") from error
+        while starts[-1] < len(text):
+            value, end = decoder.raw_decode(text, starts[-1])
+            found.append(value)
+            starts.append(re.compile(r"\s*").match(text, end).end())  # type: ignore[union-attr]
+    except json.JSONDecodeError as error:
+        raise WorkloadError(f"is no JSON and no JSON lines: line {error.lineno}: {error.msg}") from error
+    except RecursionError as error:
+        raise WorkloadError(f"is no JSON and no JSON lines: {error}") from error
+    unit, whole = "line", found[0] if len(found) == 1 else None
+    places = np.searchsorted([one.start() for one in re.finditer("\n", text)], starts[:-1]) + 1
+    if isinstance(whole, dict) and "attempts" not in whole:
+        lists = [one for one in whole.values() if isinstance(one, list) and one and isinstance(one[0], dict)]
+        whole = lists[0] if len(lists) == 1 else whole
+    if isinstance(whole, list):
+        unit, found, places = "job", whole, np.arange(1, len(whole) + 1)
     for place, job in zip(places.tolist(), found, strict=True):
         if not isinstance(job, dict):
             raise WorkloadError(f"{unit} {place} is {shown(job)}; expected a JSON object with a job's values")
+        if _TWICE in job:
+            raise WorkloadError(f"{unit} {place} has {job[_TWICE]!r} twice; expected one value for each name")
     if found and "attempts" in found[0]:
         from ringyard.workloads.philly import philly_jobs
 

@@ -13,11 +13,8 @@ from ringyard.errors import WorkloadError
 def philly_jobs(jobs: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Return a record for each of the `jobs` of a log, and notes on attempts that are not counted.
 
-    A job has the GPUs of the last attempt that lists some, and the run times of all attempts with a start
-    and an end together. The log says that some starts and ends were not recorded.
-
-    Raises:
-        WorkloadError: an object that is no job of the log.
+    A job has the GPUs of the last attempt that lists some, and the run times of all attempts with a start and
+    an end together. The log says that some starts and ends were not recorded.
     """
     records: list[dict[str, Any]] = []
     attempts: list[tuple[int, Any, Any]] = []

@@ -17,6 +17,7 @@ from ringyard.checks import Positive, checked, shown
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
+from ringyard.renamed import explain_renamed
 from ringyard.workloads.cells import ENDS, UNITS
 from ringyard.workloads.files import read_rows
 from ringyard.workloads.reading import Reading, TraceRead
@@ -29,7 +30,7 @@ Column = str | Annotated[Sequence[str], "not empty"] | None
 @checked("workload.reader")
 @dataclass(frozen=True)
 class TraceReader:
-    """Reads a file of jobs: `TraceReader(vc="team")("jobs.csv")`.
+    """Reads a file of jobs: `TraceReader(tenant="team")("jobs.csv")`.
 
     The defaults are those of `conf/workload/csv.yaml`. Rows that cannot be jobs are an error that names file,
     line, column and value, or are left out and counted. `ringyard.workloads.files` lists the formats.
@@ -54,8 +55,8 @@ class TraceReader:
     batch_size: Column = None  #: samples of an iteration on all GPUs. Default: the base batch of the model
     samples_per_gpu: Column = None  #: the same for each GPU
     cluster: Column = ("cluster",)  #: clusters, for `where`
-    vc: Column = ("vc",)  #: tenants: virtual clusters
-    user: Column = ("user",)  #: tenants: users
+    tenant: Column = ("tenant", "vc")  #: tenants, such as virtual clusters: `vc` of the job table
+    user: Column = ("user",)  #: users
     gpu_type: Column = None  #: types of GPUs, for `where`
     priority: Column = None  #: priorities, for `where`
     separator: str = ","  #: between cells: a character, or `\s+` for spaces
@@ -170,6 +171,19 @@ def trace_configs() -> dict[str, Path]:
     return {name: file for name, file in files.items() if "\nreader:" in file.read_text()}
 
 
+def _reader_settings(name: str) -> dict[str, Any]:
+    """Settings of the reader of a workload, over those of the workloads that it is based on."""
+    import yaml
+
+    files = config_files("workload")
+    config = yaml.safe_load(files[name].read_text())
+    bases = [_reader_settings(one) for one in config.get("defaults", ()) if str(one) in files]
+    found: dict[str, Any] = {}
+    for key, value in (pair for one in (*bases, config.get("reader", {})) for pair in one.items()):
+        found[key] = found[key] | value if isinstance(value, dict) and found.get(key) else value
+    return found
+
+
 def trace_reader(name: str = "csv", **settings: Any) -> TraceReader:
     """Return the reader of a workload of `conf/workload`.
 
@@ -180,15 +194,16 @@ def trace_reader(name: str = "csv", **settings: Any) -> TraceReader:
     Raises:
         ConfigurationError: no such workload or setting.
     """
-    import yaml
-
     configs = trace_configs()
     if name not in configs:
         raise ConfigurationError(f"there is no trace {name!r}; expected one of {', '.join(configs)}")
-    given = yaml.safe_load(configs[name].read_text())["reader"]
+    given = _reader_settings(name)
     known = [one.name for one in fields(TraceReader)]
     for setting in settings.keys() - set(known):
-        raise ConfigurationError(f"a reader has no setting {setting!r}; expected some of {', '.join(known)}")
+        raise ConfigurationError(
+            explain_renamed("settings", f"workload.reader.{setting}")
+            or f"a reader has no setting {setting!r}; expected some of {', '.join(known)}"
+        )
     return TraceReader(**{key: value for key, value in (given | settings).items() if key != "_target_"})
 
 
@@ -199,7 +214,7 @@ def read_trace(path: str | Path, name: str = "csv", **settings: Any) -> JobTable
         path: the file.
         name: workload, such as "helios" or "acme".
         **settings: settings of `TraceReader` in place of those of the workload, such as
-            `where={"vc": "vcvGl"}`.
+            `where={"tenant": "vcvGl"}`.
 
     Raises:
         WorkloadError, ConfigurationError: as `trace_reader` and `TraceReader`.

@@ -14,8 +14,8 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import MAX_TEXT_LENGTH, JobTable
 from ringyard.profiles import model_id, profile_values
 from ringyard.state.records import JobOutcome
-from ringyard.workloads.cells import ENDS, STATES, UNITS, Times, lengths_of_time, numbers
-from ringyard.workloads.files import Rows
+from ringyard.workloads.cells import COMPACT_DATE, ENDS, STATES, UNITS, Times, lengths_of_time, numbers
+from ringyard.workloads.files import Rows, header_hint
 from ringyard.workloads.selection import select_rows
 
 if TYPE_CHECKING:
@@ -54,7 +54,13 @@ class Reading:
         self.reasons: dict[str, str] = {}
         self.left_out: dict[str, int] = {}
         formats = [reader.dates] if isinstance(reader.dates, str) else reader.dates
-        self.times = Times.read(self._texts("submit", "0"), self._unit("submit"), formats, reader.zone)
+        unit = self._unit("submit") if self.columns.get("submit") in reader.units else None
+        texts = self._texts("submit", "0")
+        self.times = Times.read(texts, unit, formats, reader.zone)
+        compact = texts[texts.str.fullmatch(COMPACT_DATE)].tolist()
+        if compact and self.times.origin is not None and not formats:
+            seconds = f"+workload.reader.units.{self.columns['submit']}=s reads seconds"
+            self.notes.append(f"{compact[0]} and the like are dates ({seconds})")
         keep, note = select_rows(rows, reader.where, self.columns, self.times)
         self.notes += [note] if note else []
         self.rows = replace(rows, frame=rows.frame[keep])
@@ -77,17 +83,18 @@ class Reading:
                 self._reject_column(role)
         lengths = {"duration", "iterations"} | ({"model"} if self.reader.samples else set())
         if not found.keys() & lengths and not found.keys() >= {"start", "end"}:
-            self._reject_column("duration")
+            self._reject_column(*sorted(lengths - {"model"}), *({"start", "end"} - found.keys()), "model")
         return found
 
-    def _reject_column(self, role: str) -> None:
+    def _reject_column(self, *roles: str) -> None:
+        """Raise a WorkloadError: no column of the first of the settings that names one."""
+        role = next((role for role in roles if self.reader.column_names(role)), roles[0])
         names, there = self.reader.column_names(role), list(self.rows.frame.columns)
         other = next((one for one in ";\t|," if one in str(there[0])), None) if len(there) == 1 else None
-        hint = f", workload.reader.separator={other!r} separates cells" if other else ""
-        raise WorkloadError(
-            f"has no column {' or '.join(map(repr, names))}; it has {shown(there)}"
-            f" (workload.reader.{role}=NAME names another{hint})"
-        )
+        hint = f"workload.reader.separator={other!r} separates cells" if other else header_hint(there)
+        named = " or ".join(map(repr, names)) or "of run times"
+        remedy = ", ".join(filter(None, (f"workload.reader.{role}=NAME names another", hint)))
+        raise WorkloadError(f"has no column {named}; it has {shown(there)} ({remedy})")
 
     def _unit(self, role: str) -> float:
         unit = self.reader.units.get(self.columns.get(role, ""), 1.0)
@@ -130,13 +137,8 @@ class Reading:
     ) -> None:
         """Raise a WorkloadError for the first bad row, or take out all bad rows.
 
-        Args:
-            bad: [rows, or more] whether a row cannot be a job.
-            roles: settings. The message shows their columns.
-            expected: what was expected of them.
-            reason: text for the count of rows left out. "": such rows are always an error.
-            remedy: what to type instead.
-            but: text behind the value.
+        The message shows the columns of `roles`, the value (and `but`), what was expected and the `remedy`.
+        Without a `reason` for the count of rows left out, such rows are always an error.
         """
         bad = bad.loc[self.rows.frame.index]
         if not bad.any():
@@ -153,7 +155,7 @@ class Reading:
 
     def result(self) -> TraceRead:
         """Return the jobs, in order of submission."""
-        names = {role: self._short(role, self._texts(role)) for role in ("vc", "user")}
+        names = {role: self._short(role, self._texts(role)) for role in ("tenant", "user")}
         if "job_id" in self.columns:
             written = self._extracted("job_id", self.rows.frame[self.columns["job_id"]])
             names["job_id"] = self._short("job_id", written)
@@ -175,7 +177,7 @@ class Reading:
         rows = submit.index
         if "job_id" not in names:
             names["job_id"] = pd.Series(rows.astype(str), rows)
-        texts = [names[name].loc[rows].to_numpy().astype(np.str_) for name in ("job_id", "vc", "user")]
+        texts = [names[name].loc[rows].to_numpy().astype(np.str_) for name in ("job_id", "tenant", "user")]
         whole = {name: np.asarray(column.loc[rows]).astype(np.int64) for name, column in values.items()}
         jobs = JobTable.from_columns(
             submit.to_numpy(), whole.pop("num_gpus"), np.ones(len(rows)), _whole(texts[0]), *texts[1:]
@@ -246,7 +248,11 @@ class Reading:
             self.notes.append("there are no submission times: all jobs are submitted at 0 s")
             return
         origin = self.times.origin
-        written = "seconds" if origin is None else f"a date such as {origin.tz_localize(None)}"
+        written = (
+            "seconds"
+            if origin is None
+            else f"a date from 1900 to 2199, such as {origin.tz_convert(self.reader.zone).tz_localize(None)}"
+        )
         formats = f"{_LEAVE_OUT}; workload.reader.dates='%d.%m.%Y %H:%M' reads other dates"
         self._refuse(self.submit.isna(), ("submit",), written, "without a submission time", formats)
         high = 5e11 if self.reader.from_zero else 1e12

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from ringyard.checks import require, shown
 from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.renamed import explain_renamed
 from ringyard.workloads.cells import Times
 from ringyard.workloads.files import Rows
 
-#: {"cluster", "vc", "user" ... or a column of the file: one value or several; "submit_s": [from, to]}
+#: {"cluster", "tenant", "user" ... or a column of the file: one value or several; "submit_s": [from, to]}
 Where = Mapping[str, Any]
 
 _Values = str | float | Annotated[Sequence[str | float], "not empty"]
@@ -31,7 +32,7 @@ def select_rows(
     Args:
         rows: all rows.
         where: conditions. Those that are None are ignored.
-        columns: {"cluster", "vc", "user" ...: column of this file, or None}.
+        columns: {"cluster", "tenant", "user" ...: column of this file, or None}.
         times: submission times of all rows.
 
     Returns:
@@ -93,14 +94,14 @@ def _window_end(times: Times, value: str | float | None, otherwise: float) -> fl
 
 
 def _has_value(rows: Rows, key: str, name: str, wanted: Any) -> tuple[NDArray[np.bool_], str]:
-    """([rows] whether column `name` has one of the `wanted` values, and these values as written).
-
-    A number matches however it is written.
-    """
+    """([rows] whether column `name` has one of the `wanted` values, and these values as written)."""
     require(f"{_SETTING}.{key}", wanted, _Values)
     if name not in rows.frame.columns:
         there = ", ".join(rows.frame.columns[:_MOST_COLUMNS])
-        raise WorkloadError(f"where.{key} is given, but there is no column {name!r}; expected one of {there}")
+        raise WorkloadError(
+            explain_renamed("settings", f"{_SETTING}.{key}")
+            or f"{_SETTING}.{key} is given, but there is no column {name!r}; expected one of {there}"
+        )
     written = rows.column(name)
     amounts = pd.to_numeric(written, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     keep = np.zeros(len(written), dtype=np.bool_)
@@ -109,7 +110,8 @@ def _has_value(rows: Rows, key: str, name: str, wanted: Any) -> tuple[NDArray[np
         same = (written == str(value)).to_numpy() if exact else amounts == float(value)
         if not same.any():
             raise WorkloadError(
-                f"where.{key}: no row has {name} {shown(value)}; expected some of {_common_values(written)}"
+                f"{_SETTING}.{key}: no row has {name} {shown(value)}; expected some of"
+                f" {_common_values(written)}"
             )
         keep |= same
     found = written[keep].unique().tolist()

@@ -16,6 +16,9 @@ from ringyard.profiles import catalogue
 from ringyard.state.records import JobOutcome
 from ringyard.workloads.readers import trace_reader
 
+#: {setting that only `where` uses: text}, because jobs have no cluster, priority or type of GPU
+_FOR_WHERE = {role: f"{role} (used by where only)" for role in ("cluster", "gpu_type", "priority")}
+
 _MAX_NAMES = 8  # of ends, models and tenants of a trace
 
 
@@ -55,16 +58,26 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     facts = {
         "rows": f"{read.num_rows:,}",
         "jobs": f"{len(jobs):,}" + (f" (published: {published:,})" if published else ""),
-        "span": f"{jobs.submit_seconds[-1] / 86400.0:.1f} days",
+        "span": _length_of_time(jobs.submit_seconds[-1]),
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
     }
     columns = {
-        name: (", ".join(found) or "not read", "; ".join(filter(None, (_values(jobs, one) for one in found))))
+        name: (
+            ", ".join(_FOR_WHERE.get(role, role) for role in found) or "not read",
+            "; ".join(filter(None, (_values(jobs, one) for one in found))),
+        )
         for name, found in roles.items()
     }
     return TraceDescription(facts, columns, {reason: f"{count:,}" for reason, count in read.left_out.items()})
+
+
+def _length_of_time(seconds: float) -> str:
+    """Text of a length of time in a unit that fits."""
+    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    name = next((name for name, unit in units.items() if seconds >= 2 * unit), "seconds")
+    return f"{seconds / units.get(name, 1.0):,.1f} {name}"
 
 
 def _values(jobs: JobTable, role: str) -> str:
@@ -84,8 +97,8 @@ def _values(jobs: JobTable, role: str) -> str:
         return f"{low:,.10g} to {high:,.10g} {unit}, median {middle:,.10g}"
     if role == "job_id":
         return f"{len(np.unique(jobs.job_id)):,} ids"
-    if role in ("vc", "user"):
-        return _counts(getattr(jobs, role))
+    if role in ("tenant", "user"):
+        return _counts(jobs.user if role == "user" else jobs.vc)
     if role == "state":
         return _counts(np.array([JobOutcome(end).name.lower() for end in jobs.outcome.tolist()]))
     if role == "model":

@@ -45,10 +45,7 @@ class Arrivals:
     def times_batch(
         self, count: int, per_second: float, generators: Sequence[np.random.Generator]
     ) -> NDArray[np.float64]:
-        """Draw [generators, count] arrival times, as `times` does with each of the `generators`.
-
-        `count` jobs arrive, `per_second` of them on average.
-        """
+        """Draw [generators, count] arrival times, `per_second` on average, as `times` does with each."""
         gaps, begin = np.ones((len(generators), count)), np.zeros((len(generators), 1))
         shape = self.cv**-2 if self.cv > 0 else 0.0
         for row, one in enumerate(generators):
@@ -103,7 +100,6 @@ class Durations(Protocol):
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Any) -> NDArray[np.float64]:
         """Draw [jobs] seconds above 0 from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
-        ...
 
 
 @checked("workload.durations")
@@ -180,10 +176,7 @@ class Synthetic:
         return self._sample(cluster, rng, [rng])
 
     def sample_batch(self, cluster: Cluster, generators: Sequence[np.random.Generator]) -> JobTable | None:
-        """Draw a table on `cluster` for each of the `generators` (`draw_tables`).
-
-        None: the durations or models do not draw one number per job.
-        """
+        """Draw all tables (`draw_tables`), or None if durations or models are not drawn one per job."""
         if not all(getattr(part, "draws_per_job", False) for part in (self.durations, self.models)):
             return None
         return self._sample(cluster, GeneratorBatch(generators), generators)

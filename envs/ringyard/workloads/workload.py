@@ -32,7 +32,6 @@ class Workload(Protocol):
     @property
     def num_jobs(self) -> int:
         """Largest number of jobs of a table."""
-        ...
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode.
@@ -44,16 +43,12 @@ class Workload(Protocol):
         Returns:
             Jobs in order of submission, the first at 0 s.
         """
-        ...
 
 
 class GeneratorBatch:
     """Several random generators behind the interface of one. Each draws the numbers of one table's jobs.
 
     Parts of a workload that draw one number per job declare it by `draws_per_job = True`.
-
-    Args:
-        generators: one for each table.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
@@ -79,18 +74,10 @@ class GeneratorBatch:
 def draw_tables(
     workload: Workload, cluster: Cluster, generators: Sequence[np.random.Generator]
 ) -> tuple[JobTable, list[int]]:
-    """Draw a table for each generator, as `Workload.sample` does.
+    """Draw a table for each generator, as `Workload.sample` does. Return them joined, and their lengths.
 
     A workload may have a faster `sample_batch(cluster, generators)`. It returns all tables, `num_jobs` jobs
     each, one after the other, or None if it cannot draw them together.
-
-    Args:
-        workload: draws the tables.
-        cluster: cluster on which the jobs will run.
-        generators: one for each table.
-
-    Returns:
-        The tables one after the other, and the number of jobs of each.
     """
     together = getattr(workload, "sample_batch", None)
     whole = None if together is None else together(cluster, generators)
@@ -124,7 +111,6 @@ class CostAssignment(Protocol):
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """Return the same `jobs` with costs per iteration, drawn from `rng`."""
-        ...
 
 
 _ADA_SRSF_MODELS = {"vgg16": 1.0, "resnet50": 1.0, "inception_v3": 1.0, "lstm": 1.0}

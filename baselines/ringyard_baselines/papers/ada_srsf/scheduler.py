@@ -28,10 +28,9 @@ def _admit_transfer(
     of_jobs: FloatVector,
     parameters: FloatVector,
 ) -> bool:
-    """Return whether job j may use the links of its servers: implements `AdmitStart`.
+    """Implements `AdmitStart`: whether job j may use the links of its servers.
 
-    `of_jobs` holds the bytes left to send, `parameters` the largest number of transfers on a server and the
-    threshold. `state`, `b`, `j`, `places` and `count` are as in `AdmitStart`.
+    `of_jobs` has the bytes left, `parameters` the most transfers on a server and the threshold.
     """
     max_transfers, threshold = parameters[0], parameters[1]
     first = state.gpus[b, places[0]].server
@@ -61,12 +60,9 @@ def _admit_transfer(
 def transfer_filter(num_jobs: int, threshold: float | None, max_transfers: int) -> AdmissionFilter:
     """Return a filter that keeps jobs on several servers from starting where others transfer.
 
-    The caller fills the filter's `of_jobs` with the bytes that jobs have left to transfer.
-
-    Args:
-        num_jobs: number of jobs of the workload.
-        threshold: largest ratio of new to remaining bytes at which a job starts beside another. None: any.
-        max_transfers: largest number of jobs on several servers that share a server.
+    The caller fills its `of_jobs` with the bytes that jobs have left to transfer. `threshold` is the largest
+    ratio of new to remaining bytes at which a job starts beside another, None: any. At most `max_transfers`
+    jobs on several servers share one.
     """
     limit = _NO_THRESHOLD if threshold is None else threshold
     return AdmissionFilter(_admit_transfer, np.zeros(num_jobs), np.array([float(max_transfers), limit]))
@@ -76,11 +72,8 @@ def dual_threshold(beta: float, eta: float) -> float:
     """Return b / (2 (b + eta)), the largest ratio of new to remaining bytes for a transfer beside another.
 
     With one transfer of R bytes left, starting one of M bytes now gives the smaller sum of completion times
-    exactly if M / R is below this ratio.
-
-    Args:
-        beta: b, seconds per byte of an isolated transfer.
-        eta: extra seconds per byte and contender.
+    exactly if M / R is below this ratio. b is seconds per byte of an isolated transfer, eta extra ones per
+    contender.
     """
     return beta / (2.0 * (beta + eta))
 
@@ -107,7 +100,6 @@ class AdaSrsf(Scheduler):
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS
-    round_seconds: float | None = None
 
     def __init__(
         self,

@@ -50,13 +50,7 @@ class TransferResult:
 
 
 def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor: float = 1.0) -> JobMix:
-    """Draw the public simulator's workload: 160 jobs, [1, 6] x scale iterations, arrivals in 1200 x scale ms.
-
-    Args:
-        rng: draws sizes, models, iterations and arrivals.
-        scale: 10 in the public simulator.
-        arrival_factor: factor on arrival times. Below 1 the load is higher.
-    """
+    """Draw the public 160 jobs: [1, 6] x scale (10) iterations, arrivals in 1200 x scale x factor ms."""
     workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     count = len(workers)
     return JobMix(

@@ -55,11 +55,7 @@ class InterferenceNetworks:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
-        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one.
-
-        Raises:
-            ConfigurationError: there is no such file, or its weights have other names or shapes.
-        """
+        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one."""
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
             raise ConfigurationError(
@@ -81,12 +77,7 @@ class InterferenceNetworks:
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return [...] IASP's predicted speed beside another job / isolated (neural collaborative filter).
-
-        Args:
-            own: [..., 2 x references] profile of the job.
-            other: [..., 2 x references] profile of its neighbour.
-        """
+        """Return [...] IASP's speed beside another / isolated, by a neural collaborative filter."""
         w = self.weights
         u, v = np.tanh(own @ w["iasp.own"]), np.tanh(other @ w["iasp.other"])
         hidden = np.maximum(_affine(np.concatenate([u, v, u * v], axis=-1), w["iasp.hidden"]), 0.0)
@@ -95,13 +86,7 @@ class InterferenceNetworks:
     def performance(
         self, own: NDArray[np.float64], other: NDArray[np.float64], computing: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Return [...] IAPP's predicted speed of a task beside another / isolated.
-
-        Args:
-            own: [..., 2 x references] profile of the job.
-            other: [..., 2 x references] profile of its neighbour.
-            computing: [...] share of the task's iterations in which its GPU computes.
-        """
+        """Return [...] IAPP's speed beside another / isolated, by the share of `computing` iterations."""
         w = self.weights
         x = np.concatenate([own, other, np.asarray(computing)[..., None]], axis=-1)
         x = np.maximum(_affine(x, w["iapp.first"]), 0.0)
@@ -117,8 +102,6 @@ def reference_workers() -> Workers:
 def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return [..., 2 x references] profiles, as profiling runs beside the references would show them.
 
-    Args:
-        suffered: [..., references] extra iteration time of a job beside each reference, as a share.
-        inflicted: [..., references] extra iteration time of each reference beside the job, as a share.
+    `suffered` and `inflicted` are extra iteration times of a job beside each reference and the reverse.
     """
     return np.concatenate([1.0 / (1.0 + suffered), 1.0 / (1.0 + inflicted)], axis=-1)

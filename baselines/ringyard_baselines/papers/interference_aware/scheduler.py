@@ -54,7 +54,6 @@ class InterferenceAware(Scheduler):
 
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
-    round_seconds: float | None = None
 
     def __init__(
         self,
@@ -174,14 +173,8 @@ def place_tasks(
 ) -> list[int]:
     """Return NLWP's GPUs: smallest mean loss plus `communication_cost` for each server beyond the first.
 
-    Starting from each server, tasks go one by one where the cost grows least. The best of these plans wins.
-
-    Args:
-        losses: [GPUs] losses of all jobs on a GPU if a task joined, inf without a place.
-        server_of_gpu: [GPUs] server of each.
-        servers: servers that CLWP named, which together have `size` places.
-        size: number of tasks.
-        communication_cost: cost of a further server as a loss of speed.
+    Starting from each server that CLWP named, tasks go one by one where the cost grows least. The best of
+    these plans wins. `losses` [GPUs] are those of all jobs on a GPU if a task joined, inf without a place.
     """
     named = np.flatnonzero(np.isin(server_of_gpu, servers))
     server, firsts, plans = server_of_gpu[named], np.array(servers), np.arange(len(servers))

@@ -60,14 +60,10 @@ def jobs_blocked_in_parts(wanted: GpusByJob, held: GpusByJob, too_recent: Iterab
 
 
 class Deployment:
-    """Allocations found so far, tried on a placement plan.
+    """Allocations found so far, tried on a placement plan, from the present GPUs `held` of jobs.
 
-    Args:
-        plan: placement plan of the present state.
-        held: present GPUs of jobs (`gpus_of_running_jobs`).
-        table: speeds and batches.
-        elastic: a move to as many other GPUs goes through another size: new workers join and old
-            ones leave, two resizes at once that pause a job once. False: it is a restart.
+    Where `elastic`, a move to as many other GPUs goes through another size: new workers join and old ones
+    leave, two resizes at once that pause a job once. Otherwise it is a restart.
     """
 
     def __init__(self, plan: PlacementPlan, held: GpusByJob, table: SpeedTable, elastic: bool) -> None:

@@ -145,14 +145,8 @@ def evolve(
 ) -> None:
     """Evolve one generation: parents, children and mutants compete, and the best of all comes first.
 
-    Args:
-        population: [K, GPUs] job of each GPU in the parents, -1 free. Overwritten with the K lowest scores.
-        jobs: waiting and running jobs.
-        gpus: GPUs and the jobs that run there now.
-        crossover: xi, probability that a gene is swapped.
-        mutation: theta, probability that a job is removed.
-        work: work space.
-        rng: [1] state of the random numbers.
+    `population` [K, GPUs] has the job of each GPU in the parents, -1 free, and gets the K lowest scores.
+    `crossover` is xi, the probability that a gene is swapped, `mutation` theta, that a job is removed.
     """
     size = len(population)
     for i in range(size):

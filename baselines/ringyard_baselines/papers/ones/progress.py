@@ -43,8 +43,7 @@ def _tanh(x: float) -> float:
 def _gradient(row: FloatVector, network: FloatVector, change: FloatVector) -> None:
     """Add one row's gradient of -ln Beta(done, b) at its progress, by each parameter, to `change`.
 
-    `row` is [7], five inputs, epochs done, progress. `network` is as in `_fit`, and so is `change`, followed
-    by work space of [units].
+    `row` is [7], five inputs, epochs done, progress. `network` and `change` are as in `_fit`.
     """
     done, share = row[_INPUTS], row[_INPUTS + 1]
     hidden = change[len(network) :]
@@ -151,13 +150,10 @@ class BetaProgress:
     def fit(
         self, features: NDArray[np.float64], epochs: NDArray[np.float64], progress: NDArray[np.float64]
     ) -> None:
-        """Fit to jobs that have finished.
+        """Fit to [rows] of jobs that have finished, with the share of the job's epochs that was done.
 
-        Args:
-            features: [rows, 5] log epoch size, initial loss, epochs done, 1 - loss / initial loss, validation
-                metric.
-            epochs: [rows] epochs done.
-            progress: [rows] share of the job's epochs that was done.
+        `features` [rows, 5]: log epoch size, initial loss, epochs done, 1 - loss / initial loss, validation
+        metric.
         """
         chosen = self._rng.permutation(len(features))[: self._rows]
         self._mean = features[chosen].mean(axis=0)
@@ -173,12 +169,7 @@ class BetaProgress:
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return [rows] b of Beta(epochs done, b), at least 1: the number of epochs that jobs still need.
-
-        Args:
-            features: [rows, 5] as in `fit`.
-            epochs: [rows] epochs done.
-        """
+        """Return [rows] b of Beta(epochs done, b), at least 1: the number of epochs that jobs still need."""
         if self._network is None:
             return np.maximum(epochs, 1.0)
         weights = self._network[:-1].reshape(_INPUTS + 2, _UNITS)
@@ -192,9 +183,7 @@ class BetaProgress:
 class ProgressHistory:
     """Feature rows of running jobs, and of finished jobs with the progress that these rows turned out to be.
 
-    Args:
-        rows: [rows, 6] of earlier jobs.
-        num_jobs: number of jobs of the job table.
+    It begins with the `rows` [rows, 6] of earlier jobs.
     """
 
     ROWS_PER_JOB = 40
@@ -205,12 +194,7 @@ class ProgressHistory:
         self.rows = list(rows)
 
     def record(self, jobs: NDArray[np.int64], features: NDArray[np.float64]) -> None:
-        """Record features of running jobs, at most once an epoch, thinned out when they grow many.
-
-        Args:
-            jobs: [n] rows of running jobs.
-            features: [n, 5] as in `BetaProgress.fit`.
-        """
+        """Record `features` [n, 5] of running jobs, at most once an epoch, thinned out if they grow many."""
         due = features[:, 2] >= self._recorded_epochs[jobs] + 1.0
         self._recorded_epochs[jobs[due]] = features[due, 2]
         for job, row in zip(jobs[due].tolist(), features[due], strict=True):
@@ -228,8 +212,7 @@ class ProgressHistory:
 def earlier_job_rows() -> NDArray[np.float64]:
     """Return [590, 6] a row for each epoch but the last of the artifact's earlier jobs.
 
-    FOUND (its job history): epoch sizes and epochs. The curves are those of the profiles for these kinds of
-    jobs, without scatter.
+    FOUND (its job history): epoch sizes and epochs. Curves are those of profiles, without scatter.
     """
     rows = []
     for task in ONES_TASKS:

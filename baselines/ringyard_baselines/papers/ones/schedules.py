@@ -87,11 +87,7 @@ def _count_gpus(genome: IntVector, sizes: IntVector) -> None:
 def refresh(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -> None:
     """Drop GPUs beyond current limits or on failed servers, and jobs with fewer GPUs than they need.
 
-    Args:
-        genome: [GPUs] job of each, -1 free. Changed in place.
-        jobs: limits.
-        up: [GPUs] 1 if available.
-        sizes: [jobs] filled with the GPUs of each.
+    The `genome` [GPUs] has the job of each, -1 free. `up` [GPUs] is 1 if available, `sizes` [jobs] is filled.
     """
     sizes[:] = 0
     for g in range(len(genome)):
@@ -157,11 +153,7 @@ def _assign_free_gpus(genome: IntVector, up: IntVector, j: int, wanted: int, beg
 def fill(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -> None:
     """Pad until GPUs are used: new jobs first, then by remaining time, to current limits, then to R.
 
-    Args:
-        genome: [GPUs] job of each, -1 free. Changed in place.
-        jobs: limits and order.
-        up: [GPUs] 1 if available.
-        sizes: [jobs] filled with the GPUs of each.
+    Arrays are those of `refresh`.
     """
     _count_gpus(genome, sizes)
     free = 0
@@ -184,14 +176,7 @@ def fill(genome: IntVector, jobs: SearchJobs, up: IntVector, sizes: IntVector) -
 
 @kernel
 def greedy_fill(genome: IntVector, jobs: SearchJobs, gpus: ClusterGpus, work: Workspace) -> None:
-    """Keep what is held within current limits, pad free GPUs and arrange blocks, all without search.
-
-    Args:
-        genome: [GPUs] job of each, -1 free. Changed in place.
-        jobs: waiting and running jobs.
-        gpus: GPUs and the jobs that run there now.
-        work: work space.
-    """
+    """Keep what is held within current limits, pad free GPUs and arrange blocks, all without search."""
     refresh(genome, jobs, gpus.up, work.sizes[0])
     fill(genome, jobs, gpus.up, work.sizes[0])
     reorder(genome, jobs.sequence, gpus, work)
@@ -208,10 +193,7 @@ def count_unavailable(gpus: ClusterGpus, work: Workspace) -> None:
 
 @kernel
 def _block_cost(gpus: ClusterGpus, work: Workspace, begin: int, size: int, own: int) -> float:
-    """Return the GPUs of others that a block displaces, plus small terms. inf: a GPU is down.
-
-    `own` of the block's GPUs are the job's already.
-    """
+    """Return the GPUs of others that a block displaces, plus small terms. inf: a GPU of it is down."""
     busy, down = work.below[_BUSY], work.below[_DOWN]
     end = begin + size
     if down[end] > down[begin]:
@@ -245,17 +227,8 @@ def arrange(
 ) -> bool:
     """Give each job a contiguous block such that fewest running GPUs of others are displaced.
 
-    A dynamic program over blocks in `sequence` and free GPUs below the last block's end.
-
-    Args:
-        genome: [GPUs] filled with the job of each, -1 free. Unchanged if failed GPUs leave no room.
-        sizes: [jobs] GPUs of each, together no more than there are.
-        sequence: [jobs] order of the blocks.
-        gpus: GPUs and the jobs that run there now.
-        work: work space after `count_unavailable`.
-
-    Returns:
-        Whether there is room.
+    A dynamic program over blocks in `sequence` and free GPUs below the last block's end, after
+    `count_unavailable`. Returns whether there is room. Without room, because GPUs failed, the `genome` stays.
     """
     free = len(genome)
     for j in range(len(sizes)):

@@ -93,10 +93,7 @@ def _part_begin(trials: Trials, k: int, part: int) -> int:
 
 @kernel
 def _plan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """Plan the large jobs of the k-th kappa, keep the state at each part, and return the last exit.
-
-    `source` is the row in which its small jobs are planned.
-    """
+    """Plan the large jobs of the k-th kappa after row `source`, keep each part, and return the last exit."""
     planner = trials.planner
     r = 2 * len(trials.num_small)
     copy_trial(planner, source, r)
@@ -175,10 +172,9 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
 
 @kernel
 def bisect_theta_and_kappa(trials: Trials) -> tuple[float, float, int]:
-    """Find the smallest theta and the kappa of the trial that ends first. `trials.plan` gets the best plan.
+    """Return planned makespan and theta in seconds, and kappa: the smallest theta, the trial that ends first.
 
-    Returns:
-        Planned makespan and theta in seconds, and kappa. Makespan is inf if no plan ends within the horizon.
+    `trials.plan` gets the best plan. The makespan is inf if no plan ends within the horizon.
     """
     task = trials.task
     best, best_theta, best_kappa = np.inf, task.horizon, 0

@@ -18,10 +18,7 @@ def _choose(
     time: float,
     out: IntVector,
 ) -> None:
-    """Fill `out` with GPUs within theta and free at `time`, of which there are enough.
-
-    FF takes them by id, LS by least load, RAND by `draws`.
-    """
+    """Fill `out` with GPUs within theta, free at `time`: FF by id, LS by least load, RAND by `draws`."""
     load, free_at, taken = planner.load[0], planner.free_at[0], planner.candidates
     taken[:] = 0
     for i in range(len(out)):
@@ -68,16 +65,7 @@ def _trial(planner: PlannerState, plan: GpuPlan, task: PlanningProblem, theta: f
 
 @kernel
 def bisect_theta(planner: PlannerState, plan: GpuPlan, task: PlanningProblem) -> tuple[float, float]:
-    """Bisect on theta_u and leave the best plan in `plan`.
-
-    Args:
-        planner: work space of one row.
-        plan: filled with the best plan.
-        task: jobs, GPUs, settings of the search.
-
-    Returns:
-        Planned makespan and theta, in seconds. Makespan is inf if no plan ends within the horizon.
-    """
+    """Bisect on theta_u, keep the best plan in `plan`, and return its makespan (inf: none) and theta, s."""
     best = np.inf
     best_theta = task.horizon
     left = 0.0

@@ -33,11 +33,7 @@ def _smallest(values: FloatVector, count: int, k: int) -> float:
 
 @kernel
 def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float) -> int:
-    """Write GPUs on which a job of `estimate` seconds stays within `theta` to the planner's candidates.
-
-    Returns:
-        The number of candidates, which are in order of id. `planner` has the trial in row `r`.
-    """
+    """Write GPUs on which a job stays within `theta` to the candidates, by id, and return their number."""
     load = planner.load[r]
     count = 0
     for g in range(len(load)):
@@ -48,10 +44,7 @@ def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float
 
 @kernel
 def earliest_free(planner: PlannerState, r: int, count: int, demand: int, time: float) -> float:
-    """Return when `demand` of the first `count` candidates are free in row `r` of `planner`.
-
-    That is `time` or a later exit, inf if there are too few candidates.
-    """
+    """Return when `demand` of the first `count` candidates are free, from `time` on; inf if too few."""
     if count < demand:
         return np.inf
     free = 0
@@ -124,15 +117,8 @@ def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, o
 def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: float, out: IntVector) -> float:
     """Choose by FA-FFP: the least loaded GPUs within theta, on servers in use first among equal loads.
 
-    Args:
-        planner: all trials.
-        r: row of the trial.
-        estimate: seconds of the job.
-        theta: limit of a GPU's load, seconds.
-        out: [demand] filled with the GPUs, in order of id.
-
-    Returns:
-        Seconds at which the GPUs are free, inf if there are too few.
+    Fills `out` [demand] by id, for a job of `estimate` seconds in row `r` of the planner. Returns the seconds
+    at which the GPUs are free, inf if there are too few.
     """
     return _choose_among(planner, r, find_candidates(planner, r, estimate, theta), True, out)
 
@@ -141,11 +127,7 @@ def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: floa
 def choose_for_large(
     planner: PlannerState, r: int, estimate: float, theta: float, capacity: float, out: IntVector
 ) -> float:
-    """Choose by LBSGF: as `choose_for_small`, on the servers of least mean load with `capacity` GPUs.
-
-    `capacity` is lambda x demand. `planner`, `r`, `estimate`, `theta`, `out` and the result are as in
-    `choose_for_small`.
-    """
+    """Choose by LBSGF: as `choose_for_small`, on the least loaded servers with lambda x demand `capacity`."""
     ranked, first_gpu = planner.ranked[r], planner.first_gpu
     servers, gpus = 0, 0
     while capacity > 0 and servers < len(ranked):

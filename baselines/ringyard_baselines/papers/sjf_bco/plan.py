@@ -55,12 +55,8 @@ def empty_gpu_plan(demands: NDArray[np.int64]) -> GpuPlan:
 def find_ready(plan: GpuPlan, order: IntVector, waits: BoolVector, free: BoolVector, ready: IntVector) -> int:
     """Fill `ready` with the jobs that are first on all their GPUs, which are free, and return their number.
 
-    Args:
-        plan: the GPUs of each job.
-        order: [m] positions of the planned jobs by planned start, which is the queue of each GPU.
-        waits: [n] whether a job still waits.
-        free: [G] whether a GPU holds nothing. False afterwards where a job waits for it.
-        ready: [n] filled from the beginning.
+    `order` [m] are positions of planned jobs by planned start, the queue of each GPU. `free` [G] says whether
+    a GPU holds nothing, False afterwards where a job waits for it.
     """
     count = 0
     for i in order:

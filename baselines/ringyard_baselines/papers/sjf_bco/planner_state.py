@@ -146,17 +146,7 @@ def _update_ranking(planner: PlannerState, r: int) -> None:
 def assign_job(
     planner: PlannerState, r: int, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:
-    """Assign GPUs to a job from `time` on, when they are free, until the job's exit.
-
-    Args:
-        planner: all trials. No server has a mark.
-        r: row of the trial.
-        batch: jobs.
-        i: position of the job.
-        gpus: [demand] GPUs of the job.
-        time: start. The exit follows from eq. 8 with the links as planned at the start.
-        physics: performance model.
-    """
+    """Assign GPUs that are free from `time` on until the job's exit, by eq. 8 with links at the start."""
     load, free_at, spans_servers = planner.load[r], planner.free_at[r], planner.spans_servers[r]
     marks, server, first_gpu = planner.marks, planner.server, planner.first_gpu
     num_servers, worst = 0, 0

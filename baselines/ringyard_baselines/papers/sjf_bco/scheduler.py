@@ -1,7 +1,7 @@
 """SJF-BCO (Yu, Ji, Rajan, Liu; MobiHoc 2022, arXiv 2207.07817) and its comparators FF, LS and RAND."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -33,6 +33,7 @@ from ringyard_baselines.scheduler import Scheduler
 
 
 @checked("sjf_bco")
+@dataclass(eq=False)
 class PlannedScheduler(Scheduler):
     """Plans all known jobs on GPU queues, then starts each job when its GPUs are free for it.
 
@@ -59,39 +60,20 @@ class PlannedScheduler(Scheduler):
     """
 
     observability = Observability.SIZES | Observability.DURATIONS | Observability.SPEEDS
-    round_seconds: float | None = None
 
-    def __init__(
-        self,
-        name: str,
-        rule: int,
-        over_provision: Annotated[float, "[1, inf)"] = 1.0,
-        kappa: PositiveInt | None = None,
-        estimate_factor: Annotated[float, "[1, inf)"] = 1.0,
-        horizon_seconds: Positive | None = None,
-        resolution: Positive = 1e-3,
-        max_planned: PositiveInt = 256,
-        queue_on_busy_gpus: bool = False,
-        offline: bool = False,
-    ) -> None:
-        self.name = name
-        self.offline = offline
-        self._rule = rule
-        self._over_provision = over_provision
-        self._kappa = kappa
-        self._estimate_factor = estimate_factor
-        self._horizon_seconds = horizon_seconds
-        self._resolution = resolution
-        self._max_planned = max_planned
-        self._queue_on_busy_gpus = queue_on_busy_gpus
+    name: str
+    rule: int
+    over_provision: Annotated[float, "[1, inf)"] = 1.0
+    kappa: PositiveInt | None = None
+    estimate_factor: Annotated[float, "[1, inf)"] = 1.0
+    horizon_seconds: Positive | None = None
+    resolution: Positive = 1e-3
+    max_planned: PositiveInt = 256
+    queue_on_busy_gpus: bool = False
+    offline: bool = False
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget the plan (`cluster`, `jobs`, `rng`: see `Scheduler.reset`).
-
-        Raises:
-            SchedulerError: there are CPU-only jobs, which the algorithm does not cover, or later jobs in an
-                offline batch.
-        """
+        """Forget the plan, and refuse CPU-only jobs, and later ones in an offline batch (SchedulerError)."""
         if self.offline and (jobs.submit_seconds > 0).any():
             raise SchedulerError(
                 f"{self.name} plans an offline batch and these jobs arrive over time; submit all at 0, as"
@@ -162,24 +144,21 @@ class PlannedScheduler(Scheduler):
         return [allocation for allocation in placed if allocation is not None]
 
     def _make_plan(self, view: SchedulingView) -> None:
-        """Plan the waiting jobs around the running ones. SJF-BCO first plans only starts that are certain.
-
-        The rest is planned when GPUs are free for it. By then there may be a new plan.
-        """
+        """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""
         waiting = view.waiting.astype(np.int64)
-        if self._rule == SJF_BCO:
+        if self.rule == SJF_BCO:
             order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]
         else:
             order = np.sort(waiting)
-        order = order[: self._max_planned]
+        order = order[: self.max_planned]
         records = view.records(order)
         estimates = records["remaining_iterations"] * records["isolated_iteration_seconds"]
-        estimates = estimates / self._estimate_factor
+        estimates = estimates / self.estimate_factor
         demands = view.num_gpus[order].astype(np.int64)
         self._plan = empty_gpu_plan(demands)
         self._rows, self._waits = order, np.ones(len(order), dtype=bool)
         drawn = (len(order), self._cluster.num_gpus)
-        draws = self._rng.random(drawn) if self._rule == RANDOM else np.zeros((len(order), 1))
+        draws = self._rng.random(drawn) if self.rule == RANDOM else np.zeros((len(order), 1))
         batch = PlannedJobs(order, records, estimates, draws)
         busy = self._busy_seconds(view)
         horizon = self._horizon(busy, estimates, demands)
@@ -187,14 +166,14 @@ class PlannedScheduler(Scheduler):
             batch=batch,
             busy_seconds=busy,
             physics=view.physics,
-            rule=self._rule,
+            rule=self.rule,
             kappas=self._kappas(demands),
-            over_provision=float(self._over_provision),
-            queue_on_busy_gpus=self._queue_on_busy_gpus,
+            over_provision=float(self.over_provision),
+            queue_on_busy_gpus=self.queue_on_busy_gpus,
             horizon=horizon,
-            resolution=self._resolution * horizon,
+            resolution=self.resolution * horizon,
         )
-        if self._rule == SJF_BCO:
+        if self.rule == SJF_BCO:
             self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
         else:
             self._plan_the_rest()
@@ -214,7 +193,7 @@ class PlannedScheduler(Scheduler):
 
     def _best_plan(self, task: PlanningProblem) -> tuple[float, float, int]:
         """Return makespan, theta and kappa of the best plan."""
-        if self._rule != SJF_BCO:
+        if self.rule != SJF_BCO:
             makespan, theta = bisect_theta(self._planner, self._plan, task)
             return makespan, theta, 1
         rows = num_rows(task)
@@ -226,15 +205,15 @@ class PlannedScheduler(Scheduler):
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
     ) -> float:
         """Return T, the largest theta to try."""
-        if self._horizon_seconds is not None:
-            return float(self._horizon_seconds)
+        if self.horizon_seconds is not None:
+            return float(self.horizon_seconds)
         work = float(load.sum() + (estimates * demands).sum()) / self._cluster.num_gpus
         return 2.0 * (work + float(load.max()) + float(estimates.max()))
 
     def _kappas(self, demands: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the thresholds to try: job sizes, since those between two sizes split the jobs alike."""
-        if self._kappa is not None or self._rule != SJF_BCO:
-            return np.array([self._kappa or 1], dtype=np.int64)
+        if self.kappa is not None or self.rule != SJF_BCO:
+            return np.array([self.kappa or 1], dtype=np.int64)
         return np.unique(np.concatenate([[1], demands])).astype(np.int64)
 
     def _busy_seconds(self, view: SchedulingView) -> NDArray[np.float64]:

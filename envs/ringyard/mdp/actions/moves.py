@@ -98,20 +98,9 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
 
 @linked_kernel
 def propose_start(state: State, b: int, j: int, options: Options, t: int, out: Int32Vector) -> int:
-    """Find the GPUs (or the server) on which template `t` of `options` would start a waiting job.
+    """Write GPUs (or the server) on which template `t` would start a job to `out`; return how many (0: none).
 
     The job keeps the template's shape, also where it asks for another. `shape.set_asked_shape` undoes this.
-
-    Args:
-        state: simulation arrays.
-        b: cluster.
-        j: row of the job.
-        options: templates and adjustments.
-        t: template.
-        out: output: ids of the GPUs, or of the server of a CPU-only job, unsorted.
-
-    Returns:
-        Number of ids in `out`. 0 if the template is invalid.
     """
     job = state.jobs[b, j]
     if options.kinds[t] == REJECT:
@@ -130,10 +119,7 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
 
 @linked_kernel
 def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, out: Int32Vector) -> int:
-    """Find the GPUs of a running job after adjustment `a`, which does not preempt it. Changes nothing.
-
-    `state`, `b`, `j`, `options`, `out` and the result are those of `propose_start`.
-    """
+    """Find the GPUs of a running job after adjustment `a`, which does not preempt it, as `propose_start`."""
     o = options.num_templates + a
     job = state.jobs[b, j]
     shape = target_shape(job, options, o)
@@ -159,10 +145,7 @@ def propose_adjustment(state: State, b: int, j: int, options: Options, a: int, o
 
 @kernel
 def decode_action(state: State, b: int, options: Options, num_waiting: int, action: int) -> tuple[int, int]:
-    """Return (row of the job, option) of a valid action of cluster `b` other than waiting.
-
-    `state` and `options` are as in `propose_start`, `num_waiting` is V and `action` the action's number.
-    """
+    """Return (row of the job, option) of a valid action other than waiting, with V = `num_waiting`."""
     change = action - num_waiting * options.num_templates
     if change < 0:
         return waiting_at(state, b, action // options.num_templates), action % options.num_templates
@@ -193,10 +176,7 @@ def apply_option(state: State, b: int, j: int, options: Options, o: int, physics
 
 @kernel
 def preview_option(state: State, b: int, j: int, options: Options, o: int) -> tuple[int, Shape]:
-    """Return (number of ids in `gpu_scratch`, shape) of job `j` of cluster `b` after option `o`.
-
-    The number is 0 if the job is preempted or rejected. `state` and `options` are as in `propose_start`.
-    """
+    """Return (number of ids in `gpu_scratch`, shape) of job `j` after option `o`; 0 if it holds nothing."""
     shape, count = target_shape(state.jobs[b, j], options, o), 0
     if options.kinds[o] != REJECT and options.kinds[o] != PREEMPT:
         count = _propose(state, b, j, options, o, state.gpu_scratch[b])

@@ -61,13 +61,7 @@ class ActionKind(ABC):
     def utilities(
         self, jobs: Records1[Job], cluster: Cluster, performance: PerformanceModel
     ) -> JobUtilities | None:
-        """Return the utility of jobs by number of GPUs, or None if the actions do not use it.
-
-        Args:
-            jobs: [jobs] prepared records.
-            cluster: servers and GPUs.
-            performance: model of seconds per iteration.
-        """
+        """Return the utility of prepared jobs by number of GPUs, or None if the actions do not use it."""
         return None
 
 

@@ -94,10 +94,7 @@ def _log_minutes(seconds: float) -> float:
 
 @kernel
 def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
-    """Write the positions of the first `count` of `keys` into `order`, ascending by (key, position).
-
-    It is a shell sort.
-    """
+    """Write positions of the first `count` of `keys` into `order`, by (key, position): a shell sort."""
     for i in range(count):
         order[i] = i
     gap = 1

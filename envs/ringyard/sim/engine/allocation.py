@@ -231,10 +231,7 @@ def held_on_server(state: State, b: int, j: int, s: int, r: int) -> int:
 
 @kernel
 def detach(state: State, b: int, j: int) -> int:
-    """Release job `j` of cluster `b` of `state` for a what-if question. Return what `reattach` needs.
-
-    Its places are in `State.place_scratch`, its record in the scratch row: one job at a time.
-    """
+    """Release job `j` for one what-if question at a time; the result and `State.place_scratch` restore it."""
     job = state.jobs[b, j]
     state.jobs[b, state.jobs.shape[1] - 1] = job
     if job.first_slot < 0 and job.server < 0:

@@ -41,9 +41,8 @@ def _bandwidth_slowdown(server: Server, more: int) -> float:
 def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
     """Return three things that job `j` finds, each on the worst of its servers.
 
-    Returns:
-        Number of jobs that span servers (p of SJF-BCO eq. 6). Memory bandwidth asked / available, at least 1.
-        Seconds in which a worker of the job reads a byte from storage, 0 if it reads none.
+    Jobs that span servers (p of SJF-BCO eq. 6), memory bandwidth asked / available (>= 1), and seconds in
+    which a worker reads a byte from storage (0: it reads none).
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
     spanning, stretch, seconds = 0, 1.0, 0.0
@@ -176,11 +175,8 @@ def isolated_contexts(
 ) -> Records1[PlacementContext]:
     """Return [jobs] placement contexts in an empty cluster of reference GPUs.
 
-    Args:
-        cluster: servers and GPUs.
-        num_gpus: [jobs] number of GPUs. 0 for CPU-only jobs.
-        num_servers: [jobs] servers spanned. None: the fewest that hold the job.
-        storage_readers: [jobs] workers that read from storage on each server. None: only the job's own.
+    CPU-only jobs have 0 GPUs. `num_servers` are the spanned ones (None: the fewest that hold the job),
+    `storage_readers` the workers that read from storage on each server (None: the job's own).
     """
     places = PlacementContext.zeros(len(num_gpus))
     places["num_servers"] = cluster.fewest_servers(num_gpus) if num_servers is None else num_servers
@@ -221,11 +217,7 @@ def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physi
 
 @linked_kernel
 def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, physics: Physics) -> float:
-    """Return the seconds per base iteration of job `j` on other `places` or in another `shape`.
-
-    Other jobs of cluster `b` of `state` stay where they are. The job is moved there and back, unnoticed.
-    `physics` is the performance model, and the caller has checked that the job fits (`apply_allocation`).
-    """
+    """Return the seconds per base iteration of job `j` on other `places` or in another `shape`."""
     job = state.jobs[b, j]
     network = state.clusters[b].network
     is_ring = state.clusters[b].global_links != 0 and job.num_servers > 1

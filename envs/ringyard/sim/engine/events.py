@@ -31,10 +31,7 @@ from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatu
 
 @kernel
 def next_round(now: float, seconds: float) -> float:
-    """Return when the first round after `now` begins: round k is at k x `seconds`.
-
-    If rounds are closer together than floating-point numbers near `now`, the next number is returned.
-    """
+    """Return when the first round after `now` begins, at a multiple of `seconds` or the next number."""
     following = float(np.nextafter(now, np.inf))
     k = np.floor(now / seconds) + 1.0
     if k > 2.0**53:
@@ -275,10 +272,7 @@ def _between_rounds(cluster: ClusterRecord) -> bool:
 
 @linked_kernel
 def advance(state: State, b: int, physics: Physics) -> bool:
-    """Advance cluster `b` of `state` to the next decision point by `physics`. Return False if there is none.
-
-    There is none if no event is left, or if the simulation makes no progress (`livelock.is_livelocked`).
-    """
+    """Advance to the next decision point; return False if there is none: no event left, or livelocked."""
     cluster = state.clusters[b]
     while True:
         if not _process_next_event(state, b, physics):

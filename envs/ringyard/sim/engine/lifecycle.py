@@ -101,10 +101,7 @@ def _run_on(state: State, b: int, j: int, places: Int32Vector, pause: float, phy
 
 @kernel
 def start(state: State, b: int, j: int, places: Int32Vector, physics: Physics) -> None:
-    """Start waiting job `j` of cluster `b` of `state` on `places`, sorted in place. `physics` sets new rates.
-
-    The caller has checked that there is room. A CPU-only job gets the server `places[0]`.
-    """
+    """Start waiting job `j` on `places` with room for it, sorted in place, or on the server `places[0]`."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     waiting_remove(state, b, j)

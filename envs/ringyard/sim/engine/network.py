@@ -17,10 +17,7 @@ from ringyard.state.records import Network
 
 @kernel
 def set_link_load(state: State, b: int, j: int) -> None:
-    """Set what job `j` of cluster `b` of `state` adds to each of its links.
-
-    This is the fraction of its time in which it sends when alone, for Network.LIVE_TRANSFERS. Else it is 1.
-    """
+    """Set what job `j` adds to each link: the share of its time sending alone (LIVE_TRANSFERS), else 1."""
     job = state.jobs[b, j]
     job.link_load = 1.0
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
@@ -173,10 +170,7 @@ def _tightest_link(state: State, b: int) -> int:
 
 @kernel
 def _fill_progressively(state: State, b: int, extra: int) -> None:
-    """Write 1 / max-min fair share to `new_contenders` of each ring, by progressive filling.
-
-    The tightest link freezes its rings at its fair share, again and again (Bertsekas & Gallager, 6.5.2).
-    """
+    """Write 1 / max-min fair share to `new_contenders` (progressive filling, Bertsekas & Gallager 6.5.2)."""
     for row in range(state.links.shape[1]):
         link = state.links[b, row]
         link.left = link.capacity
@@ -208,10 +202,7 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
 
 @kernel
 def update_max_min_shares(state: State, b: int, extra: int) -> bool:
-    """Write 1 / max-min fair share to `new_contenders` of each ring. Return if it differs from `contenders`.
-
-    `b` is the cluster of `state`, `extra` a job that holds GPUs and does not count as running yet, -1: none.
-    """
+    """Write 1 / max-min fair share of running rings and job `extra` (-1: none); return if any changed."""
     _recount_loads(state, b, extra)
     _fill_progressively(state, b, extra)
     changed = False

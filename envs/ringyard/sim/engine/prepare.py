@@ -43,8 +43,7 @@ def _write_isolated_times(
 ) -> None:
     """Give `jobs` their asked shape, and write how long they run `isolated`, per iteration and in all.
 
-    [jobs] `durations` and `iterations` are NaN where the other is given. `first` is the number of the first
-    job among all prepared jobs, for errors.
+    `durations` and `iterations` are NaN where the other is given. Errors count jobs from `first`.
     """
     for i in range(len(jobs)):
         job = jobs[i]
@@ -173,19 +172,10 @@ class JobPreparer:
     def write(
         self, tables: JobTable, lengths: Sequence[int], out: Records1[Job], begins: Sequence[int]
     ) -> dict[str, NDArray[Any]]:
-        """Prepare concatenated job tables, in little more time than one of them.
+        """Prepare concatenated job tables (`draw_tables`), in little more time than one of them.
 
-        Args:
-            tables: concatenated tables, see `ringyard.workloads.workload.draw_tables`.
-            lengths: number of jobs of each table.
-            out: records, some of which become those of the jobs.
-            begins: for each table, position in `out` of its first job. The others follow.
-
-        Returns:
-            {field: [jobs of all tables]} values in the records that are not equal for all jobs.
-
-        Raises:
-            RingyardError: as for `prepare_jobs`. Rows in the message are counted over all tables.
+        Jobs of each table are written to `out` from its position in `begins` on. Returns {field: [jobs of all
+        tables]} values in the records that are not equal for all jobs.
         """
         if 0 in lengths:
             raise WorkloadError("a workload has no jobs; expected at least 1")
@@ -225,20 +215,7 @@ def prepare_jobs(
     restart: RestartCost,
     out: Records1[Job] | None = None,
 ) -> Records1[Job]:
-    """Return [jobs] job records at time 0, checked against the cluster.
-
-    Args:
-        table: job table.
-        cluster: servers and GPUs.
-        performance: performance model.
-        restart: restart cost.
-        out: [jobs] records to write to. None: new ones.
-
-    Raises:
-        WorkloadError: a row is invalid or does not fit the cluster.
-        ConfigurationError: a model lacks a figure that this simulation needs.
-        PluginError: the performance model or the restart cost returned invalid seconds.
-    """
+    """Return [jobs] job records at time 0 (in `out`, if given), checked against the cluster."""
     jobs: Records1[Job] = Job.zeros(len(table)) if out is None else out
     JobPreparer(cluster, performance, restart).write(table, [len(table)], jobs, [0])
     return jobs
@@ -251,8 +228,7 @@ _MOST_CODES = 1 << 62
 def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return [jobs] demand classes, from 0 per owner: equal for jobs that placement rules treat alike.
 
-    [jobs] `owner` is the number of the table of each job of `table`, ascending. Only columns that matter in
-    this `cluster` are compared.
+    `owner` [jobs] is the number of each job's table, ascending. Only columns that matter here are compared.
     """
     resizes = (table.min_gpus < table.max_gpus) | (table.min_batch < table.max_batch)
     columns: list[NDArray[Any]] = [table.num_gpus, table.kind]

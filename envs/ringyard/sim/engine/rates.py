@@ -48,10 +48,7 @@ def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
 
 @kernel
 def _update_rate(state: State, b: int, j: int, physics: Physics) -> None:
-    """Give running job `j` the speed of its present context, unless its end has come.
-
-    The time since the last change of its speed is rounded, so that such a job might end a little later.
-    """
+    """Give running job `j` the speed of its present context, unless its end has come."""
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
@@ -95,11 +92,7 @@ def _update_server_rates(state: State, b: int, s: int, visit_mark: int, physics:
 
 @linked_kernel
 def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics) -> None:
-    """Count the ring of job `j`, and update the rates of rings that get another share of links.
-
-    `j` spans servers of cluster `b` of `state` and is not among the running jobs. `sign` 1: it starts and
-    gets its contenders, but no rate. `sign` -1: it stops. `physics` is the performance model.
-    """
+    """Count the ring of job `j` as it starts (`sign` 1) or stops (-1), and update rates of other rings."""
     if state.clusters[b].network == Network.MAX_MIN:
         _update_all_ring_rates(state, b, j if sign > 0 else -1, physics)
         return

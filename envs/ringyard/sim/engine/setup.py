@@ -45,19 +45,10 @@ def new_state(
 ) -> State:
     """Return state arrays of a batch of simulations, with all that does not change between episodes.
 
-    Args:
-        cluster: servers and GPUs of every simulation.
-        performance: performance model.
-        failures: when servers fail and for how long.
-        num_clusters: number of simulations.
-        num_jobs: largest number of jobs of one simulation.
-        num_classes: largest number of demand classes (`prepare.demand_classes`).
-        round_seconds: seconds from round to round. None: no rounds.
-        rounds_only: make rounds the only decision points.
-        timeline_bins: number of bins of `State.timeline`. 0: none.
-        segment_rows: length of `State.segments`. 0: past allocations are not recorded.
-        losses: count how much time each job loses to each cause.
-        jobs: [clusters, num_jobs + 1] records to use as `State.jobs`. None: new ones.
+    `num_jobs` and `num_classes` (`prepare.demand_classes`) are the largest numbers of one simulation.
+    `timeline_bins` and `segment_rows` are lengths of `State.timeline` and `State.segments`, 0: none. `losses`
+    counts how much time each job loses to each cause. `jobs` [clusters, num_jobs + 1] are used as
+    `State.jobs`.
     """
     interference = performance.interference if cluster.jobs_per_gpu > 1 else no_interference()
     sharing = interference.sharing_on(cluster.distinct_gpu_types)
@@ -174,10 +165,7 @@ def load_jobs(state: State, b: int, jobs: Records1[Job], limit_seconds: float, s
 
 @linked_kernel
 def reset_cluster(state: State, b: int, num_jobs: int, limit_seconds: float, seed: int) -> None:
-    """Put cluster `b` of `state` at time 0 with its first `num_jobs` job records, which are prepared already.
-
-    `limit_seconds` is the end of the episode, `seed` the seed of the simulation.
-    """
+    """Put a cluster at time 0 with its first `num_jobs` prepared records, to end at `limit_seconds`."""
     jobs = state.jobs[b]
     smallest = jobs[0].min_gpus
     num_classes = 0

@@ -58,10 +58,7 @@ def _value_or(overrides: float, present: float) -> float:
 
 @kernel
 def override_shape(own: Shape, overrides: FloatVector, host_resources: bool) -> Shape:
-    """Return shape `own` with `overrides`, [7] fields that are NaN where `own` stays.
-
-    If `host_resources` is False, cores, RAM and parameter servers stay too.
-    """
+    """Return a shape with [7] overrides (NaN: as it is), of cores, RAM and servers if `host_resources`."""
     return Shape(
         to_int(_value_or(overrides[0], own.num_gpus)),
         _value_or(overrides[1], own.batch_size),
