@@ -41,7 +41,7 @@ def service_rate(workers, servers):
     return 10 * workers + POD_CORES * (workers + servers)
 
 
-def judged(seconds, size):
+def comparison(seconds, size):
     """(how many times faster a step is with a server more, the change of least cost) by {size: seconds}."""
     costs = {}
     for name, (workers, servers) in CHANGES.items():
@@ -90,9 +90,9 @@ def show_models(setting):
         seconds = simulated_seconds(view, int(np.argmax(jobs.model_ids == model_id(model))))
         runs = calibrated_seconds(model)
         for size in SIZES:
-            faster, best = judged(seconds, size)
+            faster, best = comparison(seconds, size)
             rate = service_rate(size[0], size[1] + 1) / service_rate(*size)
-            measured, there = judged(runs, size)
+            measured, there = comparison(runs, size)
             by_runs = "" if measured is None else f"{there}, {measured:.3f}"
             print(f"{model:20} {size[0]}, {size[1]}  {faster:7.3f} {rate:6.3f}  {best:12} {by_runs}")
 
@@ -102,11 +102,11 @@ def show_runs(setting, num_workloads):
     counted, spreads, ratios = Counter(), [], []
     for seed in range(num_workloads):
         jobs = setting.workload.sample(setting.cluster, np.random.default_rng(seed))
-        world = (setting.cluster, jobs, setting.performance, setting.restart)
+        arguments = (setting.cluster, jobs, setting.performance, setting.restart)
         watched = Watched(consolidate(), round_seconds=1200.0, predictor="loss_curve")
         watched.counted = counted
-        run(Simulator(*world, watched.round_seconds), watched, np.random.default_rng(seed))
-        sim = Simulator(*world)
+        run(Simulator(*arguments, watched.round_seconds), watched, np.random.default_rng(seed))
+        sim = Simulator(*arguments)
         run(sim, tiresias(consolidate()), np.random.default_rng(seed))
         alone = sim.view().column("isolated_seconds")
         spreads.append(alone.std() / alone.mean())

@@ -29,12 +29,12 @@ RESAMPLES = 2_000
 def pool(experiment, size):
     """{scheduler: [size] mean JCTs} on an experiment's own workloads, placed by `pack`."""
     config = hydra.compose("compare", [f"experiment={experiment}"])
-    world = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    configs = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     values = {}
     for label in SCHEDULERS:
         scheduler = to_plain(scheduler_config(SchedulerEntry.read(f"{label}@pack")))
         runs = (
-            run_task(EvaluationTask(label, scheduler, workload_environment(world, 0, number), number, 0))
+            run_task(EvaluationTask(label, scheduler, workload_environment(configs, 0, number), number, 0))
             for number in range(size)
         )
         values[label] = np.array([run.metrics.mean_jct for run in runs])

@@ -117,8 +117,8 @@ PHYSICS = {
 }  # fmt: skip
 
 
-def world(environment: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Configs of an environment's world."""
+def configs_of(environment: str, overrides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Configs of an environment."""
     config = hydra.compose("compare", [f"experiment={environment}", *overrides])
     return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
@@ -133,7 +133,7 @@ def entries(environment: str) -> dict[str, SchedulerEntry]:
     configs = {label: to_plain(scheduler_config(entry)) for label, entry in found.items()}
     return {
         label: found[label]
-        for label in supported_schedulers(configs, world(environment), COMPARISON_SEED_OFFSET)[0]
+        for label in supported_schedulers(configs, configs_of(environment), COMPARISON_SEED_OFFSET)[0]
     }
 
 
@@ -145,7 +145,7 @@ def measured(
     workers: int | None,
 ) -> list[RunResult]:
     """Every scheduler on every workload of an environment; the workloads are those of `ringyard compare`."""
-    given = world(environment, overrides)
+    given = configs_of(environment, overrides)
     schedulers = {label: to_plain(scheduler_config(entry)) for label, entry in running.items()}
     tasks = [
         EvaluationTask(

@@ -51,8 +51,8 @@ def watched(learner):
 
 def measure(learner, decisions):
     """(samples/s, share of the time in environment, forward, update)."""
-    world = adapt_env_config(learner, EnvConfig(num_workloads=512))
-    learner.setup({"one": world}, 0)
+    env_config = adapt_env_config(learner, EnvConfig(num_workloads=512))
+    learner.setup({"one": env_config}, 0)
     batch = learner._runner.batch if isinstance(learner, GroupRelative) else learner._env.batch
     batch.workload_cache.rows_of(np.arange(512))
     learner.learn(1, lambda measured: None)

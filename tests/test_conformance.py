@@ -25,6 +25,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.records import JobKind
 from ringyard.workloads.readers import trace_configs
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.schema import check_groups
 from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic
 from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler
@@ -87,6 +88,13 @@ def test_experiments_compose(name):
 def test_debug_configs_compose(name):
     command = "train" if name == "tiny_training" else "simulate"
     assert composed(command, f"debug={name}").workload.num_jobs == 12
+
+
+@pytest.mark.parametrize(
+    "choice", [f"{group}={name}" for group in ("agent", "sweep") for name in names(group) if name != "optuna"]
+)
+def test_every_agent_has_the_settings_of_a_quick_check(choice):
+    check_groups("train", composed("train", "debug=tiny_training", choice))
 
 
 def small_run(scheduler, seed, compiled=True, placement_cluster=None):

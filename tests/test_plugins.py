@@ -212,7 +212,7 @@ def test_observations_stay_in_their_row():
     assert play(setting(observation=misobserving(0, 10.0))) == play(setting())
 
 
-def judged(key, wake, value):
+def keyed_scheduler(key, wake, value):
     where = 1000.0 if value is None else 1.0
     parameters = np.array([where, value or 0.0])
     return PreemptiveScheduler("mine", key, parameters, pack(), Observability.NOTHING, wake)
@@ -221,11 +221,15 @@ def judged(key, wake, value):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_keys_are_numbers(compiled):
     with pytest.raises(PluginError, match=r"key broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, float("nan")), compiled=compiled)
+        simulate(
+            keyed_scheduler(broken_plugins.misjudge, broken_plugins.fair, float("nan")), compiled=compiled
+        )
     with pytest.raises(PluginError, match=r"wake broken_plugins\.misjudge of job 0 is nan at 0 s"):
-        simulate(judged(broken_plugins.fair, broken_plugins.misjudge, float("nan")), compiled=compiled)
+        simulate(
+            keyed_scheduler(broken_plugins.fair, broken_plugins.misjudge, float("nan")), compiled=compiled
+        )
     with pytest.raises(PluginError, match=r"broken_plugins\.misjudge raised IndexError"):
-        simulate(judged(broken_plugins.misjudge, broken_plugins.fair, None), compiled=compiled)
+        simulate(keyed_scheduler(broken_plugins.misjudge, broken_plugins.fair, None), compiled=compiled)
 
 
 @implements(JobKey)
@@ -235,7 +239,7 @@ def mistyped(job, now, parameters: FloatVector):
 
 def test_what_cannot_be_compiled_is_named():
     with pytest.raises(PluginError, match=r"test_plugins\.mistyped cannot be compiled as JobKey"):
-        simulate(judged(mistyped, broken_plugins.fair, 0.0))
+        simulate(keyed_scheduler(mistyped, broken_plugins.fair, 0.0))
 
 
 def test_errors_travel_between_processes():

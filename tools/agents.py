@@ -58,7 +58,7 @@ def reproduce_agents(
     def say(line: str) -> None:
         console.print(line, style="dim", soft_wrap=True, markup=False, highlight=False)
 
-    recipes = [one for one in recipes if _can_be_judged(one, only is not None, say)]
+    recipes = [one for one in recipes if _can_be_evaluated(one, only is not None, say)]
     records = read_records()
     with hydra_initialized():
         if skip_training:
@@ -83,12 +83,12 @@ def reproduce_agents(
             if workloads is None:
                 write_record(recipe, records[recipe.name])
             draw_training(page.parent / "images", recipe.name, training)
-            with atomic_write(page) as partial:  # what has been judged stays if a later agent fails
+            with atomic_write(page) as partial:  # what has been evaluated stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))
     console.print(f"page: {page}", soft_wrap=True)
 
 
-def _can_be_judged(recipe: Recipe, named: bool, say: Callable[[str], None]) -> bool:
+def _can_be_evaluated(recipe: Recipe, named: bool, say: Callable[[str], None]) -> bool:
     """Whether the traces that a recipe needs are there; of one that was asked for, they must be."""
     missing = recipe.missing
     if missing and named:

@@ -57,21 +57,21 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
         The page.
 
     Raises:
-        ConfigurationError: nothing there that can be judged, a bad table, or a name that does not ship.
+        ConfigurationError: nothing there has a prediction, a bad table, or a name that does not ship.
     """
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found, absent = find_sets(data)
-    judged = predict_sets(found, [f"performance={performance}"], links)
-    print_errors(judged)
+    predicted = predict_sets(found, [f"performance={performance}"], links)
+    print_errors(predicted)
     profiles = any(isinstance(one.about, PublishedSet) and not one.about.collection for one in found)
     equations = compare_all(data) if profiles else {}
     if equations:
         print_markdown_rows("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
     else:
-        require_predictions(judged, place)
+        require_predictions(predicted, place)
     folder = Path(out).expanduser()
-    plots = draw_sets(judged, folder)
+    plots = draw_sets(predicted, folder)
     images: dict[str, str] = {}
     for name, result in equations.items():
         if not isinstance(result, str):
@@ -79,8 +79,8 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
             save_figure(folder / images[result.title], result.draw, result.title)
     section = "\n" + _EQUATIONS + "\n".join(_equations(equations, images)) if equations else ""
     text = folder / "validation.md"
-    text.write_text(validation_page(judged, performance, plots, absent, section))
-    write_predictions([one for one in judged if not isinstance(one.about, PublishedSet)], folder)
+    text.write_text(validation_page(predicted, performance, plots, absent, section))
+    write_predictions([one for one in predicted if not isinstance(one.about, PublishedSet)], folder)
     return text
 
 

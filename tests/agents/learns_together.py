@@ -43,7 +43,7 @@ def learners():
     }
 
 
-def worlds_for(learner, name):
+def environments_for(learner, name):
     """Two of different sizes for learners of scores, one for the others."""
     if name == "group_relative":
         setting = EnvConfig(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
@@ -58,7 +58,7 @@ def learn(name, hardware, rounds=3):
     """({array: values} of what was learnt, {curve: value} of the last round)."""
     learner, measured = learners()[name], []
     learner.hardware = hardware
-    learner.setup(worlds_for(learner, name), 0)
+    learner.setup(environments_for(learner, name), 0)
     while len(measured) < rounds:
         learner.learn(learner.decisions + 1, lambda found: measured.append(dict(found)) if found else None)
     found = {f"curve.{curve}": np.array(value) for curve, value in measured[-1].items()}

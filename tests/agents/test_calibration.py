@@ -1,6 +1,5 @@
 """`ringyard calibrate`: known constants are found again."""
 
-import shlex
 import subprocess
 import sys
 
@@ -140,16 +139,14 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
     assert profile.restart_seconds == 20
     assert profile.samples_per_core_second == pytest.approx(16 / 0.5 * 1.0358, rel=0.03)
 
+    (use,) = (line.partition(": ")[2] for line in said.splitlines() if line.startswith("use them"))
+    words = use.replace("ringyard", f"{sys.executable} -m ringyard_agents") + " name=printed"
+    ran = subprocess.run(words, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "measured.csv" in (tmp_path / "runs/printed/config.yaml").read_text()
     monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(out))
     assert config_files("profiles")["mynet"] == out / "profiles" / "mynet.yaml"
     assert config_files("network")["net"] == out / "network" / "net.yaml"
-    (use,) = (line.partition(": ")[2] for line in said.splitlines() if line.startswith("use them"))
-    folder, program, *words = shlex.split(use)
-    assert (folder, program) == (f"{USER_FOLDERS_VARIABLE}={out}", "ringyard")
-    shown = subprocess.run(
-        [sys.executable, "-m", "ringyard_agents", *words, "--cfg", "job"], capture_output=True, text=True
-    )
-    assert "measured.csv" in shown.stdout, shown.stderr
     assert config_files("network")["ethernet_10g"].is_relative_to(config_folder())
 
 

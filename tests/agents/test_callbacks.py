@@ -7,7 +7,7 @@ import pytest
 from conftest import names
 from ringyard_agents import cli
 
-TRAIN = ["train", "debug=tiny_training", "name=run", "evaluate.every=300"]
+TRAIN = ["train", "debug=tiny_training", "agent.num_envs=8", "name=run", "evaluate.every=300"]
 MINE = "+callbacks.mine._target_=test_callbacks.Noting"
 
 

@@ -1,13 +1,14 @@
 """Agents and run folders on disk: whole, damaged, hostile, pretrained."""
 
+import base64
 import contextlib
-import functools
 import itertools
 import json
-import operator
 import re
 import warnings
-from resource import RUSAGE_SELF, getrusage
+import zipfile
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,14 +42,22 @@ from small_simulations import random_jobs, rings, simulated
 #: names of `hostile_agents.doors`, which need a run
 DOORS = [
     *("agent", "agent.zip", "run config", "environments of a run", "tuned options", "training.json"),
-    *("config of a plotted run", "run.json", "job.json", "zoo record", "cached results"),
+    *("config of a plotted run", "run.json", "job.json", "zoo record", "rows of a trace"),
+    *("JSON lines of a trace", "measurements", "interference weights", "hazard network", "cached results"),
 ]
 
 
+def leaf_text(agent):
+    """The text of a leaf of conf/agent."""
+    return (config_folder() / "agent" / f"{agent}.yaml").read_text()
+
+
 def begun(agent):
-    """(config, learner in its world) of a leaf of conf/agent."""
+    """(config, learner in its environment) of a leaf of conf/agent."""
+    scores = ["debug=tiny", "num_workloads=8", "action=scores", "observation=live_jobs"]
+    words = ["debug=tiny_training"] if "num_envs" in leaf_text(agent) else scores
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = compose("train", ["debug=tiny_training", "name=small", f"agent={agent}"])
+        config = compose("train", [*words, "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
     learner.setup({"one": adapt_env_config(learner, build_env_config(config, 4, 0))}, 0)
     return config, learner
@@ -157,25 +166,72 @@ def test_every_way_in_accepts_what_is_sound(tmp_path, trained):
             door.read(tmp_path / door.file)
 
 
-@pytest.mark.parametrize("name", ["trained", "joint"])
-def test_no_size_in_an_agent_takes_memory(tmp_path, trained, name):
-    """Every number and list of the configs and of the weights' description, made huge."""
-    sound = Checkpoint.read(trained / AGENT_FILE if name == "trained" else shipped_agents()[name])
-    before, refused = getrusage(RUSAGE_SELF).ru_maxrss, set()
-    for path in hostile_agents.places(sound.metadata):
-        for huge in hostile_agents.sizes(functools.reduce(operator.getitem, path, sound.metadata)):
+def agents_by_learner():
+    """Leaves of conf/agent; those with the learner of one before are slow."""
+    seen = {None}
+    for name in names("agent"):
+        learner = next(iter(re.findall(r"^_target_: (\S+)", leaf_text(name), re.MULTILINE)), None)
+        yield pytest.param(name, marks=[pytest.mark.slow] if learner in seen else [])
+        seen.add(learner)
+
+
+@contextlib.contextmanager
+def little_memory(most=150_000_000):
+    """Check that this process does not grow by more bytes meanwhile."""
+    status = Path("/proc/self/status")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+    before = int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
+    yield
+    assert 1024 * (int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) - before) < most
+
+
+@pytest.mark.parametrize("name", [*agents_by_learner(), "zoo:joint"])
+def test_no_size_in_an_agent_takes_memory(tmp_path, name):
+    """Every value of the configs and of the weights' description, and every argument left out, made huge."""
+    if name.startswith("zoo:"):
+        sound = Checkpoint.read(shipped_agents()[name.removeprefix("zoo:")])
+    else:
+        config, learner = begun(name)
+        weights = learner.weights()
+        facts = {"parts": agent_parts(config), "weights": dict(weights.metadata)}
+        sound = Checkpoint(weights.arrays, json.loads(json.dumps(facts)))
+    refused, walked = set(), set()
+    with little_memory():
+        for path, huge in hostile_agents.size_changes(sound.metadata):
             changed = hostile_agents.put(sound.metadata, path, huge)
+            walked.add(".".join(map(str, path)))
             Checkpoint(sound.arrays, changed).write(tmp_path / AGENT_FILE)
             with contextlib.suppress(RingyardError):  # sizes that only training uses are no error
                 load_policy(tmp_path / AGENT_FILE)
                 continue
             refused.add(".".join(map(str, path)))
-    kilobytes = getrusage(RUSAGE_SELF).ru_maxrss - before
-    assert kilobytes < 600_000  # a network may have 2 ** 26 weights before it is counted
-    expected = {"parts.agent", "parts.action", "parts.observation"}
-    weights = sound.metadata["weights"]
-    expected |= {f"weights.{one}" for one in hostile_agents.SIZES if one.partition(".")[0] in weights}
-    assert refused >= expected
+    described = {f"weights.{one}" for one in hostile_agents.SIZES}
+    assert refused >= {"parts.agent", "parts.action", "parts.observation"} | (described & walked)
+
+
+def zeros(format_bits):
+    """300 MB of zeros, compressed to 0.3 MB."""
+    compressor = zlib.compressobj(wbits=format_bits)
+    return b"".join(compressor.compress(b"0" * 10**6) for _ in range(300)) + compressor.flush()
+
+
+@pytest.mark.parametrize(
+    "name", ["cached results", "rows of a trace", "measurements", "interference weights"]
+)
+def test_no_compressed_file_takes_memory(tmp_path, trained, name):
+    door = hostile_agents.doors(trained / AGENT_FILE, trained / "config.yaml")[name]
+    file = tmp_path / door.file
+    if name == "cached results":
+        packed = base64.b64encode(zeros(15)).decode()
+        file.write_text(json.dumps({"key": "key", "result": packed}) + "\n")
+    elif name == "interference weights":
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.npy", bytes(3 * 10**8))
+    else:
+        file.write_bytes(zeros(31))
+    assert file.stat().st_size < 10**6
+    with little_memory(), contextlib.suppress(RingyardError):
+        assert not door.read(file)
 
 
 def test_a_file_cannot_claim_more_than_it_has(tmp_path, trained):

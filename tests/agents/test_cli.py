@@ -233,7 +233,14 @@ def test_what_only_training_hears_is_said_to_change_nothing(here):
     with pytest.warns(ConfigurationWarning, match="^action=scores action.allocator.gamma=3 has no effect"):
         here("simulate", *small, *unused)
     here("simulate", *small, "overwrite=true")  # warnings are errors
-    here("train", "debug=tiny_training", "cluster.num_servers=4", "reward=makespan", "name=two")
+    here(
+        "train",
+        "debug=tiny_training",
+        "agent.num_envs=8",
+        "cluster.num_servers=4",
+        "reward=makespan",
+        "name=two",
+    )
 
 
 def test_missing_column_names_those_there_are(tmp_path):
@@ -264,7 +271,7 @@ def test_usage_and_unknown_commands(tmp_path):
 
 
 def test_train_resume_compare(tmp_path, here):
-    tiny = ["debug=tiny_training", "cluster.num_servers=4"]
+    tiny = ["debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=4"]
     here("train", *tiny, "name=first")
     folder = tmp_path / "runs" / "first"
     for name in ("agent.safetensors", "last.safetensors", "config.yaml", "run.json", "tensorboard"):
@@ -425,7 +432,7 @@ def test_nothing_runs_before_every_scheduler_is_sound(tmp_path):
 
 
 def test_a_training_run_is_replaced_and_shortened_only_if_asked(tmp_path):
-    tiny = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=mine"]
+    tiny = ["train", "debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=2", "name=mine"]
     ringyard(tmp_path, *tiny)
     before = (tmp_path / "runs/mine/last.safetensors").read_bytes()
     _, error = ringyard(tmp_path, *tiny, "seed=1", code=2)

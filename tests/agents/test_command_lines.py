@@ -34,6 +34,8 @@ WRONG = {
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
     "simulate scheduler=fifo_backfill scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "; +nope=... adds it\n",
+    "simulate path=x": "path: there is no path; expected workload=csv workload.path=\n",
+    "train demotion=x": "demotion: there is no demotion; expected one of name, seed, ",
     "simulate cluster=5": "expected a name that --help GROUP lists",
     "simulate reward=jtc": "reward is 'jtc'; expected jct; see --help reward\n",
     "simulate cluster.num_server=4": "there is no num_server in cluster; expected num_servers\n",

@@ -17,7 +17,7 @@ import torch
 
 import ringyard_agents
 from ringyard import ClusterEnv, experiment, queue_and_cluster
-from ringyard.errors import ActionError, CheckpointError, ConfigurationError
+from ringyard.errors import ActionError, CheckpointError, ConfigurationError, PluginError
 from ringyard_agents.cli import main
 
 SMALL = {"experiment": "quickstart", "overrides": ["workload.num_jobs=20"], "seeds": 1}
@@ -175,6 +175,49 @@ def test_bad_models_are_refused_before_anything_runs(environments, tmp_path, mon
         ringyard_agents.load("model.zip", environments[False], trust=True)
     with pytest.raises(CheckpointError, match=r"there is no checkpoint none\.zip"):
         ringyard_agents.compare(["mine:none.zip"], **SMALL)
+
+
+class Forgetful:
+    """A model whose `predict` leaves out the state."""
+
+    def predict(self, observation, state=None, deterministic=True):
+        return np.array([0])
+
+
+def fails(observation, mask):
+    raise LookupError("no such weight")
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "said"),
+    [
+        (Forgetful(), CheckpointError, r"predict returned array.*expected the pair \(actions, state\)"),
+        (fails, PluginError, "LookupError: no such weight"),
+        (Descending(1), CheckpointError, "expected a logit per action"),
+    ],
+)
+def test_errors_of_a_model_name_it(model, error, said):
+    own = getattr(model, "__name__", type(model).__name__)
+    for label, given in ((own, model), ("mine", {"mine": model})):
+        with pytest.raises(error, match=f"^{label}: .*{said}"):
+            mean_jct(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"": first_valid}, "schedulers has the label ''; expected 1 to 60 printable characters"),
+        ({"a/b": "fifo"}, "schedulers has the label 'a/b'"),
+        ("none.zip", r"has 'none.zip': there is no such file; expected .* such as mine:none.zip"),
+        ("runs/a/agent.safetensors", "there is no such file"),
+        ("here.zip", r"has 'here.zip': give it a label; expected .* such as mine:here.zip"),
+    ],
+)
+def test_names_that_are_none_say_what_to_type(given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.zip").touch()
+    with pytest.raises(ConfigurationError, match=said):
+        mean_jct(given)
 
 
 @pytest.mark.parametrize("answer", [None, 0.5, 10**6, "wait", [0, 1]])

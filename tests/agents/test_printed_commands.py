@@ -1,6 +1,7 @@
 """Commands that commands print: each is run as it is printed, and is about the same environment."""
 
 import ast
+import json
 import re
 import shlex
 
@@ -10,9 +11,11 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from conftest import CONF, ROOT, composed, names
+from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard_agents.cli import COMMANDS, main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.learning.training_run import TrainingRun
+from ringyard_agents.report.tensorboard import record_text
 from ringyard_agents.runs.sweep_job import JobRecord
 from ringyard_agents.runs.sweep_table import _environment_words
 
@@ -41,7 +44,14 @@ def command_in(text, start):
 def test_commands_that_training_prints_run_in_its_environment(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [
-        *("train", "-m", "experiment=contention_helios", "debug=tiny_training", "seed=0,1"),
+        *(
+            "train",
+            "-m",
+            "experiment=contention_helios",
+            "debug=tiny_training",
+            "agent.num_envs=8",
+            "seed=0,1",
+        ),
         *("cluster.num_servers=3", "total_decisions=200", "evaluate.every=200", "num_threads=1"),
     ]
     with monkeypatch.context() as patched:
@@ -64,6 +74,62 @@ def test_commands_that_training_prints_run_in_its_environment(tmp_path, monkeypa
     )
     assert environment(compared) == environment(trained)
     assert trained.seed == 1
+    (again,) = re.findall(
+        r"    (ringyard compare (?:.*\\\n)*.*)", record_text(tmp_path / "runs" / "compared")
+    )
+    run(shlex.split(again.replace("\\\n", " "))[1:], capsys)
+
+
+def test_the_command_of_a_page_makes_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    few = ("schedulers=[fifo_backfill,{a b: {scheduler: sjf@pack}}]", "cluster.num_servers=2")
+    run(["watch", "workload.num_jobs=6", *few, "name='a b[1]'"], capsys)
+    (page,) = tmp_path.glob("runs/*/watch.html")
+    text = page.read_text()
+    (command,) = re.findall(r'"command":("(?:[^"\\]|\\.)*")', text)
+    page.unlink()
+    run(shlex.split(json.loads(command))[1:], capsys)
+    assert page.read_text() == text
+
+
+PAPER = """
+title: A paper
+setup: small
+rule: pack
+seeds: 2
+cases:
+  small:
+    overrides: [workload.num_jobs=12, cluster.num_servers=2]
+    schedulers:
+      Agent:
+        train: [debug=tiny_training, total_decisions=200, "evaluate.schedulers=[{a b: {scheduler: sjf}}]"]
+      FIFO: {scheduler: fifo}
+claims: []
+deviations: []
+"""
+
+
+@pytest.mark.slow
+def test_a_training_of_a_reproduction_can_be_typed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "reproduction").mkdir()
+    (tmp_path / "reproduction/mine.yaml").write_text(PAPER)
+    monkeypatch.setenv(USER_FOLDERS_VARIABLE, str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    said = run(["reproduce", "mine", "--workers=1"], capsys).out
+    run(command_in(said, "ringyard train"), capsys)
+    (config,) = tmp_path.glob("runs/*/config.yaml")
+    trained = OmegaConf.load(config)
+    assert (trained.cluster.num_servers, trained.total_decisions) == (2, 200)
+
+
+@pytest.mark.slow
+def test_weights_that_are_missing_are_written_by_the_command_of_the_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    simulate = ["simulate", "scheduler=interference_aware", "placement=share", "debug=tiny"]
+    simulate += ["experiment=sharing", "scheduler.weights='a b.npz'"]
+    error = run(simulate, capsys, 2).err
+    run(command_in(error.replace("`", "\n"), "ringyard fit"), capsys)
+    run(simulate, capsys)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_threads_learn_the_same_bits(name):
 @pytest.mark.slow
 def test_a_training_of_two_processes_writes_one_run_that_a_single_one_goes_on_with(tmp_path):
     words = ("agent=evolution", "action=scores", "observation=live_jobs", "debug=tiny_training")
-    words += ("~agent.num_envs", "experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
+    words += ("experiment=elastic", "workload.base.num_jobs=12", "~workload.num_jobs")
     words += (
         "constraint.metric=mean_slowdown",
         "constraint.bound=1.5",
@@ -108,7 +108,7 @@ def test_what_processes_cannot_share_is_refused():
     learner = learns_together.learners()["evolution"]
     learner.hardware = Hardware(process_group=three)
     with pytest.raises(ConfigurationError, match=r"workloads_per_round is 4 and there are 3 processes"):
-        learner.setup(learns_together.worlds_for(learner, "evolution"), 0)
+        learner.setup(learns_together.environments_for(learner, "evolution"), 0)
 
 
 WAIT = """

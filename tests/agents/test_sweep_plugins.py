@@ -57,7 +57,15 @@ def test_jobs_in_other_processes_fail_by_name_and_the_others_stay(tmp_path, laun
 @pytest.mark.slow
 def test_a_study_prunes_and_goes_on(tmp_path):
     words = [
-        *("train", "-m", "sweep=ppo_mlp", "debug=tiny_training", "cluster.num_servers=2", "name=s"),
+        *(
+            "train",
+            "-m",
+            "sweep=ppo_mlp",
+            "debug=tiny_training",
+            "agent.num_envs=8",
+            "cluster.num_servers=2",
+            "name=s",
+        ),
         *("agent.model.n_steps=16", "agent.model.batch_size=64", "evaluate.every=200", "total_decisions=600"),
     ]
     folder = tmp_path / "runs/s"

@@ -279,7 +279,15 @@ def test_training_goes_on_where_its_job_was_stopped(tmp_path, monkeypatch):
     from ringyard_agents.learning.train import TrainingRun
 
     monkeypatch.chdir(tmp_path)
-    words = ["train", "-m", "debug=tiny_training", "cluster.num_servers=2", "seed=0,1", "name=s"]
+    words = [
+        "train",
+        "-m",
+        "debug=tiny_training",
+        "agent.num_envs=8",
+        "cluster.num_servers=2",
+        "seed=0,1",
+        "name=s",
+    ]
     finish = TrainingRun.finish
     monkeypatch.setattr(
         TrainingRun, "finish", lambda run: (_ for _ in ()).throw(ConfigurationError("power cut"))

@@ -40,14 +40,14 @@ FIFO = {
 }
 
 
-def world(*words):
+def environment_configs(*words):
     config = composed("compare", "workload.num_jobs=8", *words)
     return {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
 
 
 @pytest.fixture(scope="module")
 def one():
-    return run_task(EvaluationTask("fifo_backfill", FIFO, world(), 0, 0))
+    return run_task(EvaluationTask("fifo_backfill", FIFO, environment_configs(), 0, 0))
 
 
 def results(one, jct, blocked=None, **fields):
@@ -173,7 +173,7 @@ def test_workloads_without_a_draw_are_counted_as_one(tmp_path):
     config = composed("compare", "workload=csv", f"workload.path={file}", "failures=frequent")
     whole = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
     parts = {**whole, "workload": {**whole["workload"], "window_jobs": 4}}
-    for given, different in ((whole, 1), (parts, 3), (world(), 3)):
+    for given, different in ((whole, 1), (parts, 3), (environment_configs(), 3)):
         assert (
             check_tasks([EvaluationTask("fifo_backfill", FIFO, given, workload, 0) for workload in range(3)])
             == different
@@ -192,16 +192,16 @@ def boundless(placement, capabilities):
 def test_a_scheduler_that_may_do_what_there_is_not_is_refused(capabilities):
     config = {**FIFO, "_target_": "agents.test_tables.boundless", "capabilities": capabilities}
     with pytest.raises(PluginError, match=r"fifo_backfill: capabilities is .*; expected Capabilities\.START"):
-        check_tasks([EvaluationTask("mine", config, world(), 0, 0)])
+        check_tasks([EvaluationTask("mine", config, environment_configs(), 0, 0)])
     scheduler = boundless(build_object(FIFO["placement"]), capabilities)
     with pytest.raises(PluginError, match=r"expected Capabilities\.START"):
-        run(make_simulator(world(), 0, 0, None), scheduler, np.random.default_rng(0))
+        run(make_simulator(environment_configs(), 0, 0, None), scheduler, np.random.default_rng(0))
 
 
 def test_who_is_left_out_goes_by_its_entry():
     policy = {"_target_": "ringyard_baselines.papers.pac_ml.PartitioningHeuristic", "policy": "sequential"}
     policy["placement"] = FIFO["placement"]
-    _, refused = supported_schedulers({"para_none": policy}, world(), 0)
+    _, refused = supported_schedulers({"para_none": policy}, environment_configs(), 0)
     assert refused["para_none"].startswith("accepts or rejects jobs by")
 
 

@@ -101,7 +101,9 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
 
 
 def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
-    command("train", "debug=tiny_training", "plots=true", "cluster.num_servers=4", "name=mine")
+    command(
+        "train", "debug=tiny_training", "agent.num_envs=8", "plots=true", "cluster.num_servers=4", "name=mine"
+    )
     folder = tmp_path / "runs/mine"
     found = events(folder / "tensorboard")
     baselines = json.loads((folder / "training.json").read_text())["baselines"]

@@ -5,9 +5,13 @@ python tests/attacks/hostile_agents.py [AT_LEAST]
 
 import base64
 import copy
+import csv
+import functools
+import inspect
 import io
 import itertools
 import json
+import operator
 import os
 import pickle
 import sys
@@ -21,12 +25,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from hydra import initialize_config_dir
+from hydra.utils import get_object
 from omegaconf import OmegaConf
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
+from ringyard.workloads.readers import read_trace, trace_configs
 from ringyard_agents.cli import main
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.evaluation.result_cache import cached_results
@@ -34,13 +43,17 @@ from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.environments import compose_environments
+from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.measurements import read_measured_rows
+from ringyard_agents.predictors.hazard_file import SHIPPED, read_survival_estimate
 from ringyard_agents.report.tensorboard import record_text
 from ringyard_agents.runs.run_folder import RunFolder, command_of
 from ringyard_agents.runs.run_index import find_runs
 from ringyard_agents.runs.sweep_job import read_job_records
 from ringyard_agents.runs.sweep_table import _training_results, print_best, sweep_table
 from ringyard_agents.shipped_agents import _environments_of
+from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks
 
 MODULE = "runs_code_when_imported"
 
@@ -169,6 +182,21 @@ def put(config: dict, path: list, node: object) -> dict:
 SIZES = ("features.0", "features.1", "type_scores", "spaces.actions", "spaces.blocks.0.1.shape.0")
 
 
+def size_changes(config: dict) -> Iterator[tuple[list, Any]]:
+    """(path, what would take much memory or time there) at every place, and for arguments left out."""
+    policies = [MaskableActorCriticPolicy, ActorCriticPolicy, PointerPolicy]
+    for path in places(config):
+        value = functools.reduce(operator.getitem, path, config)
+        yield from ((path, huge) for huge in sizes(value))
+        called = []
+        if isinstance(value, dict):
+            called += [get_object(value["_target_"])] if "_target_" in value else []
+            called += policies if path[-1:] == ["policy_kwargs"] else []
+        left_out = {one for call in called for one in inspect.signature(call).parameters if one not in value}
+        for name in sorted(left_out):
+            yield from (([*path, name], huge) for huge in (10**9, [10**9, 10**9]))
+
+
 def sizes(value: Any) -> Iterator[Any]:
     """What would take much memory or time in the place of a value."""
     if value is None or isinstance(value, bool | int | float):
@@ -262,6 +290,29 @@ def use_training(file: Path) -> object:
     return find_runs([str(home)]), _training_results(home)
 
 
+_TRACES = itertools.cycle(trace_configs())
+
+
+def use_trace(file: Path) -> None:
+    """Read a file of jobs, by one reader after the other."""
+    with suppress(RingyardError):
+        read_trace(file, next(_TRACES))
+
+
+def as_csv(content: Any) -> bytes:
+    """A table of one row."""
+    text = io.StringIO()
+    csv.writer(text).writerows([content.keys(), content.values()])
+    return text.getvalue().encode()
+
+
+def as_npz(content: Any) -> bytes:
+    """Arrays, with pickles of what is no array."""
+    file = io.BytesIO()
+    np.savez(file, **{name: np.array(value, np.asarray(value).dtype) for name, value in content.items()})
+    return file.getvalue()
+
+
 def use_cache(file: Path) -> object:
     """Read the results of runs that were kept."""
     return cached_results(file, {"key"})
@@ -276,6 +327,8 @@ def encode_cache(content: Any) -> bytes:
 TRAINING = {"metric": "mean_jct", "baselines": {"fifo": 2.0}, "best": 1.0, "decisions": 5}
 TUNED = {"scheduler": "tiresias@pack", "workloads": 1, "mean": 1.0, "options": {"within_queue": "submission"}}
 RECORD = {"command": "train", "arguments": ["a=1"], "commit": None, "versions": {"numpy": "2"}, "resumed": []}
+ROW = {"submit": 0, "gpus": 1, "duration": 5.0, "user": "a", "model": "resnet50"}
+MEASURED = {"model": "resnet50", "gpu_type": "v100", "placement": "1", "batch": "32", "seconds": "0.1"}
 JOB = {"number": 0, "overrides": ["a=1"], "status": "done", "objective": 1.0, "seconds": 1.0, "error": None}
 
 
@@ -290,6 +343,11 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
 
     def agent_bytes(parts: Any) -> bytes:
         return Checkpoint(sound.arrays, {**sound.metadata, "parts": parts}).to_bytes()
+
+    hazard = Checkpoint.read(SHIPPED)
+
+    def hazard_bytes(facts: Any) -> bytes:
+        return Checkpoint(hazard.arrays, facts).to_bytes()
 
     def with_word(value: Any) -> bytes:
         words = [f"+workload.extra={as_word(value)}"]
@@ -308,6 +366,15 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
         "run.json": Door("run.json", RECORD, use_record, refuses=False),
         "job.json": Door("job.json", JOB, use_job, refuses=False),
         "zoo record": Door("mine.json", {"worlds": [{"label": "own"}]}, _environments_of, refuses=False),
+        "rows of a trace": Door("jobs.csv", ROW, use_trace, as_csv, refuses=False),
+        "JSON lines of a trace": Door("jobs.jsonl", ROW, use_trace, refuses=False),
+        "measurements": Door("rows.csv", MEASURED, read_measured_rows, as_csv, refuses=False),
+        "interference weights": Door(
+            "weights.npz", dict(InterferenceNetworks.load().weights), InterferenceNetworks.load, as_npz
+        ),
+        "hazard network": Door(
+            "hazard.safetensors", hazard.metadata, read_survival_estimate, hazard_bytes, refuses=False
+        ),
         "cached results": Door("measured.jsonl", {"label": "fifo"}, use_cache, encode_cache, refuses=False),
     }
 
@@ -361,7 +428,7 @@ def attack(door: Door, folder: Path, at_least: int) -> dict[str, int]:
 
 def train_small(folder: Path) -> Path:
     """The folder of a run of some seconds."""
-    words = ["train", "debug=tiny_training", "cluster.num_servers=2", "name=small"]
+    words = ["train", "debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=2", "name=small"]
     with chdir(folder), redirect_stdout(io.StringIO()):
         if main(words):
             raise AssertionError(f"{' '.join(words)} failed")

@@ -45,12 +45,19 @@ MOST_SECONDS = 900
 LEFT_SECONDS = 30
 
 #: a training of some seconds, and how it goes on
-TRAIN = ["train", "debug=tiny_training", "cluster.num_servers=2", "total_decisions=6000", "name=killed"]
+TRAIN = [
+    "train",
+    "debug=tiny_training",
+    "agent.num_envs=8",
+    "cluster.num_servers=2",
+    "total_decisions=6000",
+    "name=killed",
+]
 RESUME = ["train", "resume=runs/killed"]
 
 #: sweeps of tiny trainings: {how jobs run: words}
 SWEEP = [
-    "train", "-m", "debug=tiny_training", "cluster.num_servers=2", "total_decisions=600",
+    "train", "-m", "debug=tiny_training", "agent.num_envs=8", "cluster.num_servers=2", "total_decisions=600",
     "evaluate.every=200", "num_threads=1", "name=killed",
 ]  # fmt: skip
 SWEEPS = {

@@ -175,7 +175,8 @@ def functions_of_others() -> Iterator[Misuse]:
     for compiled in (True, False):
         yield Misuse(
             lambda value, compiled=compiled: plugged.simulate(
-                plugged.judged(broken_plugins.misjudge, broken_plugins.fair, value), compiled=compiled
+                plugged.keyed_scheduler(broken_plugins.misjudge, broken_plugins.fair, value),
+                compiled=compiled,
             ),
             [np.nan, None],
             PluginError,

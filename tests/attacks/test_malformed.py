@@ -37,7 +37,7 @@ def test_every_argument_of_every_config_is_checked(name):
         (b"PAR1" + RIGHT, "Parquet file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "pointer of Git LFS; `git lfs pull`"),
         (gzip.compress(b"jobs.csv".ljust(257, b"\0") + b"ustar" + RIGHT, mtime=0), "is a tar archive"),
-        (RIGHT.decode().encode("utf-16"), "no UTF-8 text .line 1"),
+        (RIGHT.decode().encode("utf-16-le"), "line 1 has a zero byte"),
         (RIGHT + b"3,\xff,1,1\n", "no UTF-8 text .line 4"),
         (RIGHT + b"3,9,\x00,1\n", "line 4 has a zero byte"),
         (RIGHT + b'3,9,"1,1\n', "not a readable CSV"),
@@ -93,7 +93,7 @@ def test_rows_without_a_date_are_counted(tmp_path):
     with pytest.warns(
         WorkloadWarning,
         match=r"left out 3 of 4 jobs: 1 without GPUs \(the first is line 4\), 1 without a submission time"
-        r" \(the first is line 3\), 1 with a duration that is no number \(the first is line 5\)",
+        r" \(the first is line 3\), 1 without a number in duration \(the first is line 5\)",
     ):
         assert read_helios(file).job_id.tolist() == [1]
     file.write_bytes(HELIOS + b"1,1,COMPLETED,%s,9\n" % (b"9" * 30))

@@ -17,7 +17,7 @@ from ringyard_baselines.papers.synergy import SynergyTune
 from small_simulations import arrived, simulated, times_of
 
 
-def cpu_world(cores, jobs):
+def cpu_cluster(cores, jobs):
     cluster = Cluster.homogeneous(1, 1, "v100", cores, 100e9)
     return cluster, jobs, composite(1e9, 40e9)
 
@@ -29,24 +29,26 @@ def hungry(duration, cores):
 
 
 def test_coda_finds_cores_by_feedback():
-    world = cpu_world(16, hungry(4000.0, 1))
-    sim = simulated(fifo_backfill(pack()), *world)
+    simulation = cpu_cluster(16, hungry(4000.0, 1))
+    sim = simulated(fifo_backfill(pack()), *simulation)
     plain = sim.metrics()
     record = sim.state.jobs[0, 0]  # its one core is always the bottleneck
     preparing = (
         record["base_batch"] / record["samples_per_core_second"] * (1 + record["loading_serial_share"])
     )
     assert times_of(sim).gpu_activity == pytest.approx(record["base_compute_seconds"] / preparing)
-    tuned = simulated(Coda(pack(), cpu_array_share=0.0), *world).metrics()
+    tuned = simulated(Coda(pack(), cpu_array_share=0.0), *simulation).metrics()
     assert tuned.mean_jct < 0.4 * plain.mean_jct
     assert tuned.gpu_activity > 2 * plain.gpu_activity
-    assert simulated(Coda(pack(), cpu_array_share=1.0), *world).metrics().mean_jct >= 0.99 * plain.mean_jct
+    assert (
+        simulated(Coda(pack(), cpu_array_share=1.0), *simulation).metrics().mean_jct >= 0.99 * plain.mean_jct
+    )
 
 
 def test_coda_asks_again_for_cores_it_was_refused():
     # until 500 s a CPU job has all other cores: one core fewer is tried, and hurts; then one more each window
     helper = JobTable.cpu_only([0.0], [6], [500.0], [1e6])
-    cluster, jobs, performance = cpu_world(8, helper.merged(hungry(4000.0, 2)))
+    cluster, jobs, performance = cpu_cluster(8, helper.merged(hungry(4000.0, 2)))
     scheduler = Coda(pack(), cpu_array_share=0.0)
     sim = Simulator(cluster, jobs, performance, round_seconds=scheduler.round_seconds)
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
@@ -80,7 +82,7 @@ def test_coda_starts_the_group_with_the_least_share_first():
 def test_coda_evicts_borrowers_for_training_jobs():
     helper = JobTable.cpu_only([0.0], [4], [100.0], [1e6])
     training = replace(hungry(50.0, 2), submit_seconds=np.array([10.0]))
-    cluster, jobs, performance = cpu_world(4, helper.merged(training))
+    cluster, jobs, performance = cpu_cluster(4, helper.merged(training))
     sim = simulated(Coda(pack(), cpu_array_share=0.0), cluster, jobs, performance)
     assert times_of(sim).start_seconds.tolist() == [0.0, 10.0]
     assert sim.state.jobs["num_preemptions"][0, 0] == 1
@@ -91,7 +93,7 @@ def test_coda_evicts_borrowers_for_training_jobs():
 def test_coda_caps_cpu_jobs_that_starve_training():
     helper = JobTable.cpu_only([200.0], [4], [2000.0], [30e9])
     training = replace(hungry(3000.0, 8), memory_bandwidth=np.array([3e9]))
-    cluster, jobs, performance = cpu_world(16, training.merged(helper))
+    cluster, jobs, performance = cpu_cluster(16, training.merged(helper))
     sim = Simulator(cluster, jobs, performance, round_seconds=90.0)
     scheduler = Coda(pack())
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
@@ -102,7 +104,7 @@ def test_coda_caps_cpu_jobs_that_starve_training():
 
 
 def test_synergy_gives_and_takes_cores():
-    cluster, jobs, performance = cpu_world(24, hungry(1000.0, 1))
+    cluster, jobs, performance = cpu_cluster(24, hungry(1000.0, 1))
     sim = arrived(cluster, jobs, performance)
     scheduler = SynergyTune(pack())
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
@@ -130,7 +132,7 @@ def test_synergy_stops_nobody_for_a_job_that_finds_no_room():
 
 def test_drafts_give_back_once():
     jobs = hungry(50.0, 2).merged(JobTable.cpu_only([0.0], [3], [10.0], [1e6]))
-    cluster, jobs, performance = cpu_world(8, jobs)
+    cluster, jobs, performance = cpu_cluster(8, jobs)
     sim = arrived(cluster, jobs, performance)
     draft = PlacementPlan(sim.view())
     for job, allocation in ((0, Allocation(0, (0,))), (1, Allocation(1, server=0))):

@@ -32,7 +32,7 @@ SCHEDULERS = {
 COLUMNS = ("first_start_seconds", "end_seconds", "num_preemptions", "attained_service", "run_seconds")
 
 
-def world(rng, meets):
+def random_arguments(rng, meets):
     """Arguments of a simulator: mostly whole multiples of 5 s, so that many keys are equal.
 
     Args:
@@ -77,9 +77,9 @@ def schedule(scheduler, arguments, seed, plainly=False):
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_few_keys_are_read_and_nothing_else_is_decided(name):
     for seed in range(120):
-        arguments = world(np.random.default_rng(seed), meets=name not in ("srtf", "srsf"))
+        arguments = random_arguments(np.random.default_rng(seed), meets=name not in ("srtf", "srsf"))
         rule = (consolidate, pack, first_fit, least_contended)[seed % 4]()
         scheduler = SCHEDULERS[name](rule)
         expected = schedule(scheduler, arguments, seed, plainly=True)
         found = schedule(scheduler, arguments, seed)
-        np.testing.assert_array_equal(found, expected, f"world {seed}")
+        np.testing.assert_array_equal(found, expected, f"seed {seed}")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AutoresetMode
 
 from conftest import WITH, leaf, names
 from ringyard import ActionMaskObservation, EnvConfig, experiment
@@ -80,6 +81,15 @@ def test_every_id_takes_what_make_vec_passes_on_in_every_mode(name):
         assert all(values.dtype != object for *_, info in seen for values in info.values())
     again = gymnasium.make_vec(through_json(env.spec))
     assert data_equivalence(trajectory(again), seen, exact=True)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_spec_with_an_autoreset_mode_is_json(mode):
+    for given in (mode, mode.value):
+        env = gymnasium.make_vec("ringyard/Contention-v1", num_envs=2, autoreset_mode=given)
+        assert env.spec.kwargs["autoreset_mode"] == mode.value
+        again = gymnasium.make_vec(through_json(env.spec))
+        assert (again.autoreset_mode, again.num_envs, again.spec) == (mode, 2, env.spec)
 
 
 @pytest.mark.parametrize("group", ["action", "observation", "reward"])

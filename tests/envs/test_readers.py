@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from conftest import composed, leaf, shared
 from ringyard import Cluster
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
+from ringyard.mdp.experiments import experiment
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
@@ -440,6 +441,34 @@ def test_a_zone_counts_where_a_date_names_none(tmp_path):
     assert jobs.submit_seconds.tolist() == [0, 82800]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_dates_without_separators_and_years_that_stand_for_no_date(tmp_path, zone):
+    days = ["20200131", "20200201", "20200202T120000", "20200203T000000Z"]
+    file = written(tmp_path, HEAD + "".join(f"{row},{day},1,5\n" for row, day in enumerate(days)))
+    jobs = quiet(TraceReader(zone=zone), file).jobs
+    hours = {"UTC": 0, "Asia/Tokyo": 9, "America/New_York": -5}[zone]  # Z: not in the zone
+    assert jobs.submit_seconds.tolist() == [0, 86400, 216000, 259200 + hours * 3600]
+    file = written(tmp_path, HEAD + "1,20200131,1,5\n2,20200201,1,5\n")
+    with pytest.warns(
+        WorkloadWarning, match=r"20200131 .* dates \(\+workload\.reader\.units\.submit_time=s reads"
+    ):
+        assert read_csv(file, zone=zone).submit_seconds.tolist() == [0, 86400]
+    assert read_csv(file, units={"submit_time": "s"}).submit_seconds.tolist() == [20200131, 20200201]
+    for day in (
+        "0001-01-01",
+        "0001-01-01T00:00:00+09:00",
+        "9999-12-31 23:59:59",
+        "9999-12-31T23:59:59-09:00",
+    ):
+        file = written(tmp_path, HEAD + f"1,{day},1,5\n2,2020-02-01,1,5\n3,2020-02-02,1,5\n")
+        with pytest.raises(
+            WorkloadError, match=rf"line 2: submit_time is '{re.escape(day)}'; expected a date from"
+        ):
+            read_csv(file, zone=zone)
+        with pytest.warns(WorkloadWarning, match="1 without a submission time"):
+            assert read_csv(file, zone=zone, leave_out=True).submit_seconds.tolist() == [0, 86400]
+
+
 def test_run_times_from_starts_and_ends(tmp_path):
     rows = [
         "submit,begin,finish,n",
@@ -635,6 +664,73 @@ def test_json_lines_and_lists(tmp_path):
         read_csv(written(tmp_path, '[{"job_id": 1}, 3]'))
 
 
+JOB = {"job_id": 1, "submit_time": 0, "gpus": 2, "duration": 5}
+
+
+def test_bytes_of_files_as_people_have_them(tmp_path):
+    """Marks of byte order, encodings, archives in archives, JSON in an object or with a name twice."""
+    text = HEAD + "1,0,2,5\n"
+    file = tmp_path / "jobs"
+    for data in (
+        b"\xef\xbb\xbf" * 2 + text.encode(),
+        text.encode("utf-16"),
+        gzip.compress(text.encode("utf-16")),
+        json.dumps(JOB, indent=1).encode(),
+        json.dumps({"jobs": [JOB]}, indent=1).encode(),
+        json.dumps({"version": 3, "jobs": [JOB], "tags": []}).encode(),
+    ):
+        file.write_bytes(data)
+        assert read_csv(file).num_gpus.tolist() == [2], data
+    twice = '{"job_id": 1, "submit_time": 0, "gpus": 1, "gpus": 8, "duration": 5}'
+    for data, said in (
+        (gzip.compress(gzip.compress(text.encode())), "is a gzip file inside of a gzip file; .*gunzip"),
+        (text.encode("utf-16-le"), "line 1 has a zero byte; expected text: save it as UTF-8"),
+        (b"\xff\xfea", "is no UTF-16 text"),
+        (twice.encode(), "line 1 has 'gpus' twice; expected one value for each name"),
+        (f"\n{json.dumps(JOB)}\n\n{twice}".encode(), "line 4 has 'gpus' twice"),
+        (f"[{json.dumps(JOB)}, {twice}]".encode(), "job 2 has 'gpus' twice"),
+        (
+            json.dumps({"version": 3, "tasks": {}}).encode(),
+            r"no column 'submit_time'; it has \['version', 'tasks'\]",
+        ),
+    ):
+        file.write_bytes(data)
+        with pytest.raises(WorkloadError, match=said):
+            read_csv(file)
+
+
+def test_a_first_row_of_values_is_no_header(tmp_path):
+    file = written(tmp_path, "user,0,1,5\nb,3,2,6\n")
+    read = quiet(TraceReader(header=["job_id", "submit_time", "gpus", "duration"]), file)
+    assert read.jobs.job_id.tolist() == ["user", "b"]
+    with pytest.raises(
+        WorkloadError, match=r"no column 'submit_time'; it has .*reader\.header=\[NAME, \.\.\.\]"
+    ):
+        read_csv(file)
+    with pytest.raises(WorkloadError, match=r"column '1' twice; expected .*reader\.header=\[NAME, \.\.\.\]"):
+        read_csv(written(tmp_path, "1,0,1,5\n"))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_trace_without_its_file_says_what_to_give(name):
+    with pytest.raises(
+        ConfigurationError, match=rf"workload\.path has no value: workload={name} .*read_trace\(FILE"
+    ):
+        experiment("sharing", workload=name)
+
+
+def test_a_yaml_of_your_own_has_the_settings_of_its_base(tmp_path, monkeypatch):
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(
+        "defaults: [sacct, _self_]\nreader: {user: who, states: {ODD: failed}}\n"
+    )
+    monkeypatch.setenv("RINGYARD_CONF", str(tmp_path))
+    mine, base = trace_reader("mine"), trace_reader("sacct")
+    assert mine == replace(base, user="who", states={"ODD": "failed"})
+    assert (mine.separator, mine.leave_out) == ("|", True)
+
+
 # Philly's attempts
 
 
@@ -705,7 +801,9 @@ def test_openb_as_released():
 def test_batch_sizes_of_a_file_reach_the_jobs(tmp_path):
     """Gavel states those of each GPU. The GPU seconds of an iteration follow them."""
     file = written(tmp_path, SAMPLES["gavel"][0])
-    replay = Replay(quiet(trace_reader("gavel"), file).jobs, ModelMix({1: {"lstm": 1}, 2: {"lstm": 1}}))
+    read = quiet(trace_reader("gavel"), file)
+    assert read.notes == ["1 of 2 jobs have no batch size: that of the profile of their model"]
+    replay = Replay(read.jobs, ModelMix({1: {"lstm": 1}, 2: {"lstm": 1}}))
     jobs = replay.sample(Cluster.homogeneous(1, 4), np.random.default_rng(0))
     speed = profile("resnet50_imagenet")
     assert jobs.batch_size.tolist() == [128, 1]
@@ -732,6 +830,8 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
     assert found.columns["total_steps"] == ("iterations", "7,931 to 8,857 iterations, median 8,394")
     assert found.columns["job_type"][0] == "model, samples_per_gpu"
     assert found.columns["SLO"] == ("not read", "")
+    assert found.columns["priority_weight"] == ("priority (used by where only)", "")
+    assert found.facts["span"] == "5.5 seconds"
     found = describe_trace("sacct", str(written(tmp_path, SAMPLES["sacct"][0])))
     assert found.left_out == {"without an id": "1", "without GPUs": "2"}
     assert found.columns["State"] == ("state", "2: cancelled (1), completed (1)")

@@ -118,6 +118,7 @@ STATES = {
     "TIMEOUT": FAILED,
     "NODE_FAIL": FAILED,
     "OUT_OF_MEMORY": FAILED,
+    "OUT_OF_ME+": FAILED,  # without -P sacct cuts words
 }
 
 

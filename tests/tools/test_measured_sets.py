@@ -160,6 +160,6 @@ SHIPPED = {
 
 
 def test_what_ships_is_as_good_as_the_page_says():
-    judged = predict_sets(find_sets(shared("data", "profiles"))[0], ["performance=composite"], {})
-    errors = {one.name: one.predicted.error.mean() for one in judged}
+    predicted_sets = predict_sets(find_sets(shared("data", "profiles"))[0], ["performance=composite"], {})
+    errors = {one.name: one.predicted.error.mean() for one in predicted_sets}
     assert {name: error for name, error in errors.items() if not error <= SHIPPED[name]} == {}

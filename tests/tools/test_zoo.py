@@ -21,7 +21,7 @@ from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import agent_parts, read_agent
 from ringyard_agents.shipped_agents import shipped_agents
 from tools import agents
-from tools.agents import _can_be_judged
+from tools.agents import _can_be_evaluated
 from tools.zoo.evaluation import race_of, read_records
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import read_recipes
@@ -283,11 +283,11 @@ def test_an_agent_whose_trace_is_not_there_is_left_out_unless_it_is_named(own, c
     assert said in capsys.readouterr().err
     shown = []
     [recipe] = read_recipes("tiny")
-    assert not _can_be_judged(recipe, False, shown.append)
+    assert not _can_be_evaluated(recipe, False, shown.append)
     assert shown == ["left out: tiny, which needs files that are not in this folder: mine.csv (ask me)"]
     (own / "mine.csv").touch()
-    assert _can_be_judged(recipe, False, shown.append)
-    assert _can_be_judged(recipe, True, shown.append)
+    assert _can_be_evaluated(recipe, False, shown.append)
+    assert _can_be_evaluated(recipe, True, shown.append)
     assert len(shown) == 1
     assert not (own / "runs").exists()
 

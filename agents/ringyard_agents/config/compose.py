@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import hydra
@@ -88,6 +89,9 @@ def scheduler_config(
     name, at, placement = entry.scheduler.partition("@")
     if name not in scheduler_names() or bool(at) != bool(placement):
         found = f"{entry.setting} has {entry.scheduler!r}"
+        if Path(name).suffix in (".zip", ".safetensors"):
+            reason = "give it a label" if Path(name).is_file() else "there is no such file"
+            raise ConfigurationError(f"{found}: {reason}; expected a label and a file, such as mine:{name}")
         raise ConfigurationError(
             explain_renamed("schedulers", name, f"{found}, which")
             or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"

@@ -7,6 +7,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
+from ringyard.config_folder import config_files
 from ringyard.renamed import explain_renamed, renamed_names
 from ringyard_agents.config.target_validation import suggest
 
@@ -123,6 +124,14 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if not known:
         return f"{name}: {place} has no settings with its present choice; see --help {group}"
     inside = f" in {place}" if place else ""
-    known_name = suggest(last, known)
-    adds = "" if known_name in known else f"; +{name}=... adds it"
-    return f"{name}: there is no {last}{inside}; expected {known_name}{adds}"
+    expected = suggest(last, known)
+    if expected not in known:
+        line = re.compile(rf"^{re.escape(last)}:", re.MULTILINE)
+        choices = [(group, *one) for group in map(str, around) for one in config_files(group).items()]
+        has_it = (
+            f"{group}={choice} {group}.{last}="
+            for group, choice, file in choices
+            if line.search(file.read_text())
+        )
+        expected = next(has_it, "") or f"{expected}; +{name}=... adds it"
+    return f"{name}: there is no {last}{inside}; expected {expected}"

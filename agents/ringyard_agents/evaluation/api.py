@@ -26,7 +26,7 @@ from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, build_object, run_scheduler
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame
-from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, workload_environment
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, check_label, workload_environment
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 #: attributes of a scheduler besides `decide`
@@ -64,6 +64,7 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
     label = None
     if isinstance(given, Mapping) and len(given) == 1 and not isinstance(next(iter(given.values())), Mapping):
         [(label, given)] = given.items()
+        check_label(str(label))
         given = {label: {"scheduler": f"{label}:{given}"}} if isinstance(given, str) else given
     if isinstance(given, str | Mapping):
         entry = SchedulerEntry.read(given)

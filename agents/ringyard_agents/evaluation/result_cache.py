@@ -27,6 +27,8 @@ from ringyard_agents.shipped_agents import agent_path, zoo_folders
 from ringyard_baselines.scheduler import Capabilities
 
 _PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
+#: largest size of a result, in multiples of its compressed size. Real ones have under 10
+_MAX_RATIO = 50
 _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 
 
@@ -106,9 +108,9 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
             try:
                 written = json.loads(line)
                 if written["key"] in keys:
-                    key, plain = json.loads(
-                        zlib.decompress(base64.b64decode(written["result"])), object_hook=_decode_array
-                    )
+                    packed = base64.b64decode(written["result"])
+                    text = zlib.decompressobj().decompress(packed, _MAX_RATIO * len(packed))
+                    key, plain = json.loads(text, object_hook=_decode_array)
                     if key == written["key"]:
                         found[key] = _decode_result(plain)
             except (ValueError, LookupError, TypeError, zlib.error):

@@ -54,19 +54,23 @@ def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
                 f"schedulers has {entry.scheduler!r} with the label {entry.label!r}, the name of another"
                 " scheduler; expected a different label, such as mine"
             )
-        # the folder of the scheduler's TensorBoard run has this name
-        fits = len(entry.label) <= _MAX_LABEL_LENGTH and entry.label not in (".", "..")
-        if not fits or "/" in entry.label or not entry.label.isprintable():
-            raise ConfigurationError(
-                f"schedulers has the label {entry.label!r}; expected at most {_MAX_LABEL_LENGTH} printable"
-                " characters without /, such as mine"
-            )
+        check_label(entry.label)
     labels = {entry.label: entry for entry in entries}
     if not labels or len(labels) != len(entries):
         raise ConfigurationError(
             f"schedulers is {given}; expected one or more schedulers with different labels"
         )
     return labels
+
+
+def check_label(label: str) -> None:
+    """Raise a ConfigurationError unless a label can name the folder of a scheduler's TensorBoard run."""
+    fits = 0 < len(label) <= _MAX_LABEL_LENGTH and label not in (".", "..")
+    if not fits or "/" in label or not label.isprintable():
+        raise ConfigurationError(
+            f"schedulers has the label {label!r}; expected 1 to {_MAX_LABEL_LENGTH} printable characters"
+            " without /, such as mine"
+        )
 
 
 def _as_list(schedulers: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from ringyard.allocator import JobUtilities
 from ringyard.checks import NonNegative, checked, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import ActionError, CheckpointError, ConfigurationError
+from ringyard.errors import CheckpointError, ConfigurationError, PluginError, RingyardError
 from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
 from ringyard.mdp.batch import ClusterBatch
@@ -186,12 +186,13 @@ class AgentScheduler(Scheduler):
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:
-        action = self.policy.act(batch.split(batch.observations), batch.masks)
         try:
-            action = batch.action_array(action)
+            action = batch.action_array(self.policy.act(batch.split(batch.observations), batch.masks))
             batch.replace_invalid(action, np.array([0]))
-        except ActionError as error:
-            raise ActionError(f"{self.name}: {error}") from error
+        except RingyardError as error:
+            raise type(error)(f"{self.name}: {error}") from error
+        except Exception as error:  # of a model or a function of the user
+            raise PluginError(f"{self.name}: {type(error).__name__}: {error}") from error
         return action
 
 

@@ -31,7 +31,7 @@ LAST_FILE = "last.safetensors"
 _MAX_VALUES = 2000
 
 #: weights that a network may have beyond those of its file: some are replaced while it is made
-_SMALL_NETWORK = 1 << 26
+_REPLACED_WEIGHTS = 1 << 23
 
 #: {config group of an agent: groups of conf/ that allow its classes}
 AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": ("action", "placement")}
@@ -94,7 +94,7 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
 @contextmanager
 def _network_no_larger_than(weights: Checkpoint) -> Iterator[None]:
     """Refuse a network with more weights than a file has, before they take memory."""
-    left = max(sum(array.size for array in weights.arrays.values()), _SMALL_NETWORK)
+    left = sum(array.size for array in weights.arrays.values()) + _REPLACED_WEIGHTS
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal left

@@ -16,6 +16,7 @@ from ringyard_agents.runs.atomic_write import atomic_write
 
 _KEY = "ringyard"  # the only key of the header, because the order of several would not be fixed
 _FORMAT = 1
+_MAX_CHARACTERS = 1 << 22  # of the JSON data
 
 
 class Checkpoint(NamedTuple):
@@ -47,7 +48,10 @@ class Checkpoint(NamedTuple):
             raise CheckpointError(f"there is no checkpoint {file}")
         try:
             with safe_open(file, framework="numpy") as stream:
-                header = json.loads((stream.metadata() or {})[_KEY])
+                written = (stream.metadata() or {})[_KEY]
+                if len(written) > _MAX_CHARACTERS:
+                    raise ValueError(f"its metadata has more than {_MAX_CHARACTERS:,} characters")
+                header = json.loads(written)
                 arrays = {name: stream.get_tensor(name) for name in stream.keys()}
             version, text, digest = header["format"], header["facts"], header["sha256"]
             metadata = json.loads(text)

@@ -134,8 +134,8 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
 
 _WEIGHTS, _OPTIMIZER = "network.", "optimizer."
 
-#: largest number of values in a space of a saved agent
-MAX_SPACE_SIZE = 1 << 23
+#: largest number of values in the spaces of a saved agent
+MAX_SPACE_SIZE = 1 << 20
 
 
 def _to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:
@@ -226,11 +226,16 @@ def _describe_box(space: spaces.Space[Any]) -> dict[str, Any]:
 
 def restore_spaces(described: Mapping[str, Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     """Return (observation space, action space) from the metadata of `weights_with_spaces`."""
+    left = MAX_SPACE_SIZE
 
     def box(described: Mapping[str, Any]) -> spaces.Box:
+        nonlocal left
         shape = tuple(described["shape"])
-        if not 0 < math.prod(shape) <= MAX_SPACE_SIZE:
-            raise CheckpointError(f"a space has the shape {shape}; expected up to {MAX_SPACE_SIZE:,} numbers")
+        left -= math.prod(shape)
+        if math.prod(shape) <= 0 or left < 0:
+            raise CheckpointError(
+                f"a space has the shape {shape}; expected up to {MAX_SPACE_SIZE:,} numbers in all spaces"
+            )
         return spaces.Box(described["low"], described["high"], shape, np.float32)
 
     actions = described["actions"]

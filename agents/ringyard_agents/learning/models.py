@@ -59,9 +59,13 @@ class ModelPolicy:
 
     def _predict(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
         options = {"action_masks": masks} if self._masked else {}
-        actions, self._state = self.network.predict(
-            observations, state=self._state, deterministic=True, **options
-        )
+        answer = self.network.predict(observations, state=self._state, deterministic=True, **options)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise CheckpointError(
+                f"predict returned {shown(answer)}; expected the pair (actions, state), as of a model of"
+                " Stable-Baselines3"
+            )
+        actions, self._state = answer
         return actions
 
     def _forward(self, observations: Any, masks: NDArray[np.bool_]) -> Any:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Collection, Mapping, Sized
-from typing import Annotated, Any, Literal, Self, Unpack
+from typing import Annotated, Any, Self, Unpack
 
 import gymnasium
 import numpy as np
@@ -170,7 +170,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         num_threads: int | None = None,
         **arguments: Unpack[ConfigArguments],
     ) -> None:
-        require("render_mode", render_mode, Literal["human", "rgb_array"] | None)
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ConfigurationError(
+                f"render_mode is {shown(render_mode)}; expected None, 'human' or 'rgb_array' (with"
+                " gymnasium.make also 'rgb_array_list')"
+            )
         require("num_threads", num_threads, PositiveInt | None)
         if _is_in_sync_vector_env():
             _warn_of_sync_vector_env()

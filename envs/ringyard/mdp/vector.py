@@ -92,6 +92,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
                 f"autoreset_mode is {shown(autoreset_mode)}; expected {expected}"
             ) from None
         self.config = choose_config(config, experiment, arguments)
+        self._spec: Any = None
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
@@ -126,6 +127,17 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """[num_envs] seeds of `np_random`."""
         self._seed([None] * self.num_envs, np.arange(self.num_envs))
         return tuple(self._seeds[b] for b in range(self.num_envs))
+
+    @property
+    def spec(self) -> Any:
+        """Description by `gymnasium.make_vec`. Its arguments are JSON: an `AutoresetMode` is a text."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, given: Any) -> None:
+        if given is not None and isinstance(mode := given.kwargs.get("autoreset_mode"), AutoresetMode):
+            given.kwargs["autoreset_mode"] = mode.value
+        self._spec = given
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return [num_envs, actions] booleans, True where an action is valid."""

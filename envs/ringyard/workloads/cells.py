@@ -9,24 +9,17 @@ from numpy.typing import NDArray
 
 from ringyard.state.records import JobOutcome
 
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 #: {name of a unit: factor to seconds, GPUs or cores}
-UNITS = {
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "percent": 0.01,
-    "milli": 1e-3,
-}
+UNITS = _SECONDS | {"percent": 0.01, "milli": 1e-3}
 
 #: ends of jobs by states of Slurm (sacct), Philly, PAI and Kubernetes. Assumption: a preempted job was
 #: withdrawn
 STATES = {
     **dict.fromkeys(("COMPLETED", "PASS", "TERMINATED", "SUCCEEDED"), "completed"),
     **dict.fromkeys(("CANCELLED", "CANCELED", "KILLED", "PREEMPTED"), "cancelled"),
-    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"), "failed"),
+    **dict.fromkeys(("OUT_OF_MEMORY", "OUT_OF_ME"), "failed"),  # the second is cut short, as sacct does
     **dict.fromkeys(("RUNNING", "PENDING", "WAITING", "SUSPENDED", "REQUEUED"), "unfinished"),
 }
 ENDS = {outcome.name.lower(): int(outcome) for outcome in JobOutcome} | {"unfinished": -1}

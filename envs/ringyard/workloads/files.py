@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.checks import shown
+from ringyard.checks import require_memory, shown
 from ringyard.errors import WorkloadError
 from ringyard.workloads.cells import numbers
 
@@ -34,6 +34,10 @@ _OTHER_FILES = {
     b"\x28\xb5\x2f\xfd": "zstandard archive; expected text or gzip: unpack it first",
     b"version https://git-lfs": "pointer of Git LFS; `git lfs pull` in its repository gets the file itself",
 }
+
+#: largest size of an unpacked file, in multiples of the file's. Files of jobs have 3 to 20
+_MAX_RATIO = 100
+_CELL_BYTES = 100  # memory for a cell, at least
 
 #: texts that files use for missing values
 MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null", "None", "Unknown")
@@ -74,7 +78,11 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         data = Path(path).expanduser().read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            most = max(_MAX_RATIO * len(data), 1 << 24)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+                data = stream.read(most)
+            if len(data) == most:
+                raise ValueError(f"it unpacks to {most:,} bytes or more; if you trust it, unpack it first")
     except FileNotFoundError as error:
         raise WorkloadError(
             "there is no such trace file; see `ringyard traces` for where to get one"
@@ -99,7 +107,7 @@ def decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise WorkloadError(
-            f"is no text in {encoding.upper()} (line {line}: {error.reason}); save it as UTF-8"
+            f"is no {encoding.upper()} text (line {line}: {error.reason}); save it as UTF-8"
         ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
@@ -276,6 +284,10 @@ def _json_rows(text: str) -> Rows:
 
 def _parquet_rows(data: bytes) -> Rows:
     try:
+        from pyarrow.parquet import read_metadata
+
+        size = read_metadata(io.BytesIO(data))
+        require_memory({"its number of cells": (size.num_rows * size.num_columns, _CELL_BYTES)})
         frame = pd.read_parquet(io.BytesIO(data))
     except ImportError as error:
         raise WorkloadError("is a Parquet file; pandas reads it with pyarrow: pip install pyarrow") from error

@@ -122,7 +122,7 @@ class Reading:
             lengths_of_time(texts, unit) if role == "duration" else numbers(texts) * unit, texts.index
         )
         expected = "a number, or a time such as 01:30:00" if role == "duration" else "a finite number"
-        reason = f"with a {self.columns.get(role)} that is no number"
+        reason = f"without a number in {self.columns.get(role)}"
         self._refuse(found.isna() & (texts != ""), (role,), expected, reason)
         return found
 
@@ -188,6 +188,9 @@ class Reading:
         if "model" in self.columns:
             remedy = "drawn from workload.models (+workload.reader.model_names.NAME=PROFILE says what it is)"
             self._note_unknown("model", self._texts("model").loc[rows][models.loc[rows] < 0], rows, remedy)
+            if self.columns.keys() & {"batch_size", "samples_per_gpu"}:
+                missing = pd.Series("", rows)[batch.loc[rows].isna()]
+                self._note_unknown("batch size", missing, rows, "that of the profile of their model")
             found = np.asarray(models.loc[rows], dtype=np.int64)
             jobs = jobs.with_models(found, np.asarray(batch.loc[rows], dtype=np.float64))
         if self.reasons:

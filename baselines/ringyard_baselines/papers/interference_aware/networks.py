@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "iapp.output": (HIDDEN + 1, 1),
 }
 
+_MAX_BYTES = 1 << 24  # of a file of weights
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
 
 
@@ -63,9 +64,12 @@ class InterferenceNetworks:
                 f" `{shlex.join(['ringyard', 'fit', '--out', str(path)])}` writes"
             )
         try:
+            with ZipFile(path) as archive:
+                if sum(one.file_size for one in archive.infolist()) > _MAX_BYTES:
+                    raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
             with np.load(path, allow_pickle=False) as stored:
                 weights = {name: stored[name].astype(np.float64) for name in stored.files}
-        except (OSError, ValueError, EOFError, AttributeError, BadZipFile) as error:
+        except (OSError, ValueError, EOFError, AttributeError, MemoryError, BadZipFile) as error:
             raise ConfigurationError(
                 f"{path} is no readable .npz file ({error}); train it anew by `ringyard fit`"
             ) from error
