@@ -170,7 +170,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         num_threads: int | None = None,
         **arguments: Unpack[ConfigArguments],
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
+        if render_mode is not None and str(render_mode) not in self.metadata["render_modes"]:
             raise ConfigurationError(
                 f"render_mode is {shown(render_mode)}; expected None, 'human' or 'rgb_array' (with"
                 " gymnasium.make also 'rgb_array_list')"
