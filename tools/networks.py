@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,7 @@ _SOURCE = (
     " the compute seconds and overlap of the shipped profiles"
 )
 #: {name of conf/network: (Sia's clusters, title, speed and source of the wire)}
-SIA_NETWORKS = {
+SIA_NETWORKS: dict[str, tuple[Sequence[str], str, dict[str, Any]]] = {
     "ethernet_50g_rtx_2080ti": (
         ("rtx",),
         "50 Gb/s Ethernet between servers of 8 RTX 2080 Ti on PCIe.",
