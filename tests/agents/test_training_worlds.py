@@ -41,7 +41,7 @@ def test_a_run_in_several_worlds_is_judged_in_all_and_stops_when_it_gets_no_bett
     assert found["best"] == pytest.approx(np.sqrt(np.prod(both)))
     ratio = float(rows[0]["eval/mean_jct_ratio_to_sjf"])
     assert ratio == pytest.approx(found["best"] / found["baselines"]["sjf"])
-    # a file of somebody else's cannot name classes through the words of an environment
+    # a run folder from another person cannot name classes by overrides of an environment
     file = inside / "runs/two/config.yaml"
     config = OmegaConf.load(file)
     config.environments = [{"theirs": ["restart._target_=pathlib.Path"]}]

@@ -13,7 +13,7 @@ from ringyard_baselines.policies.priority_rule import KeyChanges
 
 
 def comparisons(monkeypatch, key_changes, count):
-    """Comparisons for each of so many jobs that come at one instant, whose keys are then read in reverse."""
+    """Comparisons a job, if `count` jobs come at one instant and their keys are read in reverse."""
     compared = 0
     kernels = {name: one for name, one in vars(key_order).items() if isinstance(one, Kernel)}
     before = kernels["_before"].python

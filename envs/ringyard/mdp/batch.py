@@ -87,7 +87,7 @@ class ClusterBatch:
         num_threads: int | None = None,
     ) -> None:
         self.config = config
-        self.num_threads = min(num_threads or get_num_threads(), usable_cores())
+        self.num_threads = min(num_threads, usable_cores()) if num_threads else get_num_threads()
         self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
