@@ -32,12 +32,12 @@ SIA_NETWORKS: dict[str, tuple[Sequence[str], str, dict[str, Any]]] = {
     "ethernet_50g_rtx_2080ti": (
         ("rtx",),
         "50 Gb/s Ethernet between servers of 8 RTX 2080 Ti on PCIe.",
-        {"wire_bytes_per_second": 6.25e9, "wire_source": "assumed: 50 Gb/s, Sia's artifact does not say"},
+        {"wire_bytes_per_second": 6.25e9, "wire_source": "assumed: 50 Gb/s, not in Sia's artifact"},
     ),
     "infiniband_8x200g_sia": (
         ("dgx", "dgx-ext"),
         "Eight ports of 200 Gb/s InfiniBand a server of 8 A100, as Sia's trainings used them.",
-        {"wire_bytes_per_second": 200e9, "wire_source": "assumed: 8 x 200 Gb/s, Sia's artifact does not say"},
+        {"wire_bytes_per_second": 200e9, "wire_source": "assumed: 8 x 200 Gb/s, not in Sia's artifact"},
     ),
 }
 
