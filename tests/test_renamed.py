@@ -133,7 +133,9 @@ def find_name(dotted):
             found = import_module(".".join(parts[: position + 1]))
         else:
             fields = {name for one in found.__mro__ for name in inspect.get_annotations(one)}
-            set_in_methods = re.findall(r"\bself\.(\w+)(?=(?:, self\.\w+)* = )", inspect.getsource(found))
+            set_in_methods = re.findall(
+                r"\bself\.(\w+)(?=(?:, self\.\w+)*(?:: [^=\n]+)? = )", inspect.getsource(found)
+            )
             if part not in fields.union(set_in_methods):
                 raise AttributeError(dotted)
     return found

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,16 +28,16 @@ _SOURCE = (
     " the compute seconds and overlap of the shipped profiles"
 )
 #: {name of conf/network: (Sia's clusters, title, speed and source of the wire)}
-SIA_NETWORKS = {
+SIA_NETWORKS: dict[str, tuple[Sequence[str], str, dict[str, Any]]] = {
     "ethernet_50g_rtx_2080ti": (
         ("rtx",),
         "50 Gb/s Ethernet between servers of 8 RTX 2080 Ti on PCIe.",
-        {"wire_bytes_per_second": 6.25e9, "wire_source": "50 Gb/s Ethernet, as Sia's paper names it"},
+        {"wire_bytes_per_second": 6.25e9, "wire_source": "assumed: 50 Gb/s, not in Sia's artifact"},
     ),
     "infiniband_8x200g_sia": (
         ("dgx", "dgx-ext"),
         "Eight ports of 200 Gb/s InfiniBand a server of 8 A100, as Sia's trainings used them.",
-        {"wire_bytes_per_second": 200e9, "wire_source": "8 x 200 Gb/s InfiniBand, as Sia's paper names it"},
+        {"wire_bytes_per_second": 200e9, "wire_source": "assumed: 8 x 200 Gb/s, not in Sia's artifact"},
     ),
 }
 

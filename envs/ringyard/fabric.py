@@ -55,7 +55,8 @@ class Fabric:
                 )
             object.__setattr__(self, "bytes_per_second", given)
         fastest = self.bandwidth(np.arange(1, _MAX_COUNT + 1)).max()
-        if self.wire_bytes_per_second is not None and fastest > self.wire_bytes_per_second:
+        # an infinite bandwidth switches the network's cost off
+        if self.wire_bytes_per_second is not None and self.wire_bytes_per_second < fastest < np.inf:
             raise ConfigurationError(
                 f"fabric.bytes_per_second is {fastest:.4g}, faster than its wire,"
                 f" {self.wire_bytes_per_second:.4g}; expected bytes per second (1 Gb/s is 1.25e8)"

@@ -36,7 +36,7 @@ def renamed_export(package: str, name: str) -> Any:
 
 
 def explain_renamed(kind: str, name: str, written: str | None = None) -> str | None:
-    """What to tell a user who wrote an old name (`written` says where); None if the name is none."""
+    """Say what an old name (`written`: where it stands) is called today. None: it is no old name."""
     if name not in renamed_names(kind):
         return None
     today = renamed_names(kind)[name]

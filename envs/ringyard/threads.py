@@ -46,7 +46,8 @@ def _cpu_quotas() -> Iterator[float]:
 
 def get_num_threads() -> int:
     """Return the number of threads that step a batch: the least of `set_num_threads` and `usable_cores()`."""
-    return min(_num_threads or usable_cores(), usable_cores())
+    cores = usable_cores()
+    return min(_num_threads or cores, cores)
 
 
 def set_num_threads(num_threads: Annotated[int, "[1, inf)"] | None) -> None:

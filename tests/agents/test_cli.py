@@ -302,7 +302,7 @@ def test_train_resume_compare(tmp_path, here):
     (folder / "agent.safetensors").write_bytes(best)
     assert os.listdir(tmp_path / "runs") == ["first"]  # no folder for what only went on
 
-    toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[1:], "workload.num_jobs=12"]
+    toy = ["~agent", "+agent={_target_:toy_learner.ToyLearner}", *tiny[2:], "workload.num_jobs=12"]
     toy += ["evaluate.every=1000", "evaluate.workloads=2"]
     here("train", *toy, "name=toy", "total_decisions=2000")
     again = ["resume=runs/toy", "total_decisions=3000"]

@@ -305,7 +305,7 @@ import subprocess, sys, time
 from ringyard_agents.runs.sweep import _jobs_end_with_this_process
 
 with _jobs_end_with_this_process():
-    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
     print("busy", flush=True)
     if sys.stdin.readline() == "Ctrl-C\\n":
         raise KeyboardInterrupt

@@ -178,7 +178,7 @@ def test_bad_models_are_refused_before_anything_runs(environments, tmp_path, mon
 
 
 class Forgetful:
-    """A model whose `predict` leaves out the state."""
+    """A model with a `predict` that returns no state."""
 
     def predict(self, observation, state=None, deterministic=True):
         return np.array([0])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from conftest import composed
+from conftest import composed, names
 from ringyard.errors import PluginError
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
@@ -24,6 +24,7 @@ from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
 from ringyard_agents.evaluation.selection import supported_schedulers
 from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
+from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.report.comparison_table import (
     best_note,
     blocking_notes,
@@ -238,3 +239,17 @@ def test_files_of_an_earlier_comparison_go(tmp_path, monkeypatch, capsys):
     assert files("runs/mine/sharing") == table
     command(*few, "plots=false", "overwrite=true")
     assert files() == table | kept | {"notes.png"}
+
+
+@pytest.mark.parametrize("name", sorted({*names("tuned")} & {*names("experiment")}))
+def test_tuned_options_belong_to_todays_experiment(name):
+    """What a network's figures refer to is no other environment."""
+    config = composed("tune", f"experiment={name}")
+    environment = {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}
+    assert tuned_name_for(environment) == name
+    network = environment["performance"].get("network")
+    if isinstance(network, dict):
+        network["source"] = "elsewhere"
+        assert tuned_name_for(environment) == name
+        network["latency_seconds"] = 1.0
+        assert tuned_name_for(environment) is None

@@ -119,7 +119,7 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
     begun = found.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     settings = plugin_data_pb2.HParamsPluginData.FromString(begun).session_start_info.hparams
     assert settings["cluster.num_servers"].number_value == 4
-    assert set(settings) == {"debug", "cluster.num_servers"}
+    assert set(settings) == {"debug", "agent.num_envs", "cluster.num_servers"}
     assert "| fifo_backfill |" in text(found, "result")
     assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
     assert (folder / "learning_curves.png").is_file()

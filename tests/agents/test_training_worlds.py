@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 
 from ringyard import Cluster, JobTable
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.threads import set_num_threads
 from ringyard_agents import cli
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import Evaluation, agent_sort_key
@@ -42,15 +41,10 @@ def test_a_run_in_several_worlds_is_judged_in_all_and_stops_when_it_gets_no_bett
     assert found["best"] == pytest.approx(np.sqrt(np.prod(both)))
     ratio = float(rows[0]["eval/mean_jct_ratio_to_sjf"])
     assert ratio == pytest.approx(found["best"] / found["baselines"]["sjf"])
-    # a run of a version without threads goes on with as many as there are now
+    # a run folder from another person cannot name classes by overrides of an environment
     file = inside / "runs/two/config.yaml"
     config = OmegaConf.load(file)
-    del config.num_threads
-    OmegaConf.save(config, file)
-    assert cli.main(["train", "resume=runs/two", "trust=[toy_learner.ToyLearner]", "num_threads=1"]) == 0
-    set_num_threads(None)
-    # a file of somebody else's cannot name classes through the words of a world
-    config.worlds = [{"theirs": ["restart._target_=pathlib.Path"]}]
+    config.environments = [{"theirs": ["restart._target_=pathlib.Path"]}]
     OmegaConf.save(config, file)
     assert cli.main(["train", "resume=runs/two", "trust=[toy_learner.ToyLearner]"]) == 2
     assert "trust=[pathlib.Path]" in capsys.readouterr().err

@@ -113,4 +113,7 @@ def test_sjf_bco_is_nearest_to_the_optimum(servers, bandwidth):
     means = {name: np.mean(values) for name, values in ratios.items()}
     own = means.pop("sjf_bco")
     assert own < 0.97 * min(means.values())
-    assert own < 1.2 or (servers, bandwidth) == ((2, 2, 4), 0.13e9)  # there 1.7, of them 1.9 to 2.2
+    assert own < 1.2 or (servers, bandwidth) == (
+        (2, 2, 4),
+        0.13e9,
+    )  # there 1.73, and FF, LS and RAND 1.87 to 2.18

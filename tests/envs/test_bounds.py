@@ -10,7 +10,7 @@ import pytest
 
 from random_simulations import draw_allocation, draw_simulation, drawn_profiles, fresh_seed, simulator
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.bounds import isolated_bounds, simulation_bounds
+from ringyard.bounds import isolated_bounds, lagrangian, simulation_bounds
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.performance import composite, pair_table
 from ringyard.placement import consolidate
@@ -37,6 +37,18 @@ def test_equal_jobs_at_once_are_bound_by_what_the_best_schedule_takes():
     assert found.isolated_mean_jct == 100.0
     assert found.pooled_mean_jct == pytest.approx(506.25)
     assert 515.0 < found.dual_mean_jct <= 550.0
+
+
+def test_the_bound_of_many_jobs_is_a_little_below_that_of_few(monkeypatch):
+    """Above `_MANY` jobs, less is tried: every choice of prices gives a lower bound."""
+    jobs = JobTable.from_columns(np.zeros(200), np.ones(200), np.linspace(50.0, 100.0, 200))
+    exact, tried = simulation_bounds(Simulator(Cluster.homogeneous(1, 2), jobs, ideal())).dual_mean_jct, []
+    for sample, many in ((100, 1 << 16), (100, 100)):
+        monkeypatch.setattr(lagrangian, "_SAMPLE", sample)
+        monkeypatch.setattr(lagrangian, "_MANY", many)
+        sim = Simulator(Cluster.homogeneous(1, 2), jobs, ideal())
+        tried.append(simulation_bounds(sim).dual_mean_jct)
+    assert 0.95 * exact < tried[1] <= tried[0] <= exact
 
 
 def test_cores_bound_like_gpus():

@@ -358,6 +358,7 @@ def test_a_ring_is_not_faster_than_its_wire():
         ConfigurationError, match=r"is 5e\+10, faster than its wire, 6\.25e\+09; expected bytes"
     ):
         Fabric({2: 1e9, 8: 50e9}, wire_bytes_per_second=6.25e9)
+    assert Fabric(INF, wire_bytes_per_second=6.25e9).bandwidth(np.array([2])) == INF  # costs nothing
 
 
 def test_unknown_fabrics_say_which_there_are():

@@ -226,7 +226,7 @@ def test_sources_and_reports(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text("job_id,submit_time,gpus,duration\n1,0,2,5\n2,86400,4,7\n")
     report = describe_trace("csv", str(file)).facts
-    assert (report["jobs"], report["span"]) == ("2", "1.0 days")
+    assert (report["jobs"], report["span"]) == ("2", "24.0 hours")
     assert report["GPUs per job"] == "mean 3.00, largest 4"
     with pytest.raises(ConfigurationError, match="no trace 'nope'"):
         describe_trace("nope", str(file))

@@ -88,12 +88,12 @@ class RingyardVecEnv(VecEnv):
         if actions is None:
             raise EpisodeError("step_wait() has no actions; call step_async(actions) first")
         batch, clusters = self.batch, np.arange(self.num_envs)
-        replaced = batch.replace_invalid(actions, clusters)
+        batch.replace_invalid(actions, clusters)
         batch.step(actions)
         self._actions_taken.append(actions)  # a new array, see `ClusterBatch.action_array`
         rewards, ended = batch.rewards.astype(np.float32), batch.done | batch.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for b in clusters[replaced].tolist():
+        for b in np.flatnonzero(batch.replaced).tolist():
             infos[b]["invalid_action"] = True
         finished = np.flatnonzero(ended)
         for b in finished.tolist():
@@ -101,7 +101,7 @@ class RingyardVecEnv(VecEnv):
                 "episode": {"r": float(batch.returns[b]), "l": int(batch.lengths[b]), "t": 0.0},
                 "episode_jct": batch.mean_jct(b),
                 "workload": int(batch.entries[b]),
-                "TimeLimit.truncated": bool(batch.truncated[b]),
+                "TimeLimit.truncated": batch.truncated.item(b),
                 "terminal_observation": batch.split(batch.observations[b].copy()),
             }
         if len(finished):

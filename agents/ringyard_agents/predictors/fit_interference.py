@@ -20,6 +20,8 @@ from ringyard.workloads.cells import numbers
 from ringyard_agents.measurements import Source, read_cells
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
 
+#: columns of Gavel's measured pairs
+_PAIR_COLUMNS = ("source", "gpu", "model_a", "bs_a", "model_b", "bs_b", "norm_a", "norm_b", "feasible")
 #: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
 SCATTER = 0.15
 
@@ -87,15 +89,14 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
         )
     cells = read_cells(file)
     table = cells.frame.copy()
-    missing = {*"source gpu model_a bs_a model_b bs_b norm_a norm_b feasible".split()} - {*table.columns}
+    missing = set(_PAIR_COLUMNS).difference(table.columns)
     if missing:
         raise ConfigurationError(f"{file}: there is no column {min(missing)}; it has {[*table.columns]}")
+    source = Source(str(file), {}, cells.numbers.tolist())
     for name in ("norm_a", "norm_b", "feasible"):
         table[name] = numbers(table[name])
         wrong = ~(table[name] > 0) & (cells.frame["feasible"] != "0")
-        Source(str(file), {}, cells.numbers.tolist()).refuse(
-            name, cells.frame[name], wrong, "a number above 0"
-        )
+        source.refuse(name, cells.frame[name], wrong, "a number above 0")
     table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
     parts, offset = [], 0
     for _, rows in table.groupby("gpu", sort=True):

@@ -165,9 +165,8 @@ def _enter_queue(order: KeyOrder, j: int) -> None:
 
 
 @kernel
-def _sift_entering(order: KeyOrder, root: int, size: int) -> None:
-    """Restore the heap of the first `size` of `entering`, the earliest on top, after its `root` changed."""
-    jobs = order.entering
+def _sift(order: KeyOrder, jobs: Int32Vector, root: int, size: int) -> None:
+    """Restore the heap of the first `size` of `jobs`, the earliest on top, after its `root` changed."""
     j = jobs[root]
     child = 2 * root + 1
     while child < size:
@@ -182,16 +181,13 @@ def _sift_entering(order: KeyOrder, root: int, size: int) -> None:
 
 
 @kernel
-def _enter_queues(order: KeyOrder, count: int) -> None:
-    """Move the first `count` jobs of `entering` to their queues, the last first: it is at the beginning."""
-    jobs = order.entering
-    for root in range(count // 2 - 1, -1, -1):
-        _sift_entering(order, root, count)
-    for size in range(count - 1, 0, -1):
+def _sort_last_first(order: KeyOrder, jobs: Int32Vector) -> None:
+    """Sort `jobs` by their keys, the last one first."""
+    for root in range(len(jobs) // 2 - 1, -1, -1):
+        _sift(order, jobs, root, len(jobs))
+    for size in range(len(jobs) - 1, 0, -1):
         jobs[0], jobs[size] = jobs[size], jobs[0]
-        _sift_entering(order, 0, size)
-    for j in jobs[:count]:
-        _enter_queue(order, j)
+        _sift(order, jobs, 0, size)
 
 
 @kernel
@@ -357,7 +353,9 @@ def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, no
         if order.status[j] != _RUNNING:
             order.entering[entering] = j
             entering += 1
-    _enter_queues(order, entering)
+    _sort_last_first(order, order.entering[:entering])
+    for j in order.entering[:entering]:  # the last first: it is at the beginning of its queue
+        _enter_queue(order, j)
 
 
 @kernel
@@ -391,7 +389,8 @@ def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: Priority
             _insert_read(order, order.running[i])
         for i in range(order.length[0] - 1, -1, -1):
             _insert_read(order, order.queues[order.first[0] + i])
-    for i in range(counts.num_stale):
+    _sort_last_first(order, order.stale[: counts.num_stale])
+    for i in range(counts.num_stale - 1, -1, -1):
         j = order.stale[i]
         order.is_stale[j] = 0
         is_new = order.status[j] == _ABSENT or not any_time

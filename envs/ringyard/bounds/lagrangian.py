@@ -32,6 +32,7 @@ _GRID_MARGIN = 1.3  # length of the grid / longest time that all work may take
 _HALVINGS = 9  # halvings of the first prices that are tried
 _ITERATIONS = 100
 _SAMPLE = 4096  # number of jobs above which prices are sought for so many of them. They are valid for all.
+_MANY = 1 << 16  # number of jobs above which all jobs are tried at one choice of prices only
 _MULTIPLIERS = np.logspace(0.0, 2.0, 60)
 _FINE_MULTIPLIERS = np.logspace(0.0, 2.0, 240)
 _WEIGHTS = (0.0625, 0.25, 0.375, 0.25, 0.0625)
@@ -300,5 +301,7 @@ def total_jct_bound(
         step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
         prices = np.maximum(prices + step * change, 0.0)
     multipliers = _FINE_MULTIPLIERS if problem is whole else _MULTIPLIERS
+    if len(fastest) > _MANY:
+        found = [max(found, key=lambda prices: problem.total(prices, _MULTIPLIERS)[0])]
     # The factor covers rounding.
     return max(whole.total(prices, multipliers)[0] for prices in found) * (1.0 - 1e-9)

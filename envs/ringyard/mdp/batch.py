@@ -18,12 +18,10 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
 from ringyard.mdp.step import (
     BEGIN,
-    DONE,
     ONGOING,
     RESUME,
     STALLED,
     STEP,
-    TRUNCATED,
     StepConfig,
     all_valid,
     step,
@@ -71,6 +69,10 @@ class ClusterBatch:
         observations: [B, size] float32, overwritten by each step.
         masks: [B, actions] valid actions, or [B, N] scores with a job, overwritten by each step.
         rewards: [B] rewards of the last step.
+        done: [B] True where every job has ended.
+        truncated: [B] True where `limit_seconds` was reached before that.
+        replaced: [B] True where a masked action was replaced in the last step.
+        infos: {key of `info`: [B, ...] values}, overwritten by each step.
         entries: [B] number of the job table of each episode.
         lengths: [B] steps of each episode.
         returns: [B] undiscounted sum of the rewards of each episode.
@@ -85,7 +87,7 @@ class ClusterBatch:
         num_threads: int | None = None,
     ) -> None:
         self.config = config
-        self.num_threads = min(num_threads or get_num_threads(), usable_cores())
+        self.num_threads = min(num_threads, usable_cores()) if num_threads else get_num_threads()
         self._driver = _create_driver(config.actions, config.cluster)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
@@ -106,9 +108,8 @@ class ClusterBatch:
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
         self._closed = False
-        self.entries, self._workload_rows = np.zeros((2, num_clusters), np.int64)
+        self._workload_rows = np.zeros(num_clusters, np.int64)
         self._all_clusters = np.arange(num_clusters)
-        self._nothing_masked = np.zeros(num_clusters, np.bool_)
         space: Any = config.actions.space
         self._null_actions = np.zeros((num_clusters, *space.shape), space.dtype)
         #: arguments of the compiled step for the other action space
@@ -140,8 +141,12 @@ class ClusterBatch:
             returns=np.zeros(num_clusters),
             lengths=np.zeros(num_clusters, np.int64),
             ends=np.zeros(num_clusters, np.int64),
+            done=np.zeros(num_clusters, np.bool_),
+            truncated=np.zeros(num_clusters, np.bool_),
+            replaced=np.zeros(num_clusters, np.bool_),
             episode_jct=np.zeros(num_clusters),
             num_finished=np.zeros(num_clusters, np.int64),
+            entries=np.zeros(num_clusters, np.int64),
             active_mask=np.zeros(num_clusters, np.bool_),
         )
         return state, self._driver.episode(state), out
@@ -151,13 +156,22 @@ class ClusterBatch:
         self.state, self.episode, self._out = state, episode, out
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
+        self.done, self.truncated = out.done, out.truncated
+        self.replaced, self.entries = out.replaced, out.entries
+        self.infos: dict[str, NDArray[Any]] = {
+            "action_mask": out.masks,
+            "invalid_action": out.replaced,
+            "workload": out.entries,
+            "episode_jct": out.episode_jct,
+            "num_finished": out.num_finished,
+        }
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy._use(copy_bundle(self.state), copy_bundle(self.episode), copy_bundle(self._out))
-        copy.entries, copy._workload_rows = self.entries.copy(), self._workload_rows.copy()
+        copy._workload_rows = self._workload_rows.copy()
         return copy
 
     def action_array(self, actions: Any) -> NDArray[Any]:
@@ -199,8 +213,18 @@ class ClusterBatch:
         """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
-        shared = (phase, numbers, scores, self.workload_cache.rows, self._workload_rows, self._step_config)
-        run = functools.partial(self._run_some, _compiled_functions()[0], shared)
+        run = functools.partial(
+            _compiled_functions()[0],
+            self.state,
+            self.episode,
+            self._out,
+            phase,
+            numbers,
+            scores,
+            self.workload_cache.rows,
+            self._workload_rows,
+            self._step_config,
+        )
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
@@ -210,44 +234,10 @@ class ClusterBatch:
                 " template finds GPUs for them; add a template that splits jobs over servers (pack)"
             )
 
-    def _run_some(
-        self, compiled_step: Callable[..., int], shared: tuple[Any, ...], clusters: NDArray[np.int64]
-    ) -> int:
-        return compiled_step(self.state, self.episode, self._out, clusters, *shared)
-
     @property
     def num_clusters(self) -> int:
         """B, the number of clusters."""
         return len(self._all_clusters)
-
-    @property
-    def done(self) -> NDArray[np.bool_]:
-        """[B] whether every job has ended."""
-        return self._out.ends == DONE
-
-    @property
-    def truncated(self) -> NDArray[np.bool_]:
-        """[B] whether `limit_seconds` was reached before that."""
-        return self._out.ends == TRUNCATED
-
-    def ending(self, b: int) -> tuple[bool, bool]:
-        """Return (`done`, `truncated`) of cluster `b`."""
-        end = self._out.ends.item(b)
-        return end == DONE, end == TRUNCATED
-
-    def infos(self, replaced: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-        """Return new arrays [B, ...] of all keys of `info`, which are the same in every step and reset.
-
-        Args:
-            replaced: [B] booleans, True where a masked action was replaced.
-        """
-        return {
-            "action_mask": self.masks.copy().view(np.int8),
-            "invalid_action": replaced,
-            "workload": self.entries.copy(),
-            "episode_jct": self._out.episode_jct.copy(),
-            "num_finished": self._out.num_finished.copy(),
-        }
 
     def reset(self, clusters: NDArray[np.int64], entries: NDArray[np.int64]) -> None:
         """Begin an episode with job table `entries[i]` in cluster `clusters[i]`.
@@ -273,30 +263,28 @@ class ClusterBatch:
         numbers, scores = self._kernel_actions(actions)
         return _compiled_functions()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
-    def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Replace masked actions in place, as `Actions.on_invalid` says.
+    def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> None:
+        """Replace masked actions in place, as `Actions.on_invalid` says. `replaced` tells which.
 
         Args:
             actions: [B, ...] actions.
             clusters: [stepped] indices of the clusters to check.
-
-        Returns:
-            [stepped] booleans, True where an action was replaced.
 
         Raises:
             ActionError: an action outside of the space, or a masked one with `on_invalid="raise"`.
             ResetNeededError: a cluster before `reset`, or after the end of its episode.
             ClosedError: after `close`.
         """
+        self.replaced.fill(False)
         if self.all_valid(actions, clusters):
-            return self._nothing_masked[: len(clusters)]
+            return
         self._check_open()
         idle = clusters[~self._out.active_mask[clusters]]
         if len(idle):
             ended = self._out.ends[idle[0]] != ONGOING
             found = "has ended its episode" if ended else "has no episode yet"
             raise ResetNeededError(f"cluster {idle[0]} {found}; call reset() before step()")
-        return self._driver.replace_invalid(self.masks, actions, clusters)
+        self.replaced[clusters] = self._driver.replace_invalid(self.masks, actions, clusters)
 
     def step(self, actions: NDArray[Any], clusters: NDArray[np.int64] | None = None) -> None:
         """Carry out valid `actions` [B, ...] in the given `clusters` (all by default).
@@ -325,7 +313,6 @@ class ClusterBatch:
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else the array has no axis of clusters
                 array[:] = array[sources]
-        self.entries[:] = self.entries[sources]
 
     def _check_open(self) -> None:
         if self._closed:

@@ -170,7 +170,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         num_threads: int | None = None,
         **arguments: Unpack[ConfigArguments],
     ) -> None:
-        if render_mode not in (None, *self.metadata["render_modes"]):
+        if render_mode is not None and str(render_mode) not in self.metadata["render_modes"]:
             raise ConfigurationError(
                 f"render_mode is {shown(render_mode)}; expected None, 'human' or 'rgb_array' (with"
                 " gymnasium.make also 'rgb_array_list')"
@@ -220,7 +220,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
             cache.prefetch(np.array([later.integers(num_workloads) for _ in range(cache.prefetch_size)]))
         self.batch.reset(_FIRST, np.array([entry]))
         self._update_window()
-        return self._observation_and_info(False)
+        self.batch.replaced.fill(False)
+        return self._observation_and_info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Carry out one action and let time pass to the next decision.
@@ -243,11 +244,12 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         except ActionError:
             expected = self.batch.expected_action.rstrip(",")
             raise ActionError(f"action is {shown(action)}; expected {expected}") from None
-        masked = self.batch.replace_invalid(actions, _FIRST)
+        self.batch.replace_invalid(actions, _FIRST)
         self.batch.step(actions)
         self._update_window()
-        observation, info = self._observation_and_info(bool(masked[0]))
-        return observation, float(self.batch.rewards[0]), *self.batch.ending(0), info
+        observation, info = self._observation_and_info()
+        batch = self.batch
+        return observation, batch.rewards.item(0), batch.done.item(0), batch.truncated.item(0), info
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment, for look-ahead."""
@@ -280,10 +282,10 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         if self._renderer is not None and self.render_mode == "human":
             self._renderer.draw(self.batch.state, 0)
 
-    def _observation_and_info(self, replaced: bool) -> tuple[Any, dict[str, Any]]:
-        infos = self.batch.infos(np.array([replaced]))
-        info = {name: value[0] for name, value in infos.items()}
-        info["invalid_action"] = infos["invalid_action"].reshape(())  # Gymnasium stacks no np.bool_
+    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
+        info = {name: values[0] for name, values in self.batch.infos.items()}
+        info["action_mask"] = info["action_mask"].copy().view(np.int8)
+        info["invalid_action"] = np.array(info["invalid_action"])  # Gymnasium stacks no np.bool_
         return self.batch.split(self.batch.observations[0].copy()), info
 
 

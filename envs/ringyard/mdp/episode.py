@@ -70,10 +70,14 @@ class StepOutputs:
     rewards: FloatVector  #: [clusters] of the last step
     returns: FloatVector  #: [clusters] undiscounted sum of the episode's rewards
     lengths: IntVector  #: [clusters] steps of the episode
+    replaced: BoolVector  #: [clusters] True where a masked action was replaced
     ends: IntVector  #: [clusters] ONGOING, DONE, TRUNCATED or STALLED
+    done: BoolVector  #: [clusters] True where every job has ended
+    truncated: BoolVector  #: [clusters] True where `limit_seconds` was reached before that
     #: [clusters] mean JCT of ended jobs that were not blocked, 0 while there is none, NaN if none at the end
     episode_jct: FloatVector
     num_finished: IntVector  #: [clusters] number of ended jobs
+    entries: IntVector  #: [clusters] number of the job table of the episode
     active_mask: BoolVector  #: [clusters] True if the next step continues an episode
 
 

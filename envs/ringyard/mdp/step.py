@@ -143,13 +143,13 @@ def step(
     state: State,
     episode: Episode,
     out: StepOutputs,
-    clusters: IntVector,
     phase: int,
     actions: IntVector,
     scores: Float32Matrix,
     rows: WorkloadRows,
     workload_rows: IntVector,
     config: StepConfig,
+    clusters: IntVector,
 ) -> int:
     """Advance the given clusters to their next decision.
 
@@ -157,13 +157,13 @@ def step(
         state: simulation arrays.
         episode: arrays of the decision process.
         out: output: results, written at the given indices.
-        clusters: [stepped] indices.
         phase: STEP carries out a valid action, BEGIN loads a job table, RESUME goes on as it is.
         actions: [clusters] discrete actions.
         scores: [clusters, scores] score actions, [clusters, 0] with discrete actions.
         rows: job tables.
         workload_rows: [clusters] row of the job table that each cluster begins.
         config: parameters.
+        clusters: [stepped] indices.
 
     Returns:
         Number of STALLED clusters.
@@ -186,6 +186,8 @@ def step(
                 state, episode, b, has_action, action, scored, config.actions, config.physics, mask
             )
         out.ends[b] = end
+        out.done[b] = end == DONE
+        out.truncated[b] = end == TRUNCATED
         out.active_mask[b] = end == ONGOING or (not has_action and end != STALLED)
         out.num_finished[b] = state.clusters[b].num_done
         served = out.num_finished[b] - state.integrals[b, Integral.BLOCKED_JOBS.value]

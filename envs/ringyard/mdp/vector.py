@@ -96,7 +96,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.num_envs = int(num_envs)
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
-        self._max_steps = np.inf if max_episode_steps in (None, -1) else max_episode_steps
+        self._max_steps = None if max_episode_steps == -1 else max_episode_steps
         observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
         blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
@@ -174,7 +174,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self._seed(seeds, begun)
         self._begin(begun, workload)
         self._resets = self._resets & ~chosen
-        return self._observations(), self._infos(~self._all, chosen)
+        self.batch.replaced.fill(False)
+        return self._observations(), self._infos(chosen)
 
     def step(
         self, actions: NDArray[Any]
@@ -196,28 +197,31 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             SchedulerError: see `ClusterEnv.step`.
         """
         given = self.batch.action_array(actions)
-        stepping, replaced = np.flatnonzero(~self._resets), ~self._all
-        replaced[stepping] = self.batch.replace_invalid(given, stepping)
+        (stepping,) = (~self._resets).nonzero()
+        self.batch.replace_invalid(given, stepping)
         self.batch.step(given, stepping)
-        done, rewards = self.batch.done, self.batch.rewards.copy()
-        truncated = self.batch.truncated | (self.batch.lengths >= self._max_steps)
+        done, truncated = self.batch.done.copy(), self.batch.truncated.copy()
+        rewards = self.batch.rewards.copy()
+        if self._max_steps is not None:
+            truncated |= self.batch.lengths >= self._max_steps
         if len(stepping) < self.num_envs:
             begun = np.flatnonzero(self._resets)
             done[begun] = truncated[begun] = False
             rewards[begun] = 0.0
             self._begin(begun)
         over = done | truncated
+        (ended,) = over.nonzero()
         final: dict[str, Any] = {}
         if self.autoreset_mode is AutoresetMode.NEXT_STEP:
             self._resets = over
-        elif self.autoreset_mode is AutoresetMode.SAME_STEP and over.any():
-            final = {"final_info": self._infos(replaced, over), "_final_info": over.copy()}
-            for b in np.flatnonzero(over).tolist():
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and len(ended):
+            final = {"final_info": self._infos(over), "_final_info": over.copy()}
+            for b in ended.tolist():
                 last = self.batch.split(self.batch.observations[b].copy())
                 final = self._add_info(final, {"final_obs": last}, b)
-            self._begin(np.flatnonzero(over))
-            replaced &= ~over
-        return self._observations(), rewards, done, truncated, self._infos(replaced, self._all) | final
+            self._begin(ended)
+            self.batch.replaced[ended] = False
+        return self._observations(), rewards, done, truncated, self._infos(self._all) | final
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
@@ -284,13 +288,15 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _draw(self, b: int) -> int:
         return int(self._generators[b].integers(self.config.num_workloads))
 
-    def _infos(self, replaced: NDArray[np.bool_], shown: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return `info` of the clusters that are `shown`, 0 for others, given `replaced` masked actions."""
+    def _infos(self, shown: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return `info` of the clusters that are `shown`, and 0 for others."""
         info: dict[str, Any] = {}
-        for name, values in self.batch.infos(replaced.copy()).items():
+        for name, values in self.batch.infos.items():
+            info[name] = own = values.copy()
+            info[f"_{name}"] = shown.copy()
             if shown is not self._all:
-                values[~shown] = 0
-            info |= {name: values, f"_{name}": shown.copy()}
+                own[~shown] = 0
+        info["action_mask"] = info["action_mask"].view(np.int8)
         return info
 
     def _observations(self) -> Any:

@@ -22,6 +22,7 @@ from ringyard.compiled import (
     Records2,
     bundle,
     kernel,
+    linked_kernel,
 )
 from ringyard.fabric import FABRIC_COLUMNS
 from ringyard.state.records import (
@@ -174,12 +175,13 @@ def copy_state(state: State) -> State:
 @kernel
 def shift_entries(row: Int32Vector, first: int, end: int, by: int) -> None:
     """Shift the entries `first` to `end` - 1 of `row` by `by` positions."""
+    old, new = row[first:end], row[first + by : end + by]  # LLVM makes vector code of loops over slices
     if by < 0:
-        for i in range(first, end):
-            row[i + by] = row[i]
+        for i in range(len(old)):
+            new[i] = old[i]
     else:
-        for i in range(end - 1, first - 1, -1):
-            row[i + by] = row[i]
+        for i in range(len(old) - 1, -1, -1):
+            new[i] = old[i]
 
 
 @kernel
@@ -188,7 +190,7 @@ def end_of_waiting(cluster: ClusterRecord) -> int:
     return cluster.first_waiting + cluster.num_waiting + cluster.num_holes
 
 
-@kernel
+@linked_kernel
 def close_holes(state: State, b: int) -> None:
     """Close the holes that removed jobs left in the waiting list, on the side with fewer entries."""
     cluster, row = state.clusters[b], state.waiting[b]
@@ -215,7 +217,8 @@ def close_holes(state: State, b: int) -> None:
 @kernel
 def waiting_at(state: State, b: int, i: int) -> int:
     """Return the row of the i-th waiting job of cluster `b` of `state` (`i` from 0)."""
-    close_holes(state, b)
+    if state.clusters[b].num_holes > 0:
+        close_holes(state, b)
     return int(state.waiting[b, state.clusters[b].first_waiting + i])
 
 

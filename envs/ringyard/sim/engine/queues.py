@@ -1,6 +1,6 @@
 """Containers inside the state: the heap of running jobs by next event, and the waiting list by priority."""
 
-from ringyard.compiled import kernel
+from ringyard.compiled import kernel, linked_kernel
 from ringyard.state.arrays import State, close_holes, end_of_waiting, shift_entries
 
 #: number of jobs from which on they are sorted before they are inserted
@@ -107,7 +107,7 @@ def _waiting_position(state: State, b: int, j: int) -> int:
     return low
 
 
-@kernel
+@linked_kernel
 def _make_room(state: State, b: int, more: int) -> None:
     """Move the waiting list so that it and `more` jobs fill the middle of its array, of 2 x jobs entries."""
     close_holes(state, b)
@@ -162,14 +162,20 @@ def _sift_waiting(state: State, b: int, first: int, root: int, size: int) -> Non
 @kernel
 def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
     """Insert jobs `first` to `end` - 1, later rows than any that wait, as `waiting_add` one by one."""
-    count = end - first
     in_order = True
-    for j in range(first + 1, end):
-        in_order = in_order and _waits_before(state, b, j - 1, j)
-    if count < _BURST or in_order:
-        for j in range(first, end):
-            waiting_add(state, b, j)
+    if end - first >= _BURST:
+        for j in range(first + 1, end):
+            in_order = in_order and _waits_before(state, b, j - 1, j)
+    if not in_order:
+        _add_burst(state, b, first, end - first)
         return
+    for j in range(first, end):
+        waiting_add(state, b, j)
+
+
+@linked_kernel
+def _add_burst(state: State, b: int, first: int, count: int) -> None:
+    """Insert `count` jobs from row `first` on, which are not in order."""
     _make_room(state, b, 2 * count)
     cluster, row = state.clusters[b], state.waiting[b]
     new = len(row) - count  # the jobs are sorted at the end of the array, then merged into the list
@@ -193,15 +199,19 @@ def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
 @kernel
 def waiting_remove(state: State, b: int, j: int) -> None:
     """Remove job `j` from the waiting list of cluster `b` of `state`."""
-    cluster = state.clusters[b]
+    cluster, row = state.clusters[b], state.waiting[b]
     position = _waiting_position(state, b, j)
-    near = min(position - cluster.first_waiting, end_of_waiting(cluster) - position) < _NEAR
-    state.waiting[b, position] = -1 - j
-    no_holes = cluster.num_holes == 0
-    cluster.first_hole = position if no_holes else min(position, cluster.first_hole)
-    cluster.last_hole = position if no_holes else max(position, cluster.last_hole)
+    before, behind = position - cluster.first_waiting, end_of_waiting(cluster) - position - 1
     cluster.num_waiting -= 1
-    cluster.num_holes += 1
-    if no_holes and near:
-        close_holes(state, b)
     state.class_waiting[b, state.jobs[b, j].demand_class] -= 1
+    no_holes = cluster.num_holes == 0
+    if no_holes and before < min(behind, _NEAR):
+        shift_entries(row, cluster.first_waiting, position, 1)
+        cluster.first_waiting += 1
+    elif no_holes and behind < _NEAR:
+        shift_entries(row, position + 1, position + 1 + behind, -1)
+    else:
+        row[position] = -1 - j
+        cluster.num_holes += 1
+        cluster.first_hole = position if no_holes else min(position, cluster.first_hole)
+        cluster.last_hole = position if no_holes else max(position, cluster.last_hole)
