@@ -98,9 +98,8 @@ class Scheduler(Protocol):
     def total_observability(self) -> Observability:
         """Everything that decisions depend on: `observability` and what the placement rule reads."""
         rule = getattr(self, "placement", None)
-        return self.observability | (
-            rule.observability if isinstance(rule, PlacementRule) else Observability.NOTHING
-        )
+        reads = rule.observability if isinstance(rule, PlacementRule) else Observability.NOTHING
+        return self.observability | reads
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Prepare for a new simulation and forget the last one.

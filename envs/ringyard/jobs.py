@@ -87,9 +87,8 @@ def _texts(name: str, values: ArrayLike) -> _Text:
         if not isinstance(value, str):
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected text")
         if len(value) > MAX_TEXT_LENGTH:  # before NumPy allocates an array as wide as the longest text
-            raise WorkloadError(
-                f"row {row} has {name} {shown(value)}; expected at most {MAX_TEXT_LENGTH} characters"
-            )
+            most = f"at most {MAX_TEXT_LENGTH} characters"
+            raise WorkloadError(f"row {row} has {name} {shown(value)}; expected {most}")
     return given.astype(np.str_)
 
 
@@ -384,9 +383,8 @@ class JobTable:
         """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
         other = replace(other, job_id=_new_ids(self.job_id, len(other)))
-        columns = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])[order] for name in _columns()
-        }
+        both = {name: [getattr(self, name), getattr(other, name)] for name in _columns()}
+        columns = {name: np.concatenate(pair)[order] for name, pair in both.items()}
         return JobTable(**columns, past=self.past)
 
     @classmethod
@@ -474,9 +472,8 @@ class JobTable:
         if values.shape != (count,):
             raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
         if not numbers and values.dtype.itemsize > np.dtype(f"U{MAX_TEXT_LENGTH}").itemsize:
-            self._refuse(
-                np.char.str_len(values) > MAX_TEXT_LENGTH, name, f"at most {MAX_TEXT_LENGTH} characters"
-            )
+            long = np.char.str_len(values) > MAX_TEXT_LENGTH
+            self._refuse(long, name, f"at most {MAX_TEXT_LENGTH} characters")
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
@@ -490,12 +487,10 @@ class JobTable:
                 self._refuse(getattr(self, one.per_worker) > most, one.per_worker, wanted)
         if not cluster.cores_per_server and (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])
-            raise WorkloadError(
-                f"job {self.job_id[row]} (row {row}) is CPU-only; give the cluster cores_per_server"
-            )
-        memory = self.fixed_memory_bytes + self.sample_memory_bytes * self.batch_size / np.maximum(
-            self.num_gpus, 1
-        )
+            job = f"job {self.job_id[row]} (row {row})"
+            raise WorkloadError(f"{job} is CPU-only; give the cluster cores_per_server")
+        samples = self.batch_size / np.maximum(self.num_gpus, 1)
+        memory = self.fixed_memory_bytes + self.sample_memory_bytes * samples
         most_memory = float(cluster.gpu_memory_bytes.max())
         self._refuse(
             memory > most_memory,

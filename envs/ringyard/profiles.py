@@ -99,13 +99,11 @@ class ModelProfile:
             )
         for kind, figures in self.gpus.items():
             if kind not in GPU_MEMORY_BYTES:
-                raise ConfigurationError(
-                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
-                )
+                found = f"profile.gpus names {shown(kind)}"
+                raise ConfigurationError(f"{found}; expected some of {', '.join(GPU_MEMORY_BYTES)}")
             if figures.compute_seconds(self.batch_size) <= 0:
-                raise ConfigurationError(
-                    f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"
-                )
+                found = f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds"
+                raise ConfigurationError(f"{found}; expected one above 0")
             for name in ("fixed_seconds", "sample_seconds"):
                 if getattr(figures, name) > 0 and getattr(self, name) == 0:
                     raise ConfigurationError(
@@ -180,9 +178,8 @@ def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
     known = {one.name: one for one in fields(kind) if one.name not in given}
     if not isinstance(raw, dict) or raw.keys() - known:
         odd = raw.keys() - known if isinstance(raw, dict) else raw
-        raise ConfigurationError(
-            f"{where}: unknown field {shown(odd)}; expected some of {', '.join(sorted(known))}"
-        )
+        expected = f"some of {', '.join(sorted(known))}"
+        raise ConfigurationError(f"{where}: unknown field {shown(odd)}; expected {expected}")
     for name, one in known.items():
         if one.default is MISSING and one.default_factory is MISSING and name not in raw:
             raise ConfigurationError(f"{where}: field {name} is missing")

@@ -118,7 +118,10 @@ class Coda(Scheduler):
         training = view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist()
         started = view.column("last_start_seconds")
         self._tuning = {job: self._tuning.get(job, _CoreTuning(float(started[job]))) for job in training}
-        reserved = self._reserved_cores(view)
+        # [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU
+        unused = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
+        fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
+        reserved = unused + fair * view.free_gpus_per_server
         for job in training:
             tuning = self._tuning[job]
             self._best_utilisation[job] = max(self._best_utilisation.get(job, 0.0), utilisation[job])
@@ -163,13 +166,6 @@ class Coda(Scheduler):
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
         return changed if plan.reallocate(changed) else None
-
-    def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
-        """Return [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU."""
-        unused = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
-        fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
-        reserved: NDArray[np.int64] = unused + fair * view.free_gpus_per_server
-        return reserved
 
     def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] the cores of the CPU array."""
@@ -222,9 +218,8 @@ class Coda(Scheduler):
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
             if cap != caps[job]:
-                changed = Allocation(
-                    job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
-                )
+                cut = int(cores[job])
+                changed = Allocation(job, cores_per_worker=cut, server=server, memory_bandwidth_cap=cap)
                 if plan.reallocate(changed):
                     allocations.append(changed)
         return allocations

@@ -115,7 +115,12 @@ class PartitioningHeuristic(Scheduler):
         allocations = start_cpu_jobs(view, plan, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            valid = self._valid(view, job, plan.num_free_gpus)
+            # the job's degrees for which there are free GPUs, ascending
+            low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
+            own = self._degrees
+            if self._ramp_shape is None:
+                own = sorted({*own, int(view.column("asked_gpus")[job])})
+            valid = [u for u in own if low <= u <= min(high, plan.num_free_gpus)]
             degrees = [self._degree(view, job, valid)] if valid else []
             if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
@@ -145,14 +150,6 @@ class PartitioningHeuristic(Scheduler):
             if taken.isdisjoint(block) and plan.allocate(found):
                 return found
         return None
-
-    def _valid(self, view: SchedulingView, job: int, free: int) -> list[int]:
-        """Return the job's degrees for which there are `free` GPUs, ascending."""
-        low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
-        own = self._degrees
-        if self._ramp_shape is None:
-            own = sorted({*own, int(view.column("asked_gpus")[job])})
-        return [u for u in own if low <= u <= min(high, free)]
 
     def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
         """Return the policy's choice among the valid degrees, 0 to reject."""

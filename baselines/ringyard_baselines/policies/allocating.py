@@ -90,9 +90,8 @@ class AllocatingScheduler(Scheduler):
             view.check("asked_gpus")  # shown by the same flag as all that profiling reads
             utilities = job_utilities(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = utilities.utility.shape[1] - 1
-            self._plan = empty_allocation_plan(
-                unrestricted(view).state, sizes, self.allocator.estimate.memory, logged
-            )
+            state, memory = unrestricted(view).state, self.allocator.estimate.memory
+            self._plan = empty_allocation_plan(state, sizes, memory, logged)
             write_utilities(self._plan, 0, utilities)
             self._plan.estimate_memory[0] = self._memory
         return self._plan

@@ -72,9 +72,8 @@ class LeastEstimated(PreemptiveScheduler):
         estimate = self._priority.estimate
         check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         parameters = np.concatenate([self._exponents, np.zeros(len(jobs))])
-        self._priority = replace(
-            self._priority, estimate_memory=estimate.memory_of(jobs), parameters=parameters
-        )
+        memory = estimate.memory_of(jobs)
+        self._priority = replace(self._priority, estimate_memory=memory, parameters=parameters)
 
     def step(self, sim: Simulator) -> None:
         """Make a decision in a simulation that this was reset for, and advance to the next decision point."""

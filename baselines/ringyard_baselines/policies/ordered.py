@@ -137,9 +137,8 @@ class OrderedScheduler(Scheduler):
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Compute the priorities of all jobs, one number each, or raise a PluginError."""
-        self._priority = validate_array(
-            self.order(jobs, rng), len(jobs), self.order, "priority", finite=False
-        )
+        found = self.order(jobs, rng)
+        self._priority = validate_array(found, len(jobs), self.order, "priority", finite=False)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the waiting jobs that find a place, in order."""

@@ -24,9 +24,7 @@ from ringyard.state.records import Job, JobStatus
 
 #: distance between the keys of two service queues: more than there are rows, or seconds to a submission
 QUEUE_SPAN = 2.0**34
-_NO_KEY = error_message(
-    "key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)"
-)
+_NO_KEY = error_message("key {function} of job {job} is {got} at {there:.0f} s; expected a number, inf: last")
 _NO_WAKE = error_message(
     "wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)"
 )

@@ -244,13 +244,6 @@ class _DualProblem:
         return total - paid, taken / (np.where(self.capacity > 0.0, self.capacity, 1.0) * self.widths) - 1.0
 
 
-def _smooth(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over neighbouring cells of `rows`. A price of a single cell would only move jobs to the next."""
-    padded = np.pad(rows, ((0, 0), (2, 2)), mode="edge")
-    parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
-    return np.asarray(np.sum(parts, axis=0))
-
-
 def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArray[np.float64]]:
     """Best bound of prices that are constant until the last arrival and then fall to 0, and its prices."""
     middles = (problem.edges[:-1] + problem.edges[1:]) / 2.0
@@ -297,7 +290,10 @@ def total_jct_bound(
             total, found[0] = now, prices
         if 2 * iteration >= _ITERATIONS:
             found[1] = found[1] + prices / (_ITERATIONS // 2)
-        change = 0.9 * change + 0.1 * _smooth(excess)
+        # the mean over neighbouring cells: a price of a single cell would only move jobs to the next
+        padded = np.pad(excess, ((0, 0), (2, 2)), mode="edge")
+        parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
+        change = 0.9 * change + 0.1 * np.asarray(np.sum(parts, axis=0))
         step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
         prices = np.maximum(prices + step * change, 0.0)
     multipliers = _FINE_MULTIPLIERS if problem is whole else _MULTIPLIERS

@@ -161,9 +161,8 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
     total = 0.0
     if len(required):
         departure = _departure_seconds(sim)
-        total = total_jct_bound(
-            submit[required], departure[required], options.rows(required), _capacity_of(sim.cluster)
-        )
+        leaves, own, capacity = departure[required], options.rows(required), _capacity_of(sim.cluster)
+        total = total_jct_bound(submit[required], leaves, own, capacity)
     mean = total / max(len(required), 1)
     found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
     return replace(found, makespan=_makespan_bound(submit, seconds, work / gpus, ~blockable))

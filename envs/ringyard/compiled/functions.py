@@ -64,18 +64,14 @@ def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, A
     return copy
 
 
-def _direct_kernels(function: Any) -> list["Kernel"]:
-    """Return the kernels that a Python function names."""
+def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
+    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
+    # the kernels that a Python function names
     names = function.__code__.co_names
     values = [function.__globals__.get(name) for name in names]
     modules = [value for value in values if inspect.ismodule(value)]
     values += [getattr(module, name, None) for module in modules for name in names]
-    return [value for value in values if isinstance(value, Kernel)]
-
-
-def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
-    for value in _direct_kernels(function):
+    for value in [value for value in values if isinstance(value, Kernel)]:
         if value not in seen:
             seen.add(value)
             if through_linked or not value.linked:

@@ -16,16 +16,7 @@ from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
-from ringyard.mdp.step import (
-    BEGIN,
-    ONGOING,
-    RESUME,
-    STALLED,
-    STEP,
-    StepConfig,
-    all_valid,
-    step,
-)
+from ringyard.mdp.step import BEGIN, ONGOING, RESUME, STALLED, STEP, StepConfig, all_valid, step
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features

@@ -135,6 +135,5 @@ def build_env_config(
     parts = {name: instantiate(config[name], _convert_="all") for name in groups}
     if "action" in parts:
         parts["actions"] = parts.pop("action")
-    return EnvConfig(
-        **parts, limit_seconds=config.limit_seconds, num_workloads=num_workloads, workload_seed=workload_seed
-    )
+    parts["limit_seconds"] = config.limit_seconds
+    return EnvConfig(**parts, num_workloads=num_workloads, workload_seed=workload_seed)

@@ -121,10 +121,8 @@ class ScoresDriver:
                 " because episodes have none (schedulers such as allocator_hazard do)"
             )
         self._actions = actions
-        scored = actions.type_scores
-        self._type_score_columns = [
-            scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
-        ]
+        columns = {kind: column for column, kind in enumerate(actions.type_scores)}
+        self._type_score_columns = [columns.get(kind, -1) for kind in cluster.distinct_gpu_types]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
 

@@ -88,9 +88,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
             expected = ", ".join(repr(mode.value) for mode in AutoresetMode)
-            raise ConfigurationError(
-                f"autoreset_mode is {shown(autoreset_mode)}; expected {expected}"
-            ) from None
+            given = f"autoreset_mode is {shown(autoreset_mode)}"
+            raise ConfigurationError(f"{given}; expected {expected}") from None
         self.config = choose_config(config, experiment, arguments)
         self._spec: Any = None
         self.num_envs = int(num_envs)
@@ -100,9 +99,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
         blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
-        self.batch = ClusterBatch(
-            self.config, self.num_envs, MAX_SEGMENTS if render_mode else 0, num_threads=num_threads
-        )
+        segments = MAX_SEGMENTS if render_mode else 0
+        self.batch = ClusterBatch(self.config, self.num_envs, segments, num_threads=num_threads)
         self.single_observation_space = observation.space(cluster, actions)
         self.single_action_space = actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -227,10 +225,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
         known = (*_OWN_ATTRIBUTES, *_SHARED_ATTRIBUTES)
         if not isinstance(name, str) or name not in known or args or kwargs:
-            raise ConfigurationError(
-                f"single clusters have no {shown(name)} to call with {args} and {kwargs}; expected one of"
-                f" {', '.join(known)}, without arguments"
-            )
+            found = f"single clusters have no {shown(name)} to call with {args} and {kwargs}"
+            raise ConfigurationError(f"{found}; expected one of {', '.join(known)}, without arguments")
         if name in _SHARED_ATTRIBUTES:
             return (getattr(self, _SHARED_ATTRIBUTES[name]),) * self.num_envs
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)

@@ -48,9 +48,7 @@ _RULE = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = error_message(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
 _NO_SUCH_GPU = error_message(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
 _DUPLICATE = error_message(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = error_message(
-    _RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
-)
+_DOWN = error_message(_RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected one that is up")
 _BUSY = error_message(
     _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"

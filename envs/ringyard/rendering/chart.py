@@ -52,9 +52,8 @@ class Chart:
         self._bottoms = self._tops + np.asarray(cluster.gpus_per_server)
         self._size, unit = time_unit(history.now - history.begins)
         edges = {"left": 0.075, "right": 0.985, "top": 0.925, "bottom": 0.075, "hspace": 0.1}
-        gantt, counts = self.figure.subplots(
-            2, 1, sharex=True, gridspec_kw={"height_ratios": [5, 1.15], **edges}
-        )
+        ratios = {"height_ratios": [5, 1.15], **edges}
+        gantt, counts = self.figure.subplots(2, 1, sharex=True, gridspec_kw=ratios)
         self.figure.text(0.012, 0.972, summary(history), va="center", size=11, weight="bold")
         rings = rings_of(history)
         self._draw_servers(gantt)

@@ -78,16 +78,27 @@ class FrameDrawer:
         self.scale, self._cluster = scale, cluster
         self._palette, self._servers = _palette().tobytes(), np.asarray(cluster.server_of_gpu)
         # the bitmap font takes a tenth of the time
-        self._font: Any = (
-            ImageFont.load_default_imagefont() if scale == 1 else ImageFont.load_default(10 * scale)
-        )
+        small = scale == 1
+        self._font: Any = ImageFont.load_default_imagefont() if small else ImageFont.load_default(10 * scale)
         first, counts = np.asarray(cluster.first_gpu_of_server), np.asarray(cluster.gpus_per_server)
         tops = first + GAP * np.arange(cluster.num_servers)
         _, top, _, bottom = (scale * edge for edge in _GANTT)
         #: pixels of a line of a GPU
         self._pitch = (bottom - top) / (tops[-1] + GAP + counts[-1])
         self._middles = top + self._pitch * (tops + GAP + counts / 2)
-        self._rows = self._rows_of_pixels(tops, bottom - top)
+        # the row of the stack of `draw` that each row of pixels of the Gantt chart shows
+        gpus = self._cluster.num_gpus
+        place = (np.arange(bottom - top) + 0.5) / self._pitch
+        server = np.searchsorted(tops, place, side="right") - 1
+        depth = place - tops[server] - GAP
+        gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
+        part = depth % 1.0 * self._pitch
+        rows = 1 + gpu + gpus * (part > self._pitch / 2)
+        if self._pitch >= 3 * self.scale:  # room for an edge above the line and a space below it
+            rows[part < self.scale] = (1 + 2 * gpus + gpu)[part < self.scale]
+            rows[part > self._pitch - self.scale] = 0
+        strip = (depth < -0.12) & (depth > -0.62)
+        self._rows = np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
         self._pixels = np.full([length * scale for length in FRAME_SHAPE], _BLANK, np.uint8)
         self._texts: list[tuple[float, float, str, int, float]] = []  #: arguments of `_text`
         above, apart = _GANTT[1] - _LINE / 2, 0.0
@@ -105,21 +116,6 @@ class FrameDrawer:
         self._fill(left, top, left, bottom, _DOWN)
         self._fill(left, bottom, right, bottom, _DOWN)
         self._background = np.array(self._picture())
-
-    def _rows_of_pixels(self, tops: NDArray[np.float64], height: int) -> NDArray[np.int64]:
-        """Return the row of the stack of `draw` that each row of pixels of the Gantt chart shows."""
-        gpus = self._cluster.num_gpus
-        place = (np.arange(height) + 0.5) / self._pitch
-        server = np.searchsorted(tops, place, side="right") - 1
-        depth = place - tops[server] - GAP
-        gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
-        part = depth % 1.0 * self._pitch
-        rows = 1 + gpu + gpus * (part > self._pitch / 2)
-        if self._pitch >= 3 * self.scale:  # room for an edge above the line and a space below it
-            rows[part < self.scale] = (1 + 2 * gpus + gpu)[part < self.scale]
-            rows[part > self._pitch - self.scale] = 0
-        strip = (depth < -0.12) & (depth > -0.62)
-        return np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
 
     def _text(self, x: float, y: float, text: str, colour: int = _EDGE, align: float = 0.0) -> None:
         """Write a text beside (align 0), around (0.5) or before (1) x, with its middle at y."""
@@ -302,9 +298,8 @@ class Renderer:
             try:
                 figure = pyplot.figure("Ringyard", figsize=(width / 100, height / 100), dpi=100)
             except ImportError as error:  # MPLBACKEND names a window that cannot be opened here
-                raise ConfigurationError(
-                    f"render_mode='human' cannot open a window: {error}; expected a display, or no MPLBACKEND"
-                ) from error
+                found = f"render_mode='human' cannot open a window: {error}"
+                raise ConfigurationError(f"{found}; expected a display, or no MPLBACKEND") from error
             self._shown = figure.figimage(pixels)
             if figure.canvas.required_interactive_framework is None:
                 print("ringyard: no display, so pictures are drawn and not shown", file=sys.stderr)

@@ -13,17 +13,8 @@ from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus, Loss
 
 #: causes of lost time beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
-LOSS_NAMES = (
-    "restarts",
-    "failures",
-    "contention",
-    "spread",
-    "interference",
-    "input",
-    "stragglers",
-    "gpu_types",
-    "size",
-)
+_SLOWED = ("contention", "spread", "interference", "input", "stragglers", "gpu_types", "size")
+LOSS_NAMES = ("restarts", "failures", *_SLOWED)
 
 #: (first, last) fractions of the jobs in order of arrival, between which jobs are measured
 Window = Annotated[tuple[Fraction, Fraction], "strictly ascending"]
@@ -156,10 +147,8 @@ def measured_rows(num_jobs: int, measured: Window) -> slice:
     require("measured_jobs", measured, Window)
     first, last = (round(share * num_jobs) for share in measured)
     if first == last:
-        raise ConfigurationError(
-            f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs; expected fractions at"
-            f" least {1 / num_jobs:.2g} apart"
-        )
+        found = f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
+        raise ConfigurationError(f"{found}; expected fractions at least {1 / num_jobs:.2g} apart")
     return slice(first, last)
 
 

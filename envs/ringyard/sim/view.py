@@ -309,9 +309,8 @@ class SchedulingView(DerivedColumns, Occupancy):
         self.check("what_if")
         wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
         if wanted is None:
-            raise PlacementError(
-                f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"
-            )
+            found = f"the allocation of job {allocation.job} names no GPUs"
+            raise PlacementError(f"{found}; give gpu_ids (CPU-only: server)")
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
 
     def wake_at(self, seconds: float) -> None:

@@ -106,9 +106,8 @@ class Elastic(Extension):
         low, high = profile_values("min_batch")[jobs.model_ids], profile_values("max_batch")[jobs.model_ids]
         gpus = jobs.num_gpus
         least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
-        most = np.maximum(np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus), gpus).astype(
-            np.int64
-        )
+        largest = np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus)
+        most = np.maximum(largest, gpus).astype(np.int64)
         return replace(
             jobs,
             min_gpus=np.where(chosen, least, jobs.min_gpus),
@@ -133,9 +132,8 @@ class PerWorker(Extension):
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
         if self.column not in known:
-            raise ConfigurationError(
-                f"workload.per_worker.column is {self.column!r}; expected one of {', '.join(known)}"
-            )
+            expected = f"one of {', '.join(known)}"
+            raise ConfigurationError(f"workload.per_worker.column is {self.column!r}; expected {expected}")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the column of `jobs` on `cluster` from `rng`. That of CPU-only jobs does not change."""
@@ -165,9 +163,8 @@ class GradientCpuWork(Extension):
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Lower `samples_per_core_second` of `jobs` with several workers, without `cluster` and `rng`."""
         workers = np.maximum(jobs.num_gpus, 1)
-        handled = np.where(
-            jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
-        )
+        sent = 2.0 * jobs.gradient_bytes * (workers - 1) / workers
+        handled = np.where(jobs.kind == JobKind.RING, sent, 0.0)
         samples = jobs.batch_size / workers
         core_seconds = samples / jobs.samples_per_core_second + handled / self.bytes_per_core_second
         with np.errstate(divide="ignore"):
@@ -306,9 +303,8 @@ class Cancellations(Extension):
         """
         count = len(jobs)
         if np.isnan(jobs.duration_seconds).any():
-            raise ConfigurationError(
-                "workload.cancellations needs run times, and this workload gives iterations; leave it out"
-            )
+            found = "workload.cancellations needs run times, and this workload gives iterations"
+            raise ConfigurationError(f"{found}; leave it out")
         patience = rng.uniform(self.after[0], self.after[1], count) * jobs.duration_seconds
         cancelled = rng.random(count) < self.cancelled
         failed = rng.random(count) < self.failed

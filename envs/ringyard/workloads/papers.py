@@ -39,15 +39,13 @@ class PublishedMix:
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
-        sizes = rng.permutation(
-            np.repeat([gpus for _, gpus in _MICROSOFT_160], [count for count, _ in _MICROSOFT_160])
-        )
+        counts, gpus = zip(*_MICROSOFT_160, strict=True)
+        sizes = rng.permutation(np.repeat(gpus, counts))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
-        jobs = replace(
-            jobs, iterations=iterations.astype(np.float64), duration_seconds=np.full(self.num_jobs, np.nan)
-        )
+        unknown = np.full(self.num_jobs, np.nan)
+        jobs = replace(jobs, iterations=iterations.astype(np.float64), duration_seconds=unknown)
         return self.models.assign(jobs, rng)
 
 
@@ -142,9 +140,8 @@ class GadgetJobs:
         workers = rng.integers(1, min(self.workers, cluster.num_gpus), self.num_jobs, endpoint=True)
         work = rng.integers(self.worker_slots[0], self.worker_slots[1], self.num_jobs, endpoint=True)
         jobs = JobTable.from_columns(submit - submit[0], workers, work / workers * self.slot_seconds)
-        return replace(
-            jobs, min_gpus=np.ones(self.num_jobs, dtype=np.int64), cancel_seconds=np.full(self.num_jobs, end)
-        )
+        least, ends = np.ones(self.num_jobs, dtype=np.int64), np.full(self.num_jobs, end)
+        return replace(jobs, min_gpus=least, cancel_seconds=ends)
 
 
 class _TraceTask(NamedTuple):
@@ -252,17 +249,9 @@ class OnesJobs:
 
 
 #: models of the 60-job list with usable profiles
-AITURBO_MODELS = (
-    "aiturbo_vgg11",
-    "aiturbo_vgg16",
-    "aiturbo_vgg19",
-    "aiturbo_googlenet",
-    "aiturbo_alexnet",
-    "aiturbo_inception4",
-    "aiturbo_resnet50",
-    "aiturbo_resnet101",
-    "aiturbo_resnet152",
-)
+_VGG = ("aiturbo_vgg11", "aiturbo_vgg16", "aiturbo_vgg19")
+_RESNETS = ("aiturbo_resnet50", "aiturbo_resnet101", "aiturbo_resnet152")
+AITURBO_MODELS = (*_VGG, "aiturbo_googlenet", "aiturbo_alexnet", "aiturbo_inception4", *_RESNETS)
 
 
 @checked("workload")

@@ -55,10 +55,13 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     jobs = read.jobs
     published = trace_sources().get(name, {}).get("jobs")
     roles = {name: [role for role, column in read.columns.items() if column == name] for name in read.names}
+    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    last = jobs.submit_seconds[-1]
+    unit = next((one for one, seconds in units.items() if last >= 2 * seconds), "seconds")
     facts = {
         "rows": f"{read.num_rows:,}",
         "jobs": f"{len(jobs):,}" + (f" (published: {published:,})" if published else ""),
-        "span": _length_of_time(jobs.submit_seconds[-1]),
+        "span": f"{last / units.get(unit, 1.0):,.1f} {unit}",
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
@@ -71,13 +74,6 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
         for name, found in roles.items()
     }
     return TraceDescription(facts, columns, {reason: f"{count:,}" for reason, count in read.left_out.items()})
-
-
-def _length_of_time(seconds: float) -> str:
-    """Text of a length of time in a unit that fits."""
-    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
-    name = next((name for name, unit in units.items() if seconds >= 2 * unit), "seconds")
-    return f"{seconds / units.get(name, 1.0):,.1f} {name}"
 
 
 def _values(jobs: JobTable, role: str) -> str:

@@ -70,14 +70,12 @@ class InterferenceNetworks:
             with np.load(path, allow_pickle=False) as stored:
                 weights = {name: stored[name].astype(np.float64) for name in stored.files}
         except (OSError, ValueError, EOFError, AttributeError, MemoryError, BadZipFile) as error:
-            raise ConfigurationError(
-                f"{path} is no readable .npz file ({error}); train it anew by `ringyard fit`"
-            ) from error
+            found = f"{path} is no readable .npz file ({error})"
+            raise ConfigurationError(f"{found}; train it anew by `ringyard fit`") from error
         shapes = {name: array.shape for name, array in weights.items()}
         if shapes != dict(PARAMETERS):
-            raise ConfigurationError(
-                f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew by `ringyard fit`"
-            )
+            found = f"{path} holds {shapes}"
+            raise ConfigurationError(f"{found}; expected {dict(PARAMETERS)}; train it anew by `ringyard fit`")
         return cls(weights)
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -115,17 +115,7 @@ class InterferenceAware(Scheduler):
         size = int(view.column("asked_gpus")[job])
         if size > plan.num_open_gpus:
             return None
-        losses = self._gpu_losses(view, plan, job)
-        open_gpus = np.isfinite(losses)
-        if int(open_gpus.sum()) < size:
-            return None
-        servers = self._servers(view, plan, job, open_gpus, size)
-        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
-        found = Allocation(job, tuple(sorted(gpus)))
-        return found if plan.allocate(found) else plan.place(self.placement, job)
-
-    def _gpu_losses(self, view: SchedulingView, plan: PlacementPlan, job: int) -> NDArray[np.float64]:
-        """Return [GPUs] NLWP's losses of all jobs on a GPU if the job joined. inf: no place, or too slow."""
+        # [GPUs] NLWP's losses of all jobs on a GPU if the job joined. inf: no place, or too slow
         assert self._predicted is not None
         loss, kind = self._predicted.performance, self._predicted.kind
         holders = plan.jobs_of_gpu
@@ -138,7 +128,14 @@ class InterferenceAware(Scheduler):
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
         bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._min_speed
-        return np.where(bad, np.inf, mine + theirs.sum(axis=1))
+        losses = np.where(bad, np.inf, mine + theirs.sum(axis=1))
+        open_gpus = np.isfinite(losses)
+        if int(open_gpus.sum()) < size:
+            return None
+        servers = self._servers(view, plan, job, open_gpus, size)
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
+        found = Allocation(job, tuple(sorted(gpus)))
+        return found if plan.allocate(found) else plan.place(self.placement, job)
 
     def _servers(
         self, view: SchedulingView, plan: PlacementPlan, job: int, open_gpus: NDArray[np.bool_], size: int
@@ -190,5 +187,4 @@ def place_tasks(
         new = ~reached[plans, taken_server]
         cost -= communication_cost * (new[:, None] & (server == taken_server[:, None]))
         reached[plans, taken_server] = True
-    best: list[int] = named[chosen[np.argmin(totals)]].tolist()
-    return best
+    return named[chosen[np.argmin(totals)]].tolist()

@@ -185,7 +185,15 @@ class Ones(Scheduler):
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
         plan = PlacementPlan(view)
-        now = self._snapshot(view)
+        # the present GPU jobs. Losses are normalised and begin at 1
+        jobs = view.gpu_jobs
+        seen = view.select(jobs)
+        epochs = self._epochs(jobs, seen)
+        completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
+        size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
+        features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
+        self._completed[jobs] = completed
+        now = _Snapshot(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
         self._update_predictor(view, now)
         if not len(now.jobs):
             return start_cpu_jobs(view, plan, self.placement)
@@ -194,17 +202,6 @@ class Ones(Scheduler):
         allocations = self._deploy(view, plan, best)
         allocations += start_cpu_jobs(view, plan, self.placement)
         return work_conserving(view, plan, self.placement, now.jobs.tolist(), allocations)
-
-    def _snapshot(self, view: SchedulingView) -> _Snapshot:
-        """Return the present GPU jobs. Losses are normalised and begin at 1."""
-        jobs = view.gpu_jobs
-        seen = view.select(jobs)
-        epochs = self._epochs(jobs, seen)
-        completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
-        size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
-        features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
-        self._completed[jobs] = completed
-        return _Snapshot(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
 
     def _epochs(self, rows: NDArray[np.int64], seen: JobColumns) -> NDArray[np.float64]:
         """Return [n] epochs done by the jobs of these rows."""
@@ -335,7 +332,11 @@ class Ones(Scheduler):
         if self._resume_halving and not (self._whole and too_recent):
             self._halve(view, self._preempted.difference(wanted))
         self._preempted = (self._preempted | set(preempting)) - set(starting)
-        self._restart_clocks(deployment.allocations, held)
+        # Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change
+        changed = [allocation.job for allocation in deployment.allocations if not allocation.preempts]
+        self._changed_at[changed] = self._completed[changed]
+        restarted = [*held, *changed] if self._shared_clock and deployment.allocations else changed
+        self._deployed_at[restarted] = self._completed[restarted]
         return deployment.allocations
 
     def _halve(self, view: SchedulingView, jobs: Collection[int]) -> None:
@@ -343,10 +344,3 @@ class Ones(Scheduler):
         low = view.column("min_gpus")
         for job in jobs:
             self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
-
-    def _restart_clocks(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
-        """Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change."""
-        changed = [allocation.job for allocation in allocations if not allocation.preempts]
-        self._changed_at[changed] = self._completed[changed]
-        restarted = [*held, *changed] if self._shared_clock and allocations else changed
-        self._deployed_at[restarted] = self._completed[restarted]

@@ -116,7 +116,10 @@ class PlannedScheduler(Scheduler):
         gpus, begin = self._plan.gpus, self._plan.begin
         places = [tuple(sorted(gpus[begin[i] : begin[i + 1]].tolist())) for i in ready]
         planned = [Allocation(int(self._rows[i]), ids) for i, ids in zip(ready, places, strict=True)]
-        allocations = self._with_room(view, planned)
+        # what fits: if its planned GPUs lack cores, RAM or memory, a job goes elsewhere or waits
+        plan = PlacementPlan(view)
+        placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in planned]
+        allocations = [allocation for allocation in placed if allocation is not None]
         started = [allocation.job for allocation in allocations]
         self._waits &= ~np.isin(self._rows, started)
         return allocations
@@ -134,14 +137,7 @@ class PlannedScheduler(Scheduler):
         """Return positions of the jobs that may start, by row."""
         ready = np.zeros(len(self._rows), dtype=np.int64)
         found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
-        chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
-        return chosen
-
-    def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
-        """Return what fits: if its planned GPUs lack cores, RAM or memory, a job goes elsewhere or waits."""
-        plan = PlacementPlan(view)
-        placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in ready]
-        return [allocation for allocation in placed if allocation is not None]
+        return found[np.argsort(self._rows[found])].tolist()
 
     def _make_plan(self, view: SchedulingView) -> None:
         """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""

@@ -130,10 +130,8 @@ class Adjustment:
 
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:
-            raise ConfigurationError(
-                f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement; expected"
-                " placement=RULE, which finds the new GPUs"
-            )
+            found = f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement"
+            raise ConfigurationError(f"{found}; expected placement=RULE, which finds the new GPUs")
 
 
 @checked("action")
