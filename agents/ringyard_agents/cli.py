@@ -73,7 +73,8 @@ def _run(words: Sequence[str]) -> int:
     if len(words) > 1 and words[0] in _HELP:
         words = [words[1], "--help", *words[2:]]
     if not words or words[0] in _HELP:
-        print(_usage(), end="")
+        lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
+        print(_USAGE.format(commands="\n".join(lines)), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
     if {"-V", "--version"} & {*words}:
@@ -95,11 +96,6 @@ def _run(words: Sequence[str]) -> int:
 
         raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0
-
-
-def _usage() -> str:
-    lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
-    return _USAGE.format(commands="\n".join(lines))
 
 
 def _complete(words: Sequence[str]) -> None:

@@ -39,12 +39,8 @@ def shipped_agents() -> dict[str, Path]:
 
 def agents_evaluated_in(experiment: str) -> list[str]:
     """Return `zoo:NAME` of agents with results of an experiment in their record, in order of name."""
-    agents = shipped_agents().items()
-    return [
-        f"{ZOO_PREFIX}{name}"
-        for name, file in agents
-        if experiment in _environments_of(file.with_suffix(".json"))
-    ]
+    records = {name: file.with_suffix(".json") for name, file in shipped_agents().items()}
+    return [ZOO_PREFIX + name for name, one in records.items() if experiment in _environments_of(one)]
 
 
 def _environments_of(record: Path) -> list[str]:

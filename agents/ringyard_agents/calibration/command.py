@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
@@ -49,7 +49,13 @@ def calibrate(
     rows = read_measured_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
-    _check_names(rows, path)
+    for column in ("model", "network", "interconnect"):
+        for name in sorted(set(rows[column]) - {""}):
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
+                    " digits, _, ., + and -, beginning with one of the first three"
+                )
     given = _gradient_bytes(rows, gradient_bytes)
     usable = rows[rows.seconds.notna() & measurement_kinds(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
@@ -62,9 +68,8 @@ def calibrate(
     fabrics = {"network": constants.networks, "interconnect": constants.interconnects}
     for group, fits in fabrics.items():
         for name, fit in fits.items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(
-                f"{name}.", replace(fit, source=f"trainings: {path.name}"), written_by
-            )
+            fabric = replace(fit, source=f"trainings: {path.name}")
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fabric, written_by)
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     held_out.to_csv(folder / "held_out.csv", index=False)
@@ -78,26 +83,12 @@ def calibrate(
     print(f"use them (docs/calibration.md): {USER_FOLDERS_VARIABLE}={shlex.quote(str(folder))} {command}")
 
 
-def _check_names(rows: pd.DataFrame, path: Path) -> None:
-    """Raise ConfigurationError for a name that cannot name a yaml."""
-    for column in ("model", "network", "interconnect"):
-        for name in sorted(set(rows[column]) - {""}):
-            if not _NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
-                    " digits, _, ., + and -, beginning with one of the first three"
-                )
-
-
 def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, float]:
     """Return {model: bytes of one all-reduce}, from words NAME=BYTES, otherwise from the model's profile."""
     given: dict[str, float] = {}
     for word in words:
         name, _, number = word.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = -1.0
+        value = float(pd.to_numeric(number, errors="coerce"))
         if not name or not 0 <= value <= _MAX_BYTES or name in given:
             raise ConfigurationError(
                 f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
@@ -106,14 +97,12 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     known = {model.name: model.gradient_bytes for model in catalogue()} | given
     models = sorted(set(rows.model) - {""})
     for name in sorted(set(given) - set(models)):
-        raise ConfigurationError(
-            f"--gradient-bytes names {name!r}, a model without rows; expected one of {', '.join(models)}"
-        )
+        found = f"--gradient-bytes names {name!r}, a model without rows"
+        raise ConfigurationError(f"{found}; expected one of {', '.join(models)}")
     for name in models:
         if name not in known:
-            raise ConfigurationError(
-                f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
-            )
+            found = f"model {name} has no profile"
+            raise ConfigurationError(f"{found}; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)")
     return known
 
 
@@ -131,11 +120,9 @@ def _draw(axes: Any, held_out: pd.DataFrame) -> None:
 
 def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
     """Print the constants and the errors of held-out rows."""
-    table = Table(
-        title="iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
-    )
-    for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
-        table.add_column(column, overflow="fold")
+    names = ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median")
+    title = "iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
+    table = Table(*(Column(name, overflow="fold") for name in names), title=title)
     for one in models:
         overlap = one.fields.values.get("overlap_exponent")
         for kind, figure in one.gpus.items():
@@ -156,14 +143,16 @@ def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
 
 
 #: {kinds of measurement, one of which each model needs: advice if it has none}
+_RING = ("inside a server", "between servers")
 _ADVICE = {
-    (
-        "inside a server",
-        "between servers",
-    ): "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
+    _RING: "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
     ("restart",): "no restart; add restart_seconds on one GPU and on several",
     ("cores",): "no row with cores; measure 1, 2, 4 and 8 cores per GPU if CPU may be scarce",
 }
+_NO_MEMORY = (
+    "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two batches"
+    " and write them into the profile"
+)
 
 
 def missing_measurements(rows: pd.DataFrame) -> list[str]:
@@ -175,24 +164,12 @@ def missing_measurements(rows: pd.DataFrame) -> list[str]:
         if alone.empty:
             lines.append(f"{job}: no row on one GPU; measure one batch there, better two")
         elif alone.batch.nunique() == 1:
-            lines.append(
-                f"{job}: only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample;"
-                " measure a second batch"
-            )
+            one = f"only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample"
+            lines.append(f"{job}: {one}; measure a second batch")
         if not (mine.part == "sharing a GPU").any():
             lines.append(f"{job}: no row beside a neighbour; measure a pair if jobs share GPUs")
     models = set(rows.model)
-    with_memory = {
-        model.name
-        for model in catalogue()
-        if None not in (model.fixed_memory_bytes, model.sample_memory_bytes)
-    }
+    memory = {one.name: (one.fixed_memory_bytes, one.sample_memory_bytes) for one in catalogue()}
     lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _ADVICE.items()]
-    lacking.append(
-        (
-            models - with_memory,
-            "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two"
-            " batches and write them into the profile",
-        )
-    )
+    lacking.append(({name for name in models if None in memory.get(name, (None,))}, _NO_MEMORY))
     return lines + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]

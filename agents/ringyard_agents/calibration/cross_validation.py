@@ -38,10 +38,8 @@ def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Fi
 
 def _isolated_seconds(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
     """Predict isolated seconds on one GPU [rows], NaN where no line is known."""
-    lines = [
-        constants.lines.get(key, ComputeLine(*_UNKNOWN))
-        for key in zip(rows.model, rows.gpu_type, strict=True)
-    ]
+    keys, unknown = zip(rows.model, rows.gpu_type, strict=True), ComputeLine(*_UNKNOWN)
+    lines = [constants.lines.get(key, unknown) for key in keys]
     return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
 

@@ -68,10 +68,8 @@ class Comparison:
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """Return {environment: its comparison} of a request. Hydra must be initialised."""
-    entries = read_entries(request.schedulers)
-    return {
-        name: _plan_comparison(request, entries, name, one) for name, one in request.environments().items()
-    }
+    entries, environments = read_entries(request.schedulers), request.environments().items()
+    return {name: _plan_comparison(request, entries, name, one) for name, one in environments}
 
 
 def _plan_comparison(
@@ -89,11 +87,9 @@ def _plan_comparison(
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
     environments = [workload_environment(environment, seed, workload) for workload in range(request.seeds)]
-    tasks = [
-        EvaluationTask(label, configs[label], environments[workload], workload, seed, request.measured_jobs)
-        for workload in range(request.seeds)
-        for label in labels
-    ]
+    runs = [(label, number, one) for number, one in enumerate(environments) for label in labels]
+    window = request.measured_jobs
+    tasks = [EvaluationTask(label, configs[label], one, number, seed, window) for label, number, one in runs]
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
@@ -116,11 +112,10 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
 def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]) -> list[str]:
     """Return a note on schedulers with a placement rule that tuning did not choose, if there are any."""
     tuned_entries = [one.entry for one in tuned.values()]
-    labels = [
-        label
-        for label, entry in entries.items()
-        if not entry.is_agent and entry not in tuned_entries and accepts_placement(entry.name)
-    ]
+    given = {
+        one: entry for one, entry in entries.items() if not entry.is_agent and entry not in tuned_entries
+    }
+    labels = [label for label, entry in given.items() if accepts_placement(entry.name)]
     if not labels:
         return []
     return [
@@ -148,9 +143,7 @@ def compare_command(config: DictConfig) -> float | None:
             folder.cache.unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
-            remove_stale_tables(
-                folder.path, ()
-            )  # tables of the replaced run must not stay while this one runs
+            remove_stale_tables(folder.path, ())  # tables of the replaced run must not stay meanwhile
         return _run_comparisons(planned, folder, config.workers, plots, tensorboard, config.wide)
 
 
@@ -229,10 +222,8 @@ def _draw_schedules(
     own = [task for task in tasks if task.workload == first and task.label in took.index]
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
-        long = ", ".join(task.label for task in own if task not in short)
-        print_note(
-            console, f"schedules not drawn, since runs take long (`ringyard watch` draws them): {long}"
-        )
+        slow = ", ".join(task.label for task in own if task not in short)
+        print_note(console, f"schedules not drawn, as runs take long (`ringyard watch` draws them): {slow}")
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
         for task, image in bar.track(outcomes, len(short), description="drawing schedules"):

@@ -141,27 +141,21 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
 
     def of(task: EvaluationTask) -> str:
         parts = [task.scheduler, task.environment, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted(
-            {file for config in (task.scheduler, task.environment) for file in _input_files(config)}
-        )
-        content = [parts, [digest(file) for file in files]]
+        named = {*_input_files(task.scheduler), *_input_files(task.environment)}
+        content = [parts, [digest(file) for file in sorted(named)]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
     configs = {id(one): one for task in tasks for one in (task.environment, task.scheduler)}.values()
     # classes and functions: `_target_`, or `path` of hydra.utils.get_class and similar
     targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
-    code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
-    return [of(task) for task in tasks]
-
-
-def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for name in _LIBRARIES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
-    return found
+    code = [found, {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
+    return [of(task) for task in tasks]
 
 
 def _package_files() -> list[Path]:

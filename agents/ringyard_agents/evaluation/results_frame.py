@@ -60,21 +60,15 @@ class Results:
     @classmethod
     def of(cls, results: Sequence[RunResult]) -> Self:
         """Make the tables of one or more runs."""
-        jobs = pd.concat(
-            [jobs_frame(one.label, one.workload, one.times) for one in results], ignore_index=True
-        )
-        names = ("end_seconds", "waiting", "utilisation")
-        bins = [
-            pd.DataFrame(
-                {
-                    "scheduler": one.label,
-                    "workload": one.workload,
-                    **dict(zip(names, one.timeline, strict=True)),
-                }
-            )
-            for one in results
-        ]
-        return cls(runs_frame(results), jobs, pd.concat(bins, ignore_index=True))
+        jobs, bins = [], []
+        for one in results:
+            run = {"scheduler": one.label, "workload": one.workload}
+            jobs.append(jobs_frame(one.label, one.workload, one.times))
+            ends, waiting, utilisation = one.timeline
+            curves = {"end_seconds": ends, "waiting": waiting, "utilisation": utilisation}
+            bins.append(pd.DataFrame(run | curves))
+        tables = (pd.concat(frames, ignore_index=True) for frames in (jobs, bins))
+        return cls(runs_frame(results), *tables)
 
     def only(self, labels: Collection[str]) -> Self:
         """Select the rows of the schedulers with some labels."""

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import build_env_config
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, plain_groups
 from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 
@@ -85,7 +85,6 @@ def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
                 )
             check_plain(override.value())  # an escaped interpolation is one once the word is read
         other = hydra.compose("train", overrides)
-        groups = {name: to_plain(other[name]) for name in ENVIRONMENT_GROUPS}
-        return {"limit_seconds": other.limit_seconds, **groups}
+        return {"limit_seconds": other.limit_seconds, **plain_groups(other)}
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigurationError(f"environments: {label}: {' '.join(str(error).split())}") from error

@@ -40,8 +40,7 @@ class PerturbedNetworks:
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        array: Floats = scores.cpu().numpy()
-        return array
+        return scores.cpu().numpy()
 
 
 def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:

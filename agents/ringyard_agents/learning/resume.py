@@ -89,8 +89,7 @@ def _parse(word: str) -> Override:
 
 def _key(word: str) -> str:
     """Return the key of an override: `agent.learning_rate` of `++agent.learning_rate=0.1`."""
-    key: str = _parse(word).key_or_group
-    return key
+    return _parse(word).key_or_group
 
 
 def check_agreement(overrides: Sequence[str], composed: Any, saved: Any, file: Path) -> None:
@@ -241,7 +240,5 @@ def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], t
         learner.load_weights(weights)
     except (CheckpointError, KeyError, TypeError) as error:
         network = parts["agent"].get("network", parts["agent"].get("model"))
-        raise CheckpointError(
-            f"cannot start from {file}: the run's agent has another network than {network}; leave agent="
-            f" out, or give it that network ({error})"
-        ) from error
+        found = f"cannot start from {file}: the run's agent has another network than {network}"
+        raise CheckpointError(f"{found}; leave agent= out, or give it that network ({error})") from error

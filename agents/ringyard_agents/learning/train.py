@@ -106,10 +106,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if saved_evaluation is not None:
         evaluation.restore(saved_evaluation)
     if total < min(learner.decisions, earlier_decisions):
-        raise ConfigurationError(
-            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is {total:,},"
-            " expected more"
-        )
+        found = f"{folder} has learnt from {learner.decisions:,} decisions already"
+        raise ConfigurationError(f"{found}; total_decisions is {total:,}, expected more")
 
     if saved is None:
         remove_run(folder)

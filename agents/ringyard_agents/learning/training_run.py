@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter, summary
 
 from ringyard.errors import CheckpointError
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.agent import choose_action
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
-from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.learning.learner import Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
@@ -143,7 +141,24 @@ class TrainingRun:
         """Write the learning curve, results and the agent's first schedule, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
-        _write_end(self._scalars.events, self._summary(), files, _gantt(self.learner.policy, config))
+        env = ClusterEnv(config, render_mode="rgb_array")
+        observation, info = env.reset(options={"workload": 0})
+        done = False
+        while not done:
+            action = choose_action(self.learner.policy, observation, info["action_mask"])
+            observation, _, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        schedule = env.render()  # [height, width, 3] pixels
+        env.close()
+        writer, results = self._scalars.events, self._summary()
+        metric, best = results["metric"], results["best"]
+        lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
+        for name, value in {"best agent": best, **results["baselines"]}.items():
+            lines.append(f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |")
+        writer.add_text("result", "\n".join(lines), results[_STEP])
+        add_images(writer, files, results[_STEP])
+        if schedule is not None:
+            writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
         return files
 
     @property
@@ -175,9 +190,8 @@ class TrainingRun:
 
     def _summary(self) -> dict[str, Any]:
         evaluation, constraint = self.evaluation, self.evaluation.constraint
-        summary = {
-            "decisions": self.learner.decisions,
-            "metric": evaluation.metric,
+        summary: dict[str, Any] = {"decisions": self.learner.decisions, "metric": evaluation.metric}
+        summary |= {
             "best": evaluation.best,
             "last": evaluation.latest,
             "baselines": dict(evaluation.baselines),
@@ -236,34 +250,3 @@ def _number(word: str) -> float | str:
         return float(word)
     except ValueError:
         return word
-
-
-def _write_end(
-    writer: SummaryWriter,
-    results: Mapping[str, Any],
-    images: Sequence[Path],
-    schedule: NDArray[np.uint8] | None,
-) -> None:
-    """Write the contents of training.json as a table, PNG files and pixels of a schedule as images."""
-    metric, best = results["metric"], results["best"]
-    rows = [("best agent", best), *results["baselines"].items()]
-    lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
-    lines += [f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |" for name, value in rows]
-    writer.add_text("result", "\n".join(lines), results[_STEP])
-    add_images(writer, images, results[_STEP])
-    if schedule is not None:
-        writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
-
-
-def _gantt(policy: Policy, config: EnvConfig) -> NDArray[np.uint8] | None:
-    """Return [height, width, 3] pixels: the jobs on each GPU under a policy, for the first workload."""
-    env = ClusterEnv(config, render_mode="rgb_array")
-    observation, info = env.reset(options={"workload": 0})
-    done = False
-    while not done:
-        action = choose_action(policy, observation, info["action_mask"])
-        observation, _, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-    image = env.render()
-    env.close()
-    return image

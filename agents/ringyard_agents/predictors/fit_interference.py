@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from torch import nn
 
 from ringyard.errors import ConfigurationError
@@ -72,11 +72,9 @@ def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
     known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
     sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
     count = len(known)
-    drawn = [
-        np.concatenate([values, np.exp(rng.normal(np.log(values).mean(), 1.0, jobs - count))])
-        for values in (sensitivity, pressure)
-    ]
-    excess = drawn[0][:, None] * drawn[1][None, :] * np.exp(rng.normal(0.0, SCATTER, (jobs, jobs)))
+    drawn = [np.exp(rng.normal(np.log(one).mean(), 1.0, jobs - count)) for one in (sensitivity, pressure)]
+    own, other = np.append(sensitivity, drawn[0]), np.append(pressure, drawn[1])
+    excess = own[:, None] * other[None, :] * np.exp(rng.normal(0.0, SCATTER, (jobs, jobs)))
     return _pairs(np.minimum(excess, 9.0), np.arange(count), rng, f"{jobs} simulated jobs")
 
 
@@ -84,9 +82,8 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
     """Read Gavel's pairs (calibration/gavel_colocation_pairs.csv.gz), with four references on each GPU."""
     file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
     if not file.is_file():
-        raise ConfigurationError(
-            f"there are no measured pairs at {file}; give --data the folder that holds calibration/"
-        )
+        found = f"there are no measured pairs at {file}"
+        raise ConfigurationError(f"{found}; give --data the folder that holds calibration/")
     cells = read_cells(file)
     table = cells.frame.copy()
     missing = set(_PAIR_COLUMNS).difference(table.columns)
@@ -113,9 +110,8 @@ def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
         part = _pairs(excess, order, rng, "")
         parts.append(replace(part, own=part.own + offset, other=part.other + offset))
         offset += len(names)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("profiles", *_OF_PAIRS)
-    }
+    fields = ("profiles", *_OF_PAIRS)
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in fields}
     return JobPairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
 
 
@@ -124,14 +120,10 @@ class _Networks(nn.Module):
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
-        self.layers = nn.ParameterDict(
-            {
-                name.replace(".", "_"): nn.Parameter(
-                    torch.randn(shape, generator=generator) / (shape[0] ** 0.5)
-                )
-                for name, shape in PARAMETERS.items()
-            }
-        )
+        self.layers = nn.ParameterDict()
+        for name, shape in PARAMETERS.items():
+            weights = torch.randn(shape, generator=generator) / shape[0] ** 0.5
+            self.layers[name.replace(".", "_")] = nn.Parameter(weights)
 
     def _affine(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x @ self.layers[name][:-1] + self.layers[name][-1]
@@ -157,9 +149,8 @@ def train_networks(
     steps = epochs * -(-len(pairs.own) // batch_size)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
     measured = (pairs.profiles, pairs.computing, pairs.similarity, pairs.performance)
-    profiles, computing, similarity, performance = (
-        torch.as_tensor(column, dtype=torch.float32) for column in measured
-    )
+    columns = (torch.as_tensor(column, dtype=torch.float32) for column in measured)
+    profiles, computing, similarity, performance = columns
     own_rows, other_rows = torch.as_tensor(pairs.own), torch.as_tensor(pairs.other)
     for _ in range(epochs):
         for rows in torch.randperm(len(own_rows), generator=generator).split(batch_size):  # type: ignore[no-untyped-call]
@@ -190,9 +181,9 @@ def fit_interference(data: str | None, out: str | None, seed: int) -> None:
     without = held_out[pairs.own] | held_out[pairs.other]
     known, unseen = pairs.rows(~without), pairs.rows(without)
     networks = train_networks(known, seed, epochs=30 if data is None else 400)
-    table = Table(title=f"{pairs.source}; mean absolute error of predicted speed, relative to isolated speed")
-    for title in ("pairs", "count", "IASP", "IAPP", "always the mean"):
-        table.add_column(title, justify="left" if title == "pairs" else "right")
+    numbers_of = [Column(name, justify="right") for name in ("count", "IASP", "IAPP", "always the mean")]
+    title = f"{pairs.source}; mean absolute error of predicted speed, relative to isolated speed"
+    table = Table("pairs", *numbers_of, title=title)
     for title, part in (("of training jobs", known), ("with a held-out job", unseen)):
         iasp, iapp, guess = _errors(networks, part, float(known.similarity.mean()))
         table.add_row(title, f"{len(part.own):,}", f"{iasp:.3f}", f"{iapp:.3f}", f"{guess:.3f}")

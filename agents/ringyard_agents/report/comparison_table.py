@@ -183,11 +183,8 @@ def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
-    return [
-        f"equal schedules: {' and '.join(labels)} start and end all jobs at the same times"
-        for labels in found.values()
-        if len(labels) > 1
-    ]
+    equal = [" and ".join(labels) for labels in found.values() if len(labels) > 1]
+    return [f"equal schedules: {labels} start and end all jobs at the same times" for labels in equal]
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:

@@ -28,9 +28,8 @@ def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
     for tenant, of_tenant in jobs.groupby(kind):
         served = of_tenant[of_tenant["outcome"] != "blocked"]
         means = {f"mean_{name}": served[name].mean() for name in ("jct", "queueing", "slowdown")}
-        rows.append(
-            {"tenant": tenant, "jobs": len(of_tenant), **means, "gpu_seconds": of_tenant["gpu_seconds"].sum()}
-        )
+        total = of_tenant["gpu_seconds"].sum()
+        rows.append({"tenant": tenant, "jobs": len(of_tenant), **means, "gpu_seconds": total})
     return pd.DataFrame(rows).sort_values("gpu_seconds", ascending=False, kind="stable")
 
 
@@ -60,9 +59,8 @@ def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
     if kind is None:
         return
     header, found = _KINDS[kind], tenant_frame(first, kind)
-    texts = pd.DataFrame(
-        {header: found["tenant"].replace("", _UNNAMED), "jobs": found["jobs"].map("{:,}".format)}
-    )
+    names = found["tenant"].replace("", _UNNAMED)
+    texts = pd.DataFrame({header: names, "jobs": found["jobs"].map("{:,}".format)})
     if others:
         title = f"mean JCT (s) by {header}"
         for name, own in schedulers.items():

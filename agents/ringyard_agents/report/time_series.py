@@ -76,14 +76,9 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
     value = float(statistic(*strata, axis=-1))
     if min(len(scores) for scores in strata) < 2:
         return Interval(value, value, value)
-    found = bootstrap(
-        tuple(strata),
-        statistic,
-        method="percentile",
-        confidence_level=_CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        rng=np.random.default_rng(0),
-    ).confidence_interval
+    rng = np.random.default_rng(0)
+    options = {"method": "percentile", "confidence_level": _CONFIDENCE, "n_resamples": _RESAMPLES, "rng": rng}
+    found = bootstrap(tuple(strata), statistic, **options).confidence_interval
     return Interval(value, float(found.low), float(found.high))
 
 

@@ -88,9 +88,8 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
         if claim.case not in cases:
-            raise ConfigurationError(
-                f"claim {claim.text!r} has case {claim.case!r}; expected one of {list(cases)}"
-            )
+            found = f"claim {claim.text!r} has case {claim.case!r}"
+            raise ConfigurationError(f"{found}; expected one of {', '.join(cases)}")
     return claims
 
 

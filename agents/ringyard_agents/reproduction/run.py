@@ -20,7 +20,7 @@ from rich.table import Table
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.compose import plain_groups, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT_FILE
@@ -79,9 +79,8 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     config = hydra.compose("entry", words)
     OmegaConf.resolve(config)
     if placement is None and config.scheduler.get("placement") == config.placement:
-        raise ConfigurationError(
-            f"scheduler {name!r} needs a placement rule; expected {name}@RULE, or the key rule in the yaml"
-        )
+        found = f"scheduler {name!r} needs a placement rule"
+        raise ConfigurationError(f"{found}; expected {name}@RULE, or the key rule in the yaml")
     return to_plain(config.scheduler)
 
 
@@ -102,10 +101,8 @@ def _trained(
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
-            entries[label] = {
-                "scheduler": "learned/agent",
-                "overrides": [f"scheduler.checkpoint={run / AGENT_FILE}"],
-            }
+            agent = f"scheduler.checkpoint={run / AGENT_FILE}"
+            entries[label] = {"scheduler": "learned/agent", "overrides": [agent]}
     return entries
 
 
@@ -113,20 +110,13 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     """Return a task for every scheduler and seed. Random clusters differ between seeds."""
     schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
     config = hydra.compose("compare", case["overrides"])
-    environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
-    cluster, measured = environment["cluster"], tuple(config.measured_jobs)
-    return [
-        EvaluationTask(
-            label,
-            scheduler,
-            environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})},
-            seed,
-            seed,
-            measured,
-        )
-        for seed in range(seeds)
-        for label, scheduler in schedulers.items()
-    ]
+    environment = plain_groups(config)
+    cluster, measured, tasks = environment["cluster"], tuple(config.measured_jobs), []
+    for seed in range(seeds):
+        drawn = environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
+        for label, scheduler in schedulers.items():
+            tasks.append(EvaluationTask(label, scheduler, drawn, seed, seed, measured))
+    return tasks
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -136,26 +126,13 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     for label, entry in case["schedulers"].items():
         options = {"placement": 1, **case.get("settings", {}), **entry}
         options["placement"] = named.get(options["placement"], options["placement"])
-        runs = [
-            simulate_transfers(
-                published_mix(np.random.default_rng(seed), **case["mix"]), seed=seed, **options
-            )
-            for seed in range(seeds)
-        ]
+        mixes = [published_mix(np.random.default_rng(seed), **case["mix"]) for seed in range(seeds)]
+        runs = [simulate_transfers(mix, seed=seed, **options) for seed, mix in enumerate(mixes)]
         figures[label] = {
             "mean_jct": np.array([run.jct.mean() / 1e3 for run in runs]),
             "makespan": np.array([run.makespan / 1e3 for run in runs]),
         }
     return figures
-
-
-def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """Return `_SHOWN` and the metrics that claims, the ablation and tables name for a case."""
-    first = next(iter(content["cases"]))
-    rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
-    wanted = {row["metric"] for row in rows if row.get("case", first) == name}
-    wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-    return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
 
 
 def reproduce(
@@ -166,7 +143,7 @@ def reproduce(
     count = seeds or int(content["seeds"])
     cases: dict[str, Any] = content["cases"]
     claims = read_claims(content["claims"], list(cases))
-    figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
+    figures: dict[str, dict[str, dict[str, NDArray[np.float64]]]] = {}
     with hydra_initialized():
         for name, case in cases.items():
             on_result(f"{paper}: {name}, {len(case['schedulers'])} schedulers, {count} seeds")
@@ -179,11 +156,15 @@ def reproduce(
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
             runs = {label: [run for run in results if run.label == label] for label in entries}
-            metrics = _metrics(content, name)
-            figures[name] = {
-                label: {metric: metric_values(mine, metric) for metric in metrics}
-                for label, mine in runs.items()
-            }
+            # `_SHOWN` and the metrics that claims, the ablation and tables name for a case
+            first = next(iter(content["cases"]))
+            rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
+            wanted = {row["metric"] for row in rows if row.get("case", first) == name}
+            wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
+            metrics = list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
+            for label, mine in runs.items():
+                values = {metric: metric_values(mine, metric) for metric in metrics}
+                figures.setdefault(name, {})[label] = values
     return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
 
 
@@ -191,9 +172,8 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Repro
     """Run a paper's experiment, and print its claims and the measured values; see `reproduce`."""
     console = Console()
     one = reproduce(paper, seeds, workers, lambda line: print_line(console, line))
-    table = Table(title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
-    for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
-        table.add_column(title)
+    header = ("claim", "claimed", "measured [95% CI]", "reproduced")
+    table = Table(*header, title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
     for row in claim_rows(one.measured):
         table.add_row(*row)
     console.print(table)

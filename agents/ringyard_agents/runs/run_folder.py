@@ -216,8 +216,7 @@ class RunFolder:
 def command_of(file: Path) -> str | None:
     """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
-        command: str = read_plain(file, interpolations=True)["command"]
-        return command
+        return read_plain(file, interpolations=True)["command"]
     except (ConfigurationError, KeyError, TypeError):
         return None
 

@@ -134,9 +134,7 @@ def validation_page(
 
 def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of Markdown cells."""
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    for name in header:
-        table.add_column(name)
+    table = Table(*header, title=title, title_justify="left", box=SIMPLE)
     for row in rows:
         table.add_row(*(cell.replace("**", "") for cell in row))
     Console().print(table)
@@ -154,9 +152,8 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
     """Print achieved and wire speed of the networks of rows that span servers, and which kind to take."""
-    names = {
-        name for one in sets for name in one.rows.network[one.rows.placement.str.contains("+", regex=False)]
-    }
+    spanning = [one.rows[one.rows.placement.str.contains("+", regex=False)] for one in sets]
+    names = {name for rows in spanning for name in rows.network}
     for name in sorted(names & set(config_files("network"))):
         print(f"network {name}: {network(name)}")
     if "" in names:
@@ -168,11 +165,9 @@ def print_networks(sets: Sequence[PredictedSet]) -> None:
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Raise a ConfigurationError unless conf has the performance model and {folder of conf: name}."""
     for group, name in {"performance": performance, **links}.items():
-        there = config_files(group)
-        if name not in there:
-            raise ConfigurationError(
-                f"--{group} is {shown(name)}; expected one of conf/{group}: {', '.join(there)}"
-            )
+        if name not in (there := config_files(group)):
+            expected = f"one of conf/{group}: {', '.join(there)}"
+            raise ConfigurationError(f"--{group} is {shown(name)}; expected {expected}")
 
 
 def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:

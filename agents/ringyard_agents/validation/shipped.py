@@ -78,14 +78,11 @@ def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
     """Return why each row cannot be predicted [rows], "" if it can."""
     models = {model.name: model for model in catalogue()}
     columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
-    return np.array(
-        [
-            _lack(models.get(own), own, gpu_type, serves, shares)
-            or _lack(models.get(other), other, gpu_type, shares=shares)
-            for own, other, gpu_type, serves, shares in zip(*columns, strict=True)
-        ],
-        dtype=str,
-    )
+    reasons = [
+        _lack(models.get(one), one, kind, served, shares) or _lack(models.get(two), two, kind, False, shares)
+        for one, two, kind, served, shares in zip(*columns, strict=True)
+    ]
+    return np.array(reasons, dtype=str)
 
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
@@ -163,9 +160,9 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
             sim.apply([Allocation(row, own), Allocation(row), Allocation(row, own)])
             predicted[row] = float(sim.view().column("pause_ends_seconds")[row]) - sim.now
         else:
-            beside = (
-                _gpu_ids(gpus_per_server(apart), counts, per_server) if apart else own if neighbour else ()
-            )
+            beside = own if neighbour else ()
+            if apart:
+                beside = _gpu_ids(gpus_per_server(apart), counts, per_server)
             second = len(rows) + row
             sim.apply([Allocation(second, beside)] if beside else [])
             sim.apply([Allocation(row, own)])

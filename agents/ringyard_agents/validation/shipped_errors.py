@@ -62,10 +62,8 @@ class PredictedSet(MeasuredRows):
         rows = self.predicted
         kinds = ("model", "gpu_type", "part", "place")
         columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
-        points = [
-            (str(name), one.measured.to_numpy(), one.predicted.to_numpy())
-            for name, one in rows.groupby(columns[0] if columns else "gpu_type", sort=False)
-        ]
+        groups = rows.groupby(columns[0] if columns else "gpu_type", sort=False)
+        points = [(str(name), one.measured.to_numpy(), one.predicted.to_numpy()) for name, one in groups]
         plot_predictions(axes, points, "seconds")
 
 
@@ -100,15 +98,9 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedS
     check_fabric_names(rows, measured.name)
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
-    rows = rows.assign(
-        part=measurement_kinds(rows),
-        place=rows.placement.map(_place),
-        measured=seconds,
-        predicted=predicted,
-        reason=reasons,
-        derived=_derived(rows),
-        error=(predicted - seconds).abs() / seconds,
-    )
+    error = (predicted - seconds).abs() / seconds
+    rows = rows.assign(part=measurement_kinds(rows), place=rows.placement.map(_place), measured=seconds)
+    rows = rows.assign(predicted=predicted, reason=reasons, derived=_derived(rows), error=error)
     return PredictedSet(measured.name, measured.about, rows)
 
 

@@ -89,12 +89,9 @@ def _jobs(sim: Simulator) -> dict[str, Any]:
 def _rows(history: ScheduleHistory, which: NDArray[np.bool_]) -> dict[str, Any]:
     """Return columns of the times at which a server was down, or held a CPU-only job."""
     held = history.segments[which]
-    return {
-        "job": held["job"].tolist(),
-        "server": held["server"].tolist(),
-        "start": _numbers(held["start_seconds"]),
-        "stop": _numbers(np.minimum(held["stop_seconds"], history.now)),
-    }
+    times = {"start": held["start_seconds"], "stop": np.minimum(held["stop_seconds"], history.now)}
+    places = {name: held[name].tolist() for name in ("job", "server")}
+    return places | {name: _numbers(seconds) for name, seconds in times.items()}
 
 
 def _runs(history: ScheduleHistory) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, INTERFACE_GROUPS, scheduler_config, to_plain
+from ringyard_agents.config.compose import INTERFACE_GROUPS, plain_groups, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import build_object, run_to_end
 from ringyard_agents.evaluation.selection import (
     COMPARISON_SEED_OFFSET,
@@ -27,13 +27,8 @@ from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_agents.watching.schedule import schedule_data, workload_data
 
 #: {placeholder in page.html: file of this folder}
-_PARTS = {
-    "STYLE": "page.css",
-    "MODEL": "model.js",
-    "GANTT": "gantt.js",
-    "PANELS": "panels.js",
-    "MAIN": "main.js",
-}
+_SCRIPTS = {"MODEL": "model.js", "GANTT": "gantt.js", "PANELS": "panels.js", "MAIN": "main.js"}
+_PARTS = {"STYLE": "page.css", **_SCRIPTS}
 
 
 def watch(config: DictConfig) -> None:
@@ -41,11 +36,9 @@ def watch(config: DictConfig) -> None:
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
         seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
-        environment = workload_environment(
-            {part: to_plain(config[part]) for part in ENVIRONMENT_GROUPS}, seed, number
-        )
+        environment = workload_environment(plain_groups(config), seed, number)
         entries = read_entries(config.schedulers)
-        parts = (config.trust, {group: to_plain(config[group]) for group in INTERFACE_GROUPS})
+        parts = (config.trust, plain_groups(config, INTERFACE_GROUPS))
         configs = {label: to_plain(scheduler_config(entry, *parts)) for label, entry in entries.items()}
         _, refused = supported_schedulers(configs, environment, seed)
         if refused:
