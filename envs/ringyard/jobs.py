@@ -308,15 +308,10 @@ class JobTable:
             models = np.array([model_id(spec.model) for spec in specs], dtype=np.int64)
         except ConfigurationError as error:
             raise WorkloadError(str(error)) from error
-        table = cls.from_columns(
-            [spec.submit_seconds for spec in specs],
-            [spec.num_gpus for spec in specs],
-            [spec.duration_seconds for spec in specs],
-            [position if spec.job_id is None else spec.job_id for position, spec in enumerate(specs)],
-            [spec.vc for spec in specs],
-            [spec.user for spec in specs],
-        )
-        return table.with_models(models)
+        fields = ("submit_seconds", "num_gpus", "duration_seconds", "job_id", "vc", "user")
+        columns = {name: [getattr(spec, name) for spec in specs] for name in fields}
+        columns["job_id"] = [i if given is None else given for i, given in enumerate(columns["job_id"])]
+        return cls.from_columns(**columns).with_models(models)
 
     def __len__(self) -> int:
         return len(self.submit_seconds)
@@ -338,11 +333,8 @@ class JobTable:
             batch = np.where(other, batch_size, batch)
             each = fixed + profile_values("sample_seconds")[model_ids] * batch / self.num_gpus
             compute = np.where(other, each, compute)
-        columns = {
-            "compute_seconds": compute,
-            "fixed_fraction": fixed / np.maximum(compute, 1e-300),
-            **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
-        }
+        columns = {"compute_seconds": compute, "fixed_fraction": fixed / np.maximum(compute, 1e-300)}
+        columns |= dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch)
         for column in (*_PROFILE_COLUMNS, "memory_bandwidth"):
             figure = column if column in _PROFILE_COLUMNS else "bandwidth_per_core"
             columns[column] = profile_values(figure, _column_rules()[1][column])[model_ids]
@@ -492,12 +484,8 @@ class JobTable:
         samples = self.batch_size / np.maximum(self.num_gpus, 1)
         memory = self.fixed_memory_bytes + self.sample_memory_bytes * samples
         most_memory = float(cluster.gpu_memory_bytes.max())
-        self._refuse(
-            memory > most_memory,
-            "GPU memory",
-            f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)",
-            memory,
-        )
+        expected = f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)"
+        self._refuse(memory > most_memory, "GPU memory", expected, memory)
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:

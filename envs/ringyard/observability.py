@@ -39,17 +39,7 @@ class Observability(Flag):
     SPEEDS = auto()
     FUTURE = auto()
     HISTORY = auto()
-    EVERYTHING = (
-        SIZES
-        | ATTAINED_SERVICE
-        | DISTRIBUTION
-        | PREDICTIONS
-        | DURATIONS
-        | TRAINING_CURVES
-        | SPEEDS
-        | FUTURE
-        | HISTORY
-    )
+    EVERYTHING = 2 * HISTORY - 1
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):

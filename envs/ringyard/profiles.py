@@ -197,12 +197,9 @@ def read_profile(file: Path) -> ModelProfile:
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read as yaml: {' '.join(str(error).split())}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
-        raw["gpus"] = {
-            gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")
-            for gpu_type, one in raw["gpus"].items()
-        }
-    profile: ModelProfile = _build_dataclass(ModelProfile, raw, str(file), file=str(file))
-    return profile
+        by_type, where = raw["gpus"].items(), f"{file}: gpus."
+        raw["gpus"] = {kind: _build_dataclass(GpuProfile, one, where + str(kind)) for kind, one in by_type}
+    return _build_dataclass(ModelProfile, raw, str(file), file=str(file))
 
 
 @functools.cache

@@ -264,10 +264,6 @@ def per_model(
         servers_seconds: pause of a change of parameter servers, on any GPUs. None: that of a resize.
         cores_seconds: pause of a change of cores, at most that of a resize to one GPU.
     """
-    return RestartCost(
-        default_seconds,
-        default_growth=DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
-        resize=_pause(resize_seconds),
-        servers=_pause(servers_seconds),
-        cores=cores_seconds,
-    )
+    growing = DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second)
+    resize, servers = _pause(resize_seconds), _pause(servers_seconds)
+    return RestartCost(default_seconds, growing, resize=resize, servers=servers, cores=cores_seconds)

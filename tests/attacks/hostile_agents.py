@@ -42,9 +42,9 @@ from ringyard_agents.evaluation.result_cache import cached_results
 from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.environments import compose_environments
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.learning.train import compose_environments
 from ringyard_agents.measurements import read_measured_rows
 from ringyard_agents.predictors.hazard_file import SHIPPED, read_survival_estimate
 from ringyard_agents.report.tensorboard import record_text

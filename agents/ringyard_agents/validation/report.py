@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
+from ringyard_agents.validation.shipped import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
 
 _HEAD = """# Validation: predicted against measured
 

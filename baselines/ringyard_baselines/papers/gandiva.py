@@ -129,13 +129,8 @@ class Gandiva(Scheduler):
         sizes = view.column("asked_gpus")
         found = []
         for job in waiting:
-            options = [
-                host
-                for host in hosts
-                if host not in taken
-                and sizes[host] == sizes[job]
-                and frozenset((job, host)) not in self._failed
-            ]
+            free = [host for host in hosts if host not in taken and sizes[host] == sizes[job]]
+            options = [host for host in free if frozenset((job, host)) not in self._failed]
             if not options:
                 continue
             host = int(self._rng.choice(options))
@@ -151,11 +146,9 @@ class Gandiva(Scheduler):
         paired = set(self._partner) | set(self._partner.values())
         spans = view.column("num_servers")
         sizes = view.column("num_gpus")
-        candidates = [
-            (int(spans[job] - view.cluster.fewest_servers(sizes[job : job + 1])[0]), -job)
-            for job in running - paired
-            if sizes[job] > 0
-        ]
+        alone = [job for job in running - paired if sizes[job] > 0]
+        fewest = view.cluster.fewest_servers
+        candidates = [(int(spans[job] - fewest(sizes[job : job + 1])[0]), -job) for job in alone]
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]

@@ -91,15 +91,8 @@ class Pollux(SizingScheduler):
     ) -> None:
         if power == 0:
             raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")
-        super().__init__(
-            "pollux",
-            Observability.SIZES | Observability.SPEEDS,
-            placement,
-            BatchRule.GOODPUT,
-            round_seconds,
-            slotted=True,
-            max_gpus=max_gpus,
-        )
+        sees, batches = Observability.SIZES | Observability.SPEEDS, BatchRule.GOODPUT
+        super().__init__("pollux", sees, placement, batches, round_seconds, slotted=True, max_gpus=max_gpus)
         self._population = population
         self._generations = generations
         self._penalty, self._power = float(restart_penalty), float(power)

@@ -1,7 +1,7 @@
 """The allocator as a scheduler: jobs are weighted by an estimate of their seconds left."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -135,11 +135,6 @@ def allocator(
     """
     by_prediction = estimate == "predicted"
     seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
-    options = Allocator(
-        gamma,
-        size_power,
-        running_factor=running_factor,
-        preemption_price=preemption_price,
-        estimate=seconds_left,
-    )
+    weights: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
+    options = Allocator(gamma, size_power, estimate=seconds_left, **weights)
     return AllocatingScheduler(options, "allocator" if by_prediction else "allocator_attained")

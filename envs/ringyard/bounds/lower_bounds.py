@@ -109,8 +109,7 @@ def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArr
 
 def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
     """[jobs] latest time at which each job departure, finished or not. inf: none."""
-    departure: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
-    return departure
+    return sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
 
 
 def _isolated_bounds(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -52,13 +52,8 @@ def is_third_party(function: Callable[..., Any]) -> bool:
 def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
     """Return a copy with a cache file of its own, in which some global names mean something else."""
     original: Any = function
-    copy = FunctionType(
-        original.__code__,
-        {**original.__globals__, **names},
-        original.__name__,
-        original.__defaults__,
-        original.__closure__,
-    )
+    known, defaults = {**original.__globals__, **names}, original.__defaults__
+    copy = FunctionType(original.__code__, known, original.__name__, defaults, original.__closure__)
     functools.update_wrapper(copy, original)
     copy.__qualname__ = f"{original.__qualname__}.{suffix}"
     return copy
@@ -258,20 +253,17 @@ def kernel(function: F) -> F:
 
     A fully annotated function is compiled once, for the declared types.
     """
-    made: Any = Kernel(function, linked=False, guarded=is_third_party(function))
-    return made
+    return Kernel(function, linked=False, guarded=is_third_party(function))
 
 
 def linked_kernel(function: F) -> F:
     """Decorate a function that is compiled by itself and called by name, which suits large functions."""
-    made: Any = Kernel(function, linked=True, guarded=is_third_party(function))
-    return made
+    return Kernel(function, linked=True, guarded=is_third_party(function))
 
 
 def raising_kernel(function: F) -> F:
     """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
-    made: Any = Kernel(function, linked=True, raises=True)
-    return made
+    return Kernel(function, linked=True, raises=True)
 
 
 @typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
@@ -303,8 +295,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
 
     The caller vouches for the declared types. Others crash.
     """
-    point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
-    return point
+    return compiled_for(function.outside, function.signature).entry_point
 
 
 @kernel

@@ -217,7 +217,6 @@ def implements(protocol: type[P]) -> Callable[[P], P]:
     """Decorate a module-level function to make it a `CompiledFunction` of the interface `protocol`."""
 
     def decorate(function: P) -> P:
-        value: Any = CompiledFunction(cast(Any, function), protocol)
-        return value
+        return CompiledFunction(cast(Any, function), protocol)
 
     return decorate

@@ -114,16 +114,9 @@ class ClusterBatch:
         config = self.config
         cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
-            state = new_state(
-                cluster,
-                config.performance,
-                config.failures,
-                num_clusters,
-                num_jobs=jobs,
-                num_classes=jobs,
-                round_seconds=actions.round_seconds,
-                segment_rows=segment_rows,
-            )
+            models = (cluster, config.performance, config.failures)
+            lengths = {"num_jobs": jobs, "num_classes": jobs, "segment_rows": segment_rows}
+            state = new_state(*models, num_clusters, round_seconds=actions.round_seconds, **lengths)
         size = config.observation.size(cluster, actions)
         out = StepOutputs(
             observations=np.zeros((num_clusters, size), np.float32),
@@ -149,9 +142,8 @@ class ClusterBatch:
         self.returns, self.lengths = out.returns, out.lengths
         self.done, self.truncated = out.done, out.truncated
         self.replaced, self.entries = out.replaced, out.entries
-        self.infos: dict[str, NDArray[Any]] = {
-            "action_mask": out.masks,
-            "invalid_action": out.replaced,
+        self.infos: dict[str, NDArray[Any]] = {"action_mask": out.masks, "invalid_action": out.replaced}
+        self.infos |= {
             "workload": out.entries,
             "episode_jct": out.episode_jct,
             "num_finished": out.num_finished,
@@ -204,18 +196,8 @@ class ClusterBatch:
         """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
-        run = functools.partial(
-            _compiled_functions()[0],
-            self.state,
-            self.episode,
-            self._out,
-            phase,
-            numbers,
-            scores,
-            self.workload_cache.rows,
-            self._workload_rows,
-            self._step_config,
-        )
+        given = (phase, numbers, scores, self.workload_cache.rows, self._workload_rows, self._step_config)
+        run = functools.partial(_compiled_functions()[0], self.state, self.episode, self._out, *given)
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])

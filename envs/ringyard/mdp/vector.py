@@ -20,14 +20,8 @@ from ringyard.rendering.frames import Renderer
 #: attributes of a `ClusterEnv` that differ between the clusters
 _OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")
 #: {attribute of a `ClusterEnv` that all clusters share: its name in `ClusterVectorEnv`}
-_SHARED_ATTRIBUTES = {
-    "action_space": "single_action_space",
-    "metadata": "metadata",
-    "observation_space": "single_observation_space",
-    "render_mode": "render_mode",
-    "config": "config",
-    "spec": "spec",
-}
+_SHARED_ATTRIBUTES = {name: f"single_{name}" for name in ("action_space", "observation_space")}
+_SHARED_ATTRIBUTES |= {name: name for name in ("metadata", "render_mode", "config", "spec")}
 
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):

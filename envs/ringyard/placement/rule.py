@@ -59,14 +59,8 @@ _LITTLE_MEMORY = error_message(
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: a message for each resource
-_LITTLE_RESOURCE = tuple(
-    error_message(
-        _RULE
-        + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
-        + " expected no more"
-    )
-    for one in RESOURCES
-)
+_NEEDS = "{{expected:.0f}} {0} on server {{got:.0f}}, which has {{there:.0f}} free; expected no more"
+_LITTLE_RESOURCE = tuple(error_message(_RULE + _NEEDS.format(one.unit + one.name)) for one in RESOURCES)
 
 
 @kernel

@@ -72,11 +72,9 @@ class Chart:
         cluster, history = self._history.cluster, self._history
         axes.set_ylim(self._bottoms[-1] + GAP / 2, 0)
         every = max(1, round(len(self._tops) / 32))
-        names = [
-            f"server {s}"
-            + (f"\n{cluster.gpu_types[s]}" if cluster.gpu_types and len(self._tops) <= 20 else "")
-            for s in range(0, len(self._tops), every)
-        ]
+        types = cluster.gpu_types if len(self._tops) <= 20 else ()
+        shown = range(0, len(self._tops), every)
+        names = [f"server {s}" + (f"\n{types[s]}" if types else "") for s in shown]
         axes.set_yticks((self._tops + self._bottoms)[::every] / 2, names, size=8)
         axes.tick_params(length=0, labelbottom=False)
         axes.spines[:].set_visible(False)

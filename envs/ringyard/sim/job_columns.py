@@ -88,8 +88,7 @@ class DerivedColumns:
 
     @property
     def _completed(self) -> NDArray[np.float64]:
-        completed: NDArray[np.float64] = self._column("total_iterations") - self._left
-        return completed
+        return self._column("total_iterations") - self._left
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
@@ -123,8 +122,7 @@ class DerivedColumns:
 
     @property
     def _done_share(self) -> NDArray[np.float64]:
-        share: NDArray[np.float64] = self._completed / self._column("total_iterations")
-        return share
+        return self._completed / self._column("total_iterations")
 
 
 class JobColumns(DerivedColumns):
@@ -147,5 +145,4 @@ class JobColumns(DerivedColumns):
         self._check(name)
 
     def _column(self, name: str) -> NDArray[Any]:
-        column: NDArray[Any] = self._state.jobs[self._b][name][self._chosen]
-        return column
+        return self._state.jobs[self._b][name][self._chosen]

@@ -173,8 +173,7 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
     rows = counted.start + np.flatnonzero(jobs["status"][counted] == JobStatus.DONE)
 
     def ended(name: str) -> NDArray[Any]:
-        column: NDArray[Any] = jobs[name][rows]
-        return column
+        return jobs[name][rows]
 
     jct = ended("end_seconds") - ended("submit_seconds")
     isolated = ended("isolated_seconds")
@@ -245,15 +244,15 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
     cluster, integrals = state.clusters[b], state.integrals[b]
     begin = float(table.submit_seconds[0])
     seconds = float(cluster["now"]) - begin
-    capacity = (
-        float(cluster["num_gpus"]) * seconds if seconds else float("nan")
-    )  # no time passes if all jobs are blocked at once
-    return {
-        "makespan": float(ends.max()) - begin,
-        "utilisation": float(integrals[Integral.BUSY_GPUS]) / capacity,
-        "fragmentation": float(integrals[Integral.FRAGMENTED_GPUS]) / capacity,
-        "kernels": float(cluster["kernel_seconds"]) / capacity,
+    # no time passes if all jobs are blocked at once
+    capacity = float(cluster["num_gpus"]) * seconds if seconds else float("nan")
+    totals = {
+        "utilisation": integrals[Integral.BUSY_GPUS],
+        "fragmentation": integrals[Integral.FRAGMENTED_GPUS],
     }
+    totals["kernels"] = cluster["kernel_seconds"]
+    shares = {name: float(total) / capacity for name, total in totals.items()}
+    return {"makespan": float(ends.max()) - begin, **shares}
 
 
 def _mean(values: NDArray[np.float64]) -> float:

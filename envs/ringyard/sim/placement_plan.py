@@ -328,12 +328,8 @@ class PlacementPlan(Occupancy):
     def _beside_as_asked(self, shape: Allocation) -> Allocation:
         """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
         job = self._state.jobs[self._b, shape.job]
-        asked: dict[str, Any] = {
-            name: int(job[column])
-            for name, column in _ASKED_COLUMNS.items()
-            if getattr(shape, name) is not None
-        }
-        return replace(shape, **asked)
+        names = [name for name in _ASKED_COLUMNS if getattr(shape, name) is not None]
+        return replace(shape, **{name: int(job[_ASKED_COLUMNS[name]]) for name in names})
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
         """Return users' `jobs` as [n] rows."""

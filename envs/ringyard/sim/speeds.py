@@ -241,8 +241,7 @@ def _samples(
     noise, base = jobs["noise_scale"][:, None], jobs["base_batch"][:, None]
     with np.errstate(invalid="ignore"):
         worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # statistical efficiency
-    samples: NDArray[np.float64] = base / seconds / worth
-    return samples
+    return base / seconds / worth
 
 
 def speed_table(

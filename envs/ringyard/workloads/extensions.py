@@ -108,13 +108,10 @@ class Elastic(Extension):
         least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
         largest = np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus)
         most = np.maximum(largest, gpus).astype(np.int64)
-        return replace(
-            jobs,
-            min_gpus=np.where(chosen, least, jobs.min_gpus),
-            max_gpus=np.where(chosen, most, jobs.max_gpus),
-            min_batch=np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch),
-            max_batch=np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch),
-        )
+        least, most = np.where(chosen, least, jobs.min_gpus), np.where(chosen, most, jobs.max_gpus)
+        low = np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch)
+        high = np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch)
+        return replace(jobs, min_gpus=least, max_gpus=most, min_batch=low, max_batch=high)
 
 
 @checked("workload.per_worker")
@@ -254,13 +251,9 @@ class CpuJobs(Extension):
         span = max(float(jobs.submit_seconds[-1]), 1.0)
         submit = np.minimum(self.arrivals.times(self.num_jobs, self.num_jobs / span, rng), span)
         none = np.zeros(self.num_jobs, dtype=np.int64)
-        helpers = JobTable.cpu_only(
-            submit,
-            rng.choice(np.asarray(self.cores, dtype=np.int64), self.num_jobs),
-            self.durations.draw(none, rng),
-            rng.uniform(self.bandwidth_per_core[0], self.bandwidth_per_core[1], self.num_jobs),
-        )
-        return jobs.merged(helpers)
+        cores = rng.choice(np.asarray(self.cores, dtype=np.int64), self.num_jobs)
+        durations, (low, high) = self.durations.draw(none, rng), self.bandwidth_per_core
+        return jobs.merged(JobTable.cpu_only(submit, cores, durations, rng.uniform(low, high, self.num_jobs)))
 
 
 @checked("workload.predictability")
@@ -278,11 +271,8 @@ class Predictability(Extension):
         count = len(jobs)
         begin = rng.uniform(self.from_share[0], self.from_share[1], count)
         known = rng.random(count) < self.share
-        return replace(
-            jobs,
-            predictable_from=np.where(known, begin, np.inf),
-            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
-        )
+        factor = np.exp(self.error * rng.standard_normal(count))
+        return replace(jobs, predictable_from=np.where(known, begin, np.inf), prediction_factor=factor)
 
 
 @checked("workload.cancellations")
@@ -308,8 +298,6 @@ class Cancellations(Extension):
         patience = rng.uniform(self.after[0], self.after[1], count) * jobs.duration_seconds
         cancelled = rng.random(count) < self.cancelled
         failed = rng.random(count) < self.failed
-        return replace(
-            jobs,
-            cancel_seconds=np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds),
-            outcome=np.where(failed, int(JobOutcome.FAILED), jobs.outcome),
-        )
+        cancel_seconds = np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds)
+        outcome = np.where(failed, int(JobOutcome.FAILED), jobs.outcome)
+        return replace(jobs, cancel_seconds=cancel_seconds, outcome=outcome)

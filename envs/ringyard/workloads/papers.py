@@ -81,8 +81,7 @@ def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[n
     """[count] skew-normal numbers in Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
     delta = skew / np.sqrt(1.0 + skew**2)
     x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
-    result: NDArray[np.float64] = delta * x + np.sqrt(1.0 - delta**2) * y
-    return result
+    return delta * x + np.sqrt(1.0 - delta**2) * y
 
 
 @checked("workload")
@@ -107,13 +106,9 @@ class PartitionedJobs:
         sequential, between = figures[kind].T
         ones = np.ones(self.num_jobs, dtype=np.int64)
         table = JobTable.from_columns(np.arange(self.num_jobs) * self.gap_seconds, ones, sequential)
-        return replace(
-            table,
-            compute_seconds=sequential / _STEPS,
-            gradient_bytes=between,
-            max_gpus=np.minimum(self.max_workers, cluster.num_gpus) * ones,
-            acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential,
-        )
+        seconds, most = sequential / _STEPS, np.minimum(self.max_workers, cluster.num_gpus) * ones
+        table = replace(table, compute_seconds=seconds, gradient_bytes=between, max_gpus=most)
+        return replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
 
 
 @checked("workload")

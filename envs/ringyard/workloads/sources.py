@@ -26,8 +26,7 @@ def trace_sources() -> dict[str, dict[str, Any]]:
     """Return {workload that reads a trace: facts about its release}, as `conf/traces.yaml` has them."""
     import yaml
 
-    found: dict[str, dict[str, Any]] = yaml.safe_load((config_folder() / "traces.yaml").read_text())
-    return found
+    return yaml.safe_load((config_folder() / "traces.yaml").read_text())
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,7 @@ class Sizes:
                 f" {max_gpus}, which the cluster or max_gpus allows"
             )
         edges = np.cumsum(shares / shares.sum())
-        drawn: NDArray[np.int64] = sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
-        return drawn
+        return sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
 
 
 class Durations(Protocol):

@@ -53,12 +53,10 @@ def published_mix(rng: np.random.Generator, scale: float = 10.0, arrival_factor:
     """Draw the public 160 jobs: [1, 6] x scale (10) iterations, arrivals in 1200 x scale x factor ms."""
     workers = rng.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     count = len(workers)
-    return JobMix(
-        model=rng.integers(0, len(MODELS), count),
-        workers=workers,
-        iterations=rng.integers(round(scale), round(6 * scale) + 1, count),
-        arrival=np.sort(rng.uniform(0.0, 1200.0 * scale, count)) * arrival_factor,
-    )
+    models = rng.integers(0, len(MODELS), count)
+    iterations = rng.integers(round(scale), round(6 * scale) + 1, count)
+    arrivals = np.sort(rng.uniform(0.0, 1200.0 * scale, count)) * arrival_factor
+    return JobMix(models, workers, iterations, arrivals)
 
 
 def simulate_transfers(

@@ -1,6 +1,7 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ class _PredictedLosses(NamedTuple):
 
 
 @checked("interference_aware")
+@dataclass(eq=False)
 class InterferenceAware(Scheduler):
     """Geng et al. (Cluster Computing 2020): servers by predicted similarity, GPUs by predicted performance.
 
@@ -55,17 +57,13 @@ class InterferenceAware(Scheduler):
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        weights: str | None = None,
-        communication_cost: NonNegative = 0.5,
-        min_speed: Fraction = 0.5,
-    ) -> None:
-        self.placement = placement
-        self._networks = InterferenceNetworks.load(weights)
-        self._communication_cost = communication_cost
-        self._min_speed = min_speed
+    placement: PlacementRule
+    weights: str | None = None
+    communication_cost: NonNegative = 0.5
+    min_speed: Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        self._networks = InterferenceNetworks.load(self.weights)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -127,13 +125,13 @@ class InterferenceAware(Scheduler):
         theirs = np.where(present, loss[gpu_type, others, own], 0.0)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
-        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._min_speed
+        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self.min_speed
         losses = np.where(bad, np.inf, mine + theirs.sum(axis=1))
         open_gpus = np.isfinite(losses)
         if int(open_gpus.sum()) < size:
             return None
         servers = self._servers(view, plan, job, open_gpus, size)
-        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self.communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
         return found if plan.allocate(found) else plan.place(self.placement, job)
 
@@ -155,7 +153,7 @@ class InterferenceAware(Scheduler):
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
         candidates = np.flatnonzero(room > 0)
-        score[candidates] += self._communication_cost * (-(-size // room[candidates]) - 1)
+        score[candidates] += self.communication_cost * (-(-size // room[candidates]) - 1)
         candidates = candidates[np.lexsort((room[candidates], score[candidates]))]
         enough = int(np.searchsorted(np.cumsum(room[candidates]), size)) + 1
         return candidates[: max(size, enough)].tolist()
