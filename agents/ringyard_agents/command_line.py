@@ -220,10 +220,8 @@ def _text(error: Exception) -> str:
             return f"{cause.strerror}: {cause.filename}" if cause.filename else _explain_without_file(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
-    if isinstance(error, HydraException | OmegaConfBaseException) or _raising_package(error) in (
-        "hydra",
-        "omegaconf",
-    ):
+    package = _raising_package(error)
+    if isinstance(error, HydraException | OmegaConfBaseException) or package in ("hydra", "omegaconf"):
         return explain_error(error)
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)

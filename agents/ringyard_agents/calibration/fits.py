@@ -141,8 +141,6 @@ def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mappin
     """Fit the rows of each model that have the most main memory, see `fit_core_curves`."""
     most = rows.groupby("model").ram_bytes.transform("max")
     rows = rows[most.isna() | (rows.ram_bytes == most)]
-    groups = {str(name): mine for name, mine in rows.groupby("model") if mine.cores.nunique() > 1}
-    measured = {
-        name: (one.cores.to_numpy(), (one.seconds / one.batch).to_numpy()) for name, one in groups.items()
-    }
+    groups = [(str(name), one) for name, one in rows.groupby("model") if one.cores.nunique() > 1]
+    measured = {name: (one.cores.to_numpy(), (one.seconds / one.batch).to_numpy()) for name, one in groups}
     return fit_core_curves(measured, serial_share)

@@ -112,10 +112,9 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
 def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]) -> list[str]:
     """Return a note on schedulers with a placement rule that tuning did not choose, if there are any."""
     tuned_entries = [one.entry for one in tuned.values()]
-    given = {
-        one: entry for one, entry in entries.items() if not entry.is_agent and entry not in tuned_entries
-    }
-    labels = [label for label, entry in given.items() if accepts_placement(entry.name)]
+    untuned = {label: entry for label, entry in entries.items() if entry not in tuned_entries}
+    schedulers = [label for label, entry in untuned.items() if not entry.is_agent]
+    labels = [label for label in schedulers if accepts_placement(entries[label].name)]
     if not labels:
         return []
     return [

@@ -49,9 +49,8 @@ class CachedRuns:
         before = cached_results(self._file, set(keys.values()))
         count = sum(key in before and key not in self._new for key in keys.values())
         if count:
-            self._console.print(
-                f"{count} of {len(tasks)} runs were stored by an earlier command; rerun=true repeats them"
-            )
+            stored = f"{count} of {len(tasks)} runs were stored by an earlier command"
+            self._console.print(f"{stored}; rerun=true repeats them")
 
         def note(task: EvaluationTask, error: Exception) -> None:
             failed.setdefault(task.label, f"workload {task.workload}: {error}")

@@ -162,9 +162,8 @@ class _Search:
         most = max(settings.seeds, *map(self._num_screening, self._names))
         self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
-            self.notes.append(
-                "comparisons in this environment use the same jobs: options tuned on them may not fit others"
-            )
+            note = "comparisons in this environment use the same jobs"
+            self.notes.append(f"{note}: options tuned on them may not fit others")
 
     def _tunable(self) -> list[str]:
         """Return the schedulers that support the jobs and have several configurations."""

@@ -55,9 +55,8 @@ def hazard(
         gpu_power: see `LeastEstimated`.
         round_seconds: see `LeastEstimated`.
     """
-    return LeastEstimated(
-        placement, read_survival_estimate(file), "hazard", gpu_power, running_factor, round_seconds
-    )
+    estimate = read_survival_estimate(file)
+    return LeastEstimated(placement, estimate, "hazard", gpu_power, running_factor, round_seconds)
 
 
 @checked("scheduler")

@@ -69,12 +69,9 @@ def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
 def group_by_settings(runs: Sequence[TrainingResult]) -> dict[str, list[TrainingResult]]:
     """Group runs that differ only in their seed, by a label of the settings that distinguish them."""
     settings = [run.settings for run in runs]
-    different = [
-        name
-        for name in dict.fromkeys(name for one in settings for name in one)
-        if name.partition(".")[0] not in _IGNORED_SETTINGS
-        and len({repr(one.get(name)) for one in settings}) > 1
-    ]
+    given = dict.fromkeys(name for one in settings for name in one)
+    names = [name for name in given if name.partition(".")[0] not in _IGNORED_SETTINGS]
+    different = [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
     variants: dict[str, list[TrainingResult]] = {}
     for run in runs:
         variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)

@@ -132,10 +132,8 @@ def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
         return []
     over = _sample_text(sum(len(strata) for strata in next(iter(scores.values()))), len(environments))
     titles = f"Performance profile; {over}", f"Mean JCT / lower bound; {over}"
-    return [
-        ("performance_profile", lambda axes: _draw_profile(axes, scores), titles[0]),
-        ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), titles[1]),
-    ]
+    profile = ("performance_profile", lambda axes: _draw_profile(axes, scores), titles[0])
+    return [profile, ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), titles[1])]
 
 
 def _sample_text(workloads: int, environments: int = 1) -> str:

@@ -68,10 +68,8 @@ def _print(console: Console, table: pd.DataFrame) -> None:
     best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
     names = [name for name in table.columns if name not in ("error", "folder")]
     headers = {name: _header(name, names) for name in names}
-    rows = [
-        {headers[str(name)]: _value_text(value) for name, value in row.items()}
-        for row in best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
-    ]
+    records = best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
+    rows = [{headers[str(name)]: _value_text(value) for name, value in row.items()} for row in records]
     of = " of each environment" if several else ""
     title = f"{pluralize(len(table), 'job')}, the best{of} first (a lower objective is better)"
     print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))

@@ -39,11 +39,8 @@ def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
     if not kinds:
         file.unlink(missing_ok=True)
         return False
-    rows = {
-        (label, workload, kind): tenant_frame(own, kind)
-        for (label, workload), own in jobs.groupby(["scheduler", "workload"], sort=False)
-        for kind in kinds
-    }
+    runs = jobs.groupby(["scheduler", "workload"], sort=False)
+    rows = {(*run, kind): tenant_frame(own, kind) for run, own in runs for kind in kinds}
     write_frame(file, pd.concat(rows, names=["scheduler", "workload", "kind"]).droplevel(3).reset_index())
     return True
 

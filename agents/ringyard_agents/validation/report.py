@@ -183,10 +183,8 @@ def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
 
 def write_predictions(sets: Sequence[PredictedSet], folder: Path) -> None:
     """Write predictions.csv, if there are any: rows with set, `predicted`, `error`, and `reason` for none."""
-    tables = [
-        one.rows[[*filled_columns(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
-        for one in sets
-    ]
+    added = ["predicted", "error", "reason"]
+    tables = [one.rows[[*filled_columns(one.rows), *added]].assign(set=one.name) for one in sets]
     if tables:
         table = pd.concat(tables, ignore_index=True)
         table[["set", *table.columns.drop("set")]].to_csv(folder / "predictions.csv", index=False)

@@ -20,14 +20,9 @@ from ringyard.rendering.history import ScheduleHistory, bars_of, history_of, rin
 from ringyard.sim.metrics import LOSS_NAMES, job_times
 from ringyard.sim.simulator import Simulator
 from ringyard_agents.config.compose import INTERFACE_GROUPS, plain_groups, scheduler_config, to_plain
+from ringyard_agents.evaluation import selection
 from ringyard_agents.evaluation.evaluate import build_object, run_to_end
 from ringyard_agents.evaluation.results_frame import outcome_names
-from ringyard_agents.evaluation.selection import (
-    COMPARISON_SEED_OFFSET,
-    read_entries,
-    supported_schedulers,
-    workload_environment,
-)
 from ringyard_agents.report.tables import print_line
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
@@ -138,12 +133,12 @@ def watch(config: DictConfig) -> None:
     """Simulate the schedulers, write the page, and print its path."""
     with RunFolder.of_job("watch").claim(config) as folder:
         file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
-        seed, number = config.seed + COMPARISON_SEED_OFFSET, config.workload_number
-        environment = workload_environment(plain_groups(config), seed, number)
-        entries = read_entries(config.schedulers)
+        seed, number = config.seed + selection.COMPARISON_SEED_OFFSET, config.workload_number
+        environment = selection.workload_environment(plain_groups(config), seed, number)
+        entries = selection.read_entries(config.schedulers)
         parts = (config.trust, plain_groups(config, INTERFACE_GROUPS))
         configs = {label: to_plain(scheduler_config(entry, *parts)) for label, entry in entries.items()}
-        _, refused = supported_schedulers(configs, environment, seed)
+        _, refused = selection.supported_schedulers(configs, environment, seed)
         if refused:
             raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
         console = Console()

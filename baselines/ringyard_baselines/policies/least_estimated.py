@@ -55,10 +55,9 @@ class LeastEstimated(PreemptiveScheduler):
         round_seconds: Positive = 300.0,
     ) -> None:
         self._exponents = np.array([gpu_power, running_factor])  # `FIRST_ESTIMATE` numbers
-        observability = estimate.observability | Observability.SIZES
-        super().__init__(
-            name, _estimated_work, self._exponents, placement, observability, round_seconds=round_seconds
-        )
+        sees = estimate.observability | Observability.SIZES
+        order = (name, _estimated_work, self._exponents, placement, sees)
+        super().__init__(*order, round_seconds=round_seconds)
         self._priority = replace(self._priority, estimate=estimate)
 
     @property

@@ -253,17 +253,20 @@ def kernel(function: F) -> F:
 
     A fully annotated function is compiled once, for the declared types.
     """
-    return Kernel(function, linked=False, guarded=is_third_party(function))
+    made: Any = Kernel(function, linked=False, guarded=is_third_party(function))
+    return made
 
 
 def linked_kernel(function: F) -> F:
     """Decorate a function that is compiled by itself and called by name, which suits large functions."""
-    return Kernel(function, linked=True, guarded=is_third_party(function))
+    made: Any = Kernel(function, linked=True, guarded=is_third_party(function))
+    return made
 
 
 def raising_kernel(function: F) -> F:
     """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
-    return Kernel(function, linked=True, raises=True)
+    made: Any = Kernel(function, linked=True, raises=True)
+    return made
 
 
 @typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]
@@ -316,7 +319,8 @@ def _kernel_from_source(record: type[Record], name: str, lines: Sequence[str], *
     function = names[name]
     function.__qualname__ = f"{record.__name__}.{name}"
     function.__annotations__ = {"record": record, **annotations}
-    return Kernel(function, linked=False)
+    made: Any = Kernel(function, linked=False)
+    return made
 
 
 def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], int]:

@@ -217,6 +217,7 @@ def implements(protocol: type[P]) -> Callable[[P], P]:
     """Decorate a module-level function to make it a `CompiledFunction` of the interface `protocol`."""
 
     def decorate(function: P) -> P:
-        return CompiledFunction(cast(Any, function), protocol)
+        value: Any = CompiledFunction(cast(Any, function), protocol)
+        return value
 
     return decorate

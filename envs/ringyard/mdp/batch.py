@@ -143,11 +143,8 @@ class ClusterBatch:
         self.done, self.truncated = out.done, out.truncated
         self.replaced, self.entries = out.replaced, out.entries
         self.infos: dict[str, NDArray[Any]] = {"action_mask": out.masks, "invalid_action": out.replaced}
-        self.infos |= {
-            "workload": out.entries,
-            "episode_jct": out.episode_jct,
-            "num_finished": out.num_finished,
-        }
+        self.infos |= {"workload": out.entries, "episode_jct": out.episode_jct}
+        self.infos["num_finished"] = out.num_finished
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""

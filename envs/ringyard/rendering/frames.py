@@ -11,19 +11,8 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
+from ringyard.rendering import style
 from ringyard.rendering.history import Rings, ScheduleHistory, gpus_of, history_of, rings_of
-from ringyard.rendering.style import (
-    DOWN,
-    EDGE,
-    FREE,
-    GAP,
-    SHARED_LINK,
-    WAITING,
-    job_colour,
-    summary,
-    time_text,
-    time_unit,
-)
 from ringyard.state.arrays import State
 
 #: [height, width] of a picture, in pixels
@@ -45,8 +34,8 @@ _WINDOW_SECONDS = 1e-3
 def _palette() -> NDArray[np.uint8]:
     from PIL.ImageColor import getrgb
 
-    named = [*map(getrgb, ("#ffffff", FREE, DOWN, EDGE, *SHARED_LINK, WAITING))]
-    jobs = 255 * np.array([job_colour(j) for j in range(_NUM_COLOURS)])
+    named = [*map(getrgb, ("#ffffff", style.FREE, style.DOWN, style.EDGE, *style.SHARED_LINK, style.WAITING))]
+    jobs = 255 * np.array([style.job_colour(j) for j in range(_NUM_COLOURS)])
     return np.rint(np.concatenate([named, jobs, 255 * 0.45 + 0.55 * jobs])).astype(np.uint8)
 
 
@@ -81,16 +70,16 @@ class FrameDrawer:
         small = scale == 1
         self._font: Any = ImageFont.load_default_imagefont() if small else ImageFont.load_default(10 * scale)
         first, counts = np.asarray(cluster.first_gpu_of_server), np.asarray(cluster.gpus_per_server)
-        tops = first + GAP * np.arange(cluster.num_servers)
+        tops = first + style.GAP * np.arange(cluster.num_servers)
         _, top, _, bottom = (scale * edge for edge in _GANTT)
         #: pixels of a line of a GPU
-        self._pitch = (bottom - top) / (tops[-1] + GAP + counts[-1])
-        self._middles = top + self._pitch * (tops + GAP + counts / 2)
+        self._pitch = (bottom - top) / (tops[-1] + style.GAP + counts[-1])
+        self._middles = top + self._pitch * (tops + style.GAP + counts / 2)
         # the row of the stack of `draw` that each row of pixels of the Gantt chart shows
         gpus = self._cluster.num_gpus
         place = (np.arange(bottom - top) + 0.5) / self._pitch
         server = np.searchsorted(tops, place, side="right") - 1
-        depth = place - tops[server] - GAP
+        depth = place - tops[server] - style.GAP
         gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
         part = depth % 1.0 * self._pitch
         rows = 1 + gpu + gpus * (part > self._pitch / 2)
@@ -150,7 +139,7 @@ class FrameDrawer:
         counts = self._rings_by_column(rings, begin, per_second, columns)
         stack = self._stack(history, counts, begin, per_second, columns)
         self._pixels[top:bottom, left:right] = stack[self._rows]
-        self._text(4, 10, summary(history))
+        self._text(4, 10, style.summary(history))
         self._draw_links(rings, history.now)
         self._draw_queue(history)
         times = begin + (np.arange(columns) + 0.5) / per_second
@@ -225,7 +214,7 @@ class FrameDrawer:
         for i, (j, age) in enumerate(zip(shown.tolist(), ages.tolist(), strict=True)):
             y, pale, gpus = top + i * _LINE, _JOBS + _NUM_COLOURS + j % _NUM_COLOURS, int(history.num_gpus[j])
             self._fill(left, y + 1, left + (right - left) * age / longest, y + _LINE - 1, pale)
-            self._text(left + 2, y + _LINE / 2, f"{j}: {gpus} GPU{'s' * (gpus != 1)}, {time_text(age)}")
+            self._text(left + 2, y + _LINE / 2, f"{j}: {gpus} GPU{'s' * (gpus != 1)}, {style.time_text(age)}")
 
     def _draw_counts(self, waiting: NDArray[np.int64], rings: NDArray[np.int64]) -> None:
         left, top, right, bottom = _COUNTS
@@ -241,7 +230,7 @@ class FrameDrawer:
 
     def _draw_time_axis(self, begin: float, now: float) -> None:
         """Draw some round times below the chart."""
-        size, unit = time_unit(now - begin)
+        size, unit = style.time_unit(now - begin)
         left, _, right, bottom = _COUNTS
         least = (now - begin) / size / 6
         step = 10.0 ** np.floor(np.log10(least))
