@@ -14,15 +14,16 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
-from ringyard_agents.reproduction.claims import (
+from ringyard_agents.reproduction.run import (
     Claim,
     MeasuredClaim,
+    Reproduction,
     claim_rows,
     format_metric,
     measure_claim,
     read_claims,
+    reproduce_paper,
 )
-from ringyard_agents.reproduction.run import Reproduction, reproduce_paper
 
 _INTRODUCTION = """# Published comparisons, run anew
 

@@ -39,7 +39,17 @@ class Observability(Flag):
     SPEEDS = auto()
     FUTURE = auto()
     HISTORY = auto()
-    EVERYTHING = 2 * HISTORY - 1
+    EVERYTHING = (
+        SIZES
+        | ATTAINED_SERVICE
+        | DISTRIBUTION
+        | PREDICTIONS
+        | DURATIONS
+        | TRAINING_CURVES
+        | SPEEDS
+        | FUTURE
+        | HISTORY
+    )
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):

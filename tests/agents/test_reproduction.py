@@ -22,8 +22,17 @@ from ringyard_agents.evaluation.selection import (
 )
 from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
-from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims
-from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, reproduce, scheduler_tasks
+from ringyard_agents.reproduction.run import (
+    Claim,
+    Reproduction,
+    _trained,
+    claim_rows,
+    measure_claim,
+    read_claims,
+    read_paper,
+    reproduce,
+    scheduler_tasks,
+)
 from tools import reproduction
 from tools.reproduction import page, read_ablation, read_tables
 

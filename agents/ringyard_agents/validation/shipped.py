@@ -1,4 +1,4 @@
-"""Times that the configs predict for rows of measurements, and their errors."""
+"""Predictions of measured rows by the shipped models (jobs started in a simulator), and their errors."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence

@@ -43,7 +43,7 @@ def _numbers(column: NDArray[Any] | Iterable[float]) -> list[Any]:
 
 
 def workload_data(sim: Simulator) -> dict[str, Any]:
-    """Return the cluster and the jobs, which are the same for all schedulers."""
+    """Return the cluster and the jobs, the same for all schedulers, as JSON columns, times in seconds."""
     cluster, jobs = sim.cluster, sim.jobs
     models = [profile.name for profile in catalogue()]
     return {

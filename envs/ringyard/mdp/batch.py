@@ -115,7 +115,7 @@ class ClusterBatch:
         cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
             models = (cluster, config.performance, config.failures)
-            lengths = {"num_jobs": jobs, "num_classes": jobs, "segment_rows": segment_rows}
+            lengths: dict[str, Any] = {"num_jobs": jobs, "num_classes": jobs, "segment_rows": segment_rows}
             state = new_state(*models, num_clusters, round_seconds=actions.round_seconds, **lengths)
         size = config.observation.size(cluster, actions)
         out = StepOutputs(

@@ -329,7 +329,8 @@ class PlacementPlan(Occupancy):
         """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
         job = self._state.jobs[self._b, shape.job]
         names = [name for name in _ASKED_COLUMNS if getattr(shape, name) is not None]
-        return replace(shape, **{name: int(job[_ASKED_COLUMNS[name]]) for name in names})
+        asked: dict[str, Any] = {name: int(job[_ASKED_COLUMNS[name]]) for name in names}
+        return replace(shape, **asked)
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
         """Return users' `jobs` as [n] rows."""

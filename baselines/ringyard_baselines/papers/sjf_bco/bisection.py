@@ -1,4 +1,7 @@
-"""Bisection on theta: SJF-BCO with the loop over kappa inside (Algorithm 1), and its comparators."""
+"""Bisection on theta: SJF-BCO with the loop over kappa inside (Algorithm 1), skipping equal trials.
+
+Its comparators FF, LS and RAND have a limit on the accumulated time of each GPU instead.
+"""
 
 import numpy as np
 
