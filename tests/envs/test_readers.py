@@ -382,7 +382,7 @@ def test_columns_that_are_not_there(tmp_path, options, said):
         ({"dates": ["%Q"]}, r"dates has '%Q': .*; expected a format such as '%d\.%m"),
         ({"dates": "%"}, "dates has '%': .*; expected a format"),
         ({"gpus": []}, r"gpus is \[\]; expected"),
-        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected some of job_id, submit"),
+        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected submit"),
     ],
 )
 def test_settings_that_are_none(options, said):
@@ -897,7 +897,7 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
     assert found.columns["priority_weight"] == ("priority (used by where only)", "")
     assert found.facts["span"] == "5.5 seconds"
     found = describe_trace("sacct", str(written(tmp_path, SAMPLES["sacct"][0])))
-    assert found.left_out == {"whose id is not that of a job": "1", "without GPUs": "2"}
+    assert found.left_out == {"without the id of a job": "1", "without GPUs": "2"}
     assert found.columns["State"] == ("state", "2: cancelled (1), completed (1)")
 
 

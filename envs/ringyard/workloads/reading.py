@@ -171,7 +171,7 @@ class Reading:
             names["job_id"] = self._short("job_id", written)
             blank = names["job_id"].str.strip() == ""
             numbered = "workload.reader.job_id=null numbers the rows"
-            reason = "whose id is not that of a job" if "job_id" in self.reader.patterns else "without an id"
+            reason = "without the id of a job" if "job_id" in self.reader.patterns else "without an id"
             self._refuse(blank, ("job_id",), "an id for each job", reason, numbered)
         values: dict[str, pd.Series[Any]] = self._gpus_and_cores()
         values["outcome"], unknown = self._outcomes()
