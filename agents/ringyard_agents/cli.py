@@ -92,7 +92,7 @@ def _run(words: Sequence[str]) -> int:
             parser.add_argument(name, **options)
         run(parser.parse_args(rest))
     else:
-        from ringyard_agents.config.target_validation import suggest
+        from ringyard.checks import suggest
 
         raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0
