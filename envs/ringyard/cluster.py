@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegativeInt, PositiveInt, Seed, checked, require
+from ringyard.checks import NonNegativeInt, PositiveInt, Seed, checked, require, suggest
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
@@ -87,7 +87,7 @@ class Cluster:
         for kind in self.gpu_types:
             if kind not in GPU_MEMORY_BYTES:
                 found = f"cluster.gpu_types holds {kind!r}"
-                raise ConfigurationError(f"{found}; expected one of {', '.join(GPU_MEMORY_BYTES)}")
+                raise ConfigurationError(f"{found}; expected {suggest(kind, GPU_MEMORY_BYTES)}")
         if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
             found = "cluster counts memory bandwidth but no cores, which use it"
             raise ConfigurationError(f"{found}; expected cores_per_server too")

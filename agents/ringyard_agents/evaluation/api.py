@@ -9,7 +9,7 @@ from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import PositiveInt, require, shown
+from ringyard.checks import PositiveInt, require, shown, suggest
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
@@ -192,5 +192,6 @@ def compare(
     runs = runs_frame(_run_all(schedulers, experiment, seeds, overrides))
     labels = sorted(set(runs["scheduler"]))
     if reference is not None and reference not in labels:
-        raise ConfigurationError(f"reference is {reference!r}; expected one of {', '.join(labels)}, or None")
+        expected = f"{suggest(reference, labels)}, or None"
+        raise ConfigurationError(f"reference is {reference!r}; expected {expected}")
     return schedulers_frame(runs, rank(runs, reference))

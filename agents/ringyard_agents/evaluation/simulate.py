@@ -20,7 +20,7 @@ from ringyard.sim.metrics import Metrics, job_times
 from ringyard_agents.config.compose import plain_groups, to_plain
 from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
 from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
-from ringyard_agents.report.tables import SECONDS, print_line
+from ringyard_agents.report.tables import SECONDS, print_line, print_note
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
@@ -62,7 +62,7 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
     title = f"{scheduler.name} (observability: {scheduler.total_observability})"
     console.print(_metrics_table(title, metrics, bounds))
     for note in sharing_notes(sim):
-        print_line(console, note)
+        print_note(console, note)
     print_tenants(console, jobs)
     print_line(console, f"jobs: {written}")
     if drawings:

@@ -36,7 +36,14 @@ from ringyard_agents.evaluation.tuned_configs import (
     write_tuned,
 )
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import markdown, pluralize, print_line, print_table, write_tables
+from ringyard_agents.report.tables import (
+    markdown,
+    pluralize,
+    print_line,
+    print_note,
+    print_table,
+    write_tables,
+)
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -77,7 +84,7 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": config.seed, "workloads": config.seeds})
         for note in search.notes:
-            print_line(console, note)
+            print_note(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(config, console, folder.path, found, search)
 
@@ -130,7 +137,7 @@ def _report(
     equal = f"{config.metric}: means over the same {pluralize(min(counts), 'workload')} {of_seed}"
     print_table(console, equal, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
     for note in (*blocking_notes, *(f"failed: {label}: {why}" for label, why in search.failed.items())):
-        print_line(console, note)
+        print_note(console, note)
 
 
 def _label(entry: SchedulerEntry) -> str:

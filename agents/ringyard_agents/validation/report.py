@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
@@ -140,6 +140,10 @@ def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequen
     Console().print(table)
 
 
+def _print_note(note: str) -> None:
+    Console().print(note, highlight=False, markup=False)
+
+
 def print_errors(sets: Sequence[PredictedSet]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
     brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(sets)]
@@ -147,7 +151,7 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
     for one in sets:
         for why, count in one.left_out.items():
             text = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-            print(f"{one.name}: {count} left out: {text}")
+            _print_note(f"{one.name}: {count} left out: {text}")
 
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
@@ -155,18 +159,20 @@ def print_networks(sets: Sequence[PredictedSet]) -> None:
     spanning = [one.rows[one.rows.placement.str.contains("+", regex=False)] for one in sets]
     names = {name for rows in spanning for name in rows.network}
     for name in sorted(names & set(config_files("network"))):
-        print(f"network {name}: {network(name)}")
+        _print_note(f"network {name}: {network(name)}")
     if "" in names:
-        print("rows that span servers and name no network: that of --performance; --network takes another")
+        _print_note(
+            "rows of several servers without a network: that of --performance; --network takes another"
+        )
     if names:
-        print("take a network that trainings got; a benchmark's figure is an upper limit (docs/physics.md)")
+        _print_note("take a network that trainings got; a benchmark's is an upper limit (docs/physics.md)")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Raise a ConfigurationError unless conf has the performance model and {folder of conf: name}."""
     for group, name in {"performance": performance, **links}.items():
         if name not in (there := config_files(group)):
-            expected = f"one of conf/{group}: {', '.join(there)}"
+            expected = f"{suggest(name, there)} (conf/{group})"
             raise ConfigurationError(f"--{group} is {shown(name)}; expected {expected}")
 
 

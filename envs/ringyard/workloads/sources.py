@@ -55,12 +55,12 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     published = trace_sources().get(name, {}).get("jobs")
     roles = {name: [role for role, column in read.columns.items() if column == name] for name in read.names}
     units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
-    last = jobs.submit_seconds[-1]
-    unit = next((one for one, seconds in units.items() if last >= 2 * seconds), "seconds")
+    span = jobs.submit_seconds[-1] - jobs.submit_seconds[0]
+    unit = next((one for one, seconds in units.items() if span >= 2 * seconds), "seconds")
     facts = {
         "rows": f"{read.num_rows:,}",
         "jobs": f"{len(jobs):,}" + (f" (published: {published:,})" if published else ""),
-        "span": f"{last / units.get(unit, 1.0):,.1f} {unit}",
+        "span": f"{span / units.get(unit, 1.0):,.1f} {unit}",
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
