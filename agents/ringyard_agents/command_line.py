@@ -103,11 +103,9 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    before: dict[int, Any] = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGTERM, signal.SIGINT)
-        if signal.getsignal(number) not in (None, signal.SIG_IGN)
-    }
+    ignored = (None, signal.SIG_IGN)
+    numbers = [one for one in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(one) not in ignored]
+    before: dict[int, Any] = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:

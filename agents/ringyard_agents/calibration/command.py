@@ -35,12 +35,9 @@ def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Fi
     part = measurement_kinds(rows)
     alone = rows[part == "one GPU"]
     measured = set(zip(alone.model, alone.gpu_type, strict=True))
-    held = {
-        (model.name, kind): ComputeLine(figures.fixed_seconds, figures.sample_seconds)
-        for model in catalogue()
-        for kind, figures in model.gpus.items()
-        if not figures.derived and (model.name, kind) not in measured
-    }
+    profiles = [(model.name, kind, one) for model in catalogue() for kind, one in model.gpus.items()]
+    known = [one for one in profiles if not one[2].derived and one[:2] not in measured]
+    held = {(name, kind): ComputeLine(one.fixed_seconds, one.sample_seconds) for name, kind, one in known}
     rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, FittedConstants(held))
     pairs = rows[part == "sharing a GPU"]
     speeds = pairs.assign(speed=_isolated_seconds(pairs, rings) / pairs.seconds).dropna(subset="speed")

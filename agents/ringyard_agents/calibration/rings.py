@@ -120,10 +120,8 @@ class _Problem:
         """Return {key: line}, {model: exponent}, latencies [fabrics] and log bandwidths [knots of all]."""
         sizes = [len(self.free_lines)] * 2 + [len(self.free_models), len(self.fabrics)]
         fixed, sample, exponent, latency, bandwidth = np.split(logs, np.cumsum(sizes))
-        lines = {
-            key: ComputeLine(max(float(f), LEAST_FIXED_SECONDS), float(s))
-            for key, f, s in zip(self.free_lines, np.exp(fixed), np.exp(sample), strict=True)
-        }
+        seconds = np.maximum(np.exp(fixed), LEAST_FIXED_SECONDS).tolist(), np.exp(sample).tolist()
+        lines = dict(zip(self.free_lines, map(ComputeLine, *seconds), strict=True))
         above_one = np.exp(np.minimum(exponent, np.log(_MAX_EXPONENT - 1.0)))
         exponents = dict(zip(self.free_models, (1.0 + above_one).tolist(), strict=True))
         return {**self.held.lines, **lines}, {**self.held.exponents, **exponents}, np.exp(latency), bandwidth
@@ -151,12 +149,9 @@ class _Problem:
         for (where, name), values, seconds in zip(self.fabrics, figures, latency.tolist(), strict=False):
             knots = self.knots[where, name]
             fabrics[where][name] = Fabric(dict(zip(knots, values.tolist(), strict=True)), seconds)
-        return FittedConstants(
-            {key: line for key, line in lines.items() if key in self.lines and key[0]},
-            {model: exponent for model, exponent in exponents.items() if model in self.models},
-            fabrics["network"],
-            fabrics["interconnect"],
-        )
+        own_lines = {key: line for key, line in lines.items() if key in self.lines and key[0]}
+        own_exponents = {model: exponent for model, exponent in exponents.items() if model in self.models}
+        return FittedConstants(own_lines, own_exponents, fabrics["network"], fabrics["interconnect"])
 
 
 def fit_rings(

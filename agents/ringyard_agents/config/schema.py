@@ -190,12 +190,10 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
     groups = {word: re.split("[.=@]", word.lstrip("+~"))[0] for word in words}
     unused = [word for word, group in groups.items() if group in _AGENT_GROUPS and group not in used]
     if command != "train" and unused:
-        warnings.warn(
-            f"{' '.join(unused)} has no effect on `ringyard {command}`: schedulers do not use it, and agents"
-            " use what they were trained with; give it to `ringyard train`",
-            ConfigurationWarning,
-            stacklevel=2,
-        )
+        found = f"{' '.join(unused)} has no effect on `ringyard {command}`"
+        why = "schedulers do not use it, and agents use what they were trained with"
+        text = f"{found}: {why}; give it to `ringyard train`"
+        warnings.warn(text, ConfigurationWarning, stacklevel=2)
 
 
 #: {group of one scheduler: how `schedulers` sets it for several}

@@ -45,15 +45,9 @@ class _SchedulerAdapter(Scheduler):
     published = False
 
     def __init__(self, policy: Any) -> None:
-        defaults = {
-            "name": type(policy).__name__,
-            "observability": Observability.SIZES,
-            "capabilities": Capabilities.START,
-            "round_seconds": None,
-            "placement": None,
-            "reset": lambda cluster, jobs, rng: None,
-            "decide": None,
-        }
+        defaults = {"name": type(policy).__name__, "observability": Observability.SIZES}
+        defaults |= {"capabilities": Capabilities.START, "reset": lambda cluster, jobs, rng: None}
+        defaults |= dict.fromkeys(("round_seconds", "placement", "decide"))
         for name, value in defaults.items():
             setattr(self, name, getattr(policy, name, value))
 

@@ -21,7 +21,6 @@ from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
-from ringyard.sim.metrics import Window
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import (
     EvaluationTask,
@@ -67,6 +66,18 @@ _OUTPUTS = (
 _MAX_PLOTTED = 12
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A planned comparison in one environment."""
+
+    name: str  #: its experiment, "" for the run's own settings
+    entries: Mapping[str, SchedulerEntry]  #: {label: entry} of the schedulers to run
+    tasks: list[EvaluationTask]  #: every scheduler on every workload
+    refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
+    reference: str | None  #: label of the scheduler that the others are compared with. None: the default.
+    notes: Sequence[str]  #: lines to print below the table
+
+
 def _remove_stale(folder: Path, written: Collection[str]) -> None:
     """Remove files of an earlier comparison in this folder that this one did not write."""
     for name in _OUTPUTS:
@@ -94,29 +105,24 @@ def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
 def report_comparison(
     console: Console,
     folder: Path,
+    comparison: Comparison,
     results: Results,
-    title: str,
-    reference: str | None,
-    options: Mapping[str, str],
-    notes: Sequence[str],
-    window: Window,
     plots: bool,
     tensorboard: str | None,
     wide: bool,
 ) -> None:
     """Print the tables and write the files, in place of those of an earlier comparison.
 
-    `options` are {label: options that differ from the scheduler's yaml}. `window` is the (first, last)
-    fraction of the jobs, in order of arrival, that are measured. `tensorboard` is the text above the table of
-    a TensorBoard run (None: no run). `wide` prints all columns, in several tables.
+    `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
+    in several tables.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)
     write_frame(folder / "jobs.csv", results.jobs)
     written = ["runs.csv", "jobs.csv"]
-    ranking = rank(results.runs, reference)
+    ranking = rank(results.runs, comparison.reference)
     frame = schedulers_frame(results.runs, ranking)
-    frame.insert(4, "options", [options.get(label, "") for label in frame["scheduler"]])
+    frame.insert(4, "options", [format_options(comparison.entries[label]) for label in frame["scheduler"]])
     rows = texts.table_rows(frame, ranking)
     for row, chosen in zip(rows, frame["options"], strict=True):
         row["options"] = chosen
@@ -128,14 +134,15 @@ def report_comparison(
         "rho: finish-time fairness (above 1: unfair)",
         *texts.blocking_notes(ranking),
         *([f"options: {'; '.join(with_options)}"] if with_options else []),
-        *notes,
+        *comparison.notes,
         *texts.interval_notes(ranking, workloads),
         # `jobs` has only the measured ones
-        *(texts.window_notes(window) or texts.equal_schedule_notes(results.jobs)),
+        *(texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)),
     ]
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
-    _print_tables(console, f"{title}: {heading}" if title else heading, rows, below, ranking, wide)
+    title = f"{comparison.name}: {heading}" if comparison.name else heading
+    _print_tables(console, title, rows, below, ranking, wide)
     jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
     written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
     print_tenants(console, jobs)
@@ -192,17 +199,6 @@ _DPI = 60  # of the image of a schedule
 _MAX_DRAWN_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A planned comparison in one environment."""
-
-    entries: Mapping[str, SchedulerEntry]  #: {label: entry} of the schedulers to run
-    tasks: list[EvaluationTask]  #: every scheduler on every workload
-    refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
-    reference: str | None  #: label of the scheduler that the others are compared with. None: the default.
-    notes: Sequence[str]  #: lines to print below the table
-
-
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """Return {environment: its comparison} of a request. Hydra must be initialised."""
     entries, environments = read_entries(request.schedulers), request.environments().items()
@@ -233,7 +229,7 @@ def _plan_comparison(
     notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
-    return Comparison(supported, tasks, {**refused, **missing}, reference, notes)
+    return Comparison(name, supported, tasks, {**refused, **missing}, reference, notes)
 
 
 def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str | None:
@@ -280,7 +276,7 @@ def compare_command(config: DictConfig) -> float | None:
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
             remove_stale_tables(folder.path, ())  # tables of the replaced run must not stay meanwhile
-        return _run_comparisons(planned, folder, config.workers, plots, tensorboard, config.wide)
+        return _run_comparisons(planned, folder, config, plots, tensorboard)
 
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
@@ -299,15 +295,10 @@ def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
 
 
 def _run_comparisons(
-    planned: Mapping[str, Comparison],
-    home: RunFolder,
-    workers: int | None,
-    plots: bool,
-    tensorboard: bool,
-    wide: bool,
+    planned: Mapping[str, Comparison], home: RunFolder, config: DictConfig, plots: bool, tensorboard: bool
 ) -> float | None:
     console = Console()
-    cached = CachedRuns(home.cache, workers, console)
+    cached = CachedRuns(home.cache, config.workers, console)
     text = None
     if tensorboard:
         from ringyard_agents.report.tensorboard import record_text
@@ -321,22 +312,10 @@ def _run_comparisons(
         if not found:
             continue
         results = Results.of(found)
-        report_comparison(
-            console,
-            home.path / name,
-            results,
-            title=name,
-            reference=comparison.reference,
-            options={label: format_options(entry) for label, entry in comparison.entries.items()},
-            notes=comparison.notes,
-            window=comparison.tasks[0].measured_jobs,
-            plots=plots,
-            tensorboard=text,
-            wide=wide,
-        )
+        report_comparison(console, home.path / name, comparison, results, plots, text, config.wide)
         if plots and tensorboard:
             runs = home.path / name / "tensorboard"
-            _draw_schedules(console, runs, comparison.tasks, results.runs, workers)
+            _draw_schedules(console, runs, comparison.tasks, results.runs, config.workers)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():

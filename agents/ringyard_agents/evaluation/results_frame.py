@@ -100,15 +100,7 @@ def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
     """Make the table `Results.jobs` of one run out of the times of its measured jobs."""
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
     columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
-    return pd.DataFrame(
-        {
-            "scheduler": label,
-            "workload": workload,
-            "job_id": times.job_id,
-            "vc": times.vc,
-            "user": times.user,
-            **columns,
-            "work_seconds": times.work_seconds,
-            "outcome": outcome_names(times.outcome.tolist()),
-        }
-    )
+    first = {"scheduler": label, "workload": workload, "job_id": times.job_id}
+    first |= {"vc": times.vc, "user": times.user}
+    last = {"work_seconds": times.work_seconds, "outcome": outcome_names(times.outcome.tolist())}
+    return pd.DataFrame({**first, **columns, **last})

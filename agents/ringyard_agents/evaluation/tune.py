@@ -245,14 +245,11 @@ class _Search:
         configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
         environments = [workload_environment(self.environment, self._seed, number) for number in range(most)]
-        first, last = settings.measured_jobs
+        window = (settings.measured_jobs[0], settings.measured_jobs[1])
+        runs = [(entry.label, number) for number in range(most) for entry, count in wanted if number < count]
         return [
-            EvaluationTask(
-                entry.label, configs[entry.label], environments[workload], workload, self._seed, (first, last)
-            )
-            for workload in range(most)
-            for entry, count in wanted
-            if workload < count
+            EvaluationTask(label, configs[label], environments[number], number, self._seed, window)
+            for label, number in runs
         ]
 
     def _measure(
@@ -265,12 +262,9 @@ class _Search:
         """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
         metric = self._settings.metric
         counts = {name: workloads or self._num_screening(name) for name in tried}
-        new = [
-            (entry, counts[name])
-            for name, entries in tried.items()
-            for entry in entries
-            if entry.label not in self.failed and len(self._values.get(entry.label, ())) < counts[name]
-        ]
+        found = [(entry, counts[name]) for name, entries in tried.items() for entry in entries]
+        found = [one for one in found if one[0].label not in self.failed]
+        new = [one for one in found if len(self._values.get(one[0].label, ())) < one[1]]
         results, failed = runs.run(self._tasks(new), progress_text)
         self.failed |= failed
         for entry, _ in new:

@@ -277,10 +277,8 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
         options["placement"] = named.get(options["placement"], options["placement"])
         mixes = [published_mix(np.random.default_rng(seed), **case["mix"]) for seed in range(seeds)]
         runs = [simulate_transfers(mix, seed=seed, **options) for seed, mix in enumerate(mixes)]
-        figures[label] = {
-            "mean_jct": np.array([run.jct.mean() / 1e3 for run in runs]),
-            "makespan": np.array([run.makespan / 1e3 for run in runs]),
-        }
+        jcts, makespans = np.array([run.jct.mean() for run in runs]), np.array([run.makespan for run in runs])
+        figures[label] = {"mean_jct": jcts / 1e3, "makespan": makespans / 1e3}
     return figures
 
 

@@ -115,13 +115,10 @@ def _runs(history: ScheduleHistory) -> dict[str, Any]:
     runs, which = np.unique(held[["job", "start_seconds", "stop_seconds"]], return_inverse=True)
     octets = np.ascontiguousarray(held["gpu_bits"]).view(np.uint8).reshape(-1, 8)
     gpus = np.bincount(which.ravel(), np.unpackbits(octets, axis=1).sum(axis=1), len(runs))
-    return {
-        "job": runs["job"].tolist(),
-        "start": _numbers(runs["start_seconds"]),
-        "stop": _numbers(np.minimum(runs["stop_seconds"], history.now)),
-        "gpus": gpus.astype(int).tolist(),
-        "servers": np.bincount(which.ravel(), minlength=len(runs)).tolist(),
-    }
+    times = {"start": runs["start_seconds"], "stop": np.minimum(runs["stop_seconds"], history.now)}
+    sizes = {"gpus": gpus.astype(int), "servers": np.bincount(which.ravel(), minlength=len(runs))}
+    lists = {name: column.tolist() for name, column in {"job": runs["job"], **sizes}.items()}
+    return lists | {name: _numbers(seconds) for name, seconds in times.items()}
 
 
 #: {placeholder in page.html: file of this folder}

@@ -58,21 +58,14 @@ def lengths_of_time(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class Times:
-    """How a file writes points in time.
+    """How a file writes points in time."""
 
-    Attributes:
-        seconds: [rows] submission times in seconds, NaN where there is none. Dates count from the `origin`.
-        origin: first date of the file, UTC. None: times are numbers.
-        unit: seconds of 1 where times are numbers.
-        formats: formats of dates (strptime), tried in turn. Empty: ISO 8601.
-        zone: time zone of dates without one.
-    """
-
+    #: [rows] submission times in seconds, NaN where there is none. Dates count from the `origin`.
     seconds: NDArray[np.float64]
-    origin: pd.Timestamp | None
-    unit: float
-    formats: Sequence[str]
-    zone: str
+    origin: pd.Timestamp | None  #: first date of the file, UTC. None: times are numbers.
+    unit: float  #: seconds of 1 where times are numbers
+    formats: Sequence[str]  #: formats of dates (strptime), tried in turn. Empty: ISO 8601.
+    zone: str  #: time zone of dates without one
 
     @classmethod
     def read(cls, texts: "pd.Series[str]", unit: float | None, formats: Sequence[str], zone: str) -> "Times":

@@ -45,19 +45,13 @@ MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null",
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file.
+    """Rows of a file."""
 
-    Attributes:
-        frame: [rows] texts as written, "" where a cell is blank. The index is the position in the file.
-        numbers: [rows of the file] number of each row, as the file counts.
-        unit: what the numbers count, "line" or "job".
-        notes: what to tell about the file, for a WorkloadWarning.
-    """
-
+    #: [rows] texts as written, "" where a cell is blank. The index is the position in the file.
     frame: pd.DataFrame
-    numbers: NDArray[np.int64]
-    unit: str = "line"
-    notes: tuple[str, ...] = ()
+    numbers: NDArray[np.int64]  #: [rows of the file] number of each row, as the file counts
+    unit: str = "line"  #: what the numbers count, "line" or "job"
+    notes: tuple[str, ...] = ()  #: what to tell about the file, for a WorkloadWarning
 
     def place(self, row: int) -> str:
         """Return where row `row` of the `frame` is in the file, such as "line 7"."""
