@@ -46,18 +46,12 @@ class JobKey(Protocol):
 
 
 class KeyChanges(IntEnum):
-    """When keys change, so that a decision need not read all of them. The declaration is not checked.
+    """When keys change, so that a decision need not read all of them. The declaration is not checked."""
 
-    Attributes:
-        ANY_TIME: a decision reads the keys of all jobs that wait or run.
-        WHILE_RUNNING: a key is constant while its job waits, and a start or a preemption alone does not
-            change it.
-        AT_WAKES: a key changes only when its job starts or stops, or at the time its `wake` returned.
-    """
-
-    ANY_TIME = 0
+    ANY_TIME = 0  #: a decision reads the keys of all jobs that wait or run
+    #: a key is constant while its job waits, and a start or a preemption alone does not change it
     WHILE_RUNNING = 1
-    AT_WAKES = 2
+    AT_WAKES = 2  #: a key changes only when its job starts or stops, or at the time its `wake` returned
 
 
 @implements(JobKey)

@@ -38,16 +38,8 @@ from ringyard.compiled.records import (
 )
 
 __all__ = ["BoolMatrix", "BoolVector", "Float32Cube", "Float32Matrix", "Float32Vector", "FloatCube"]
-__all__ += [
-    "FloatMatrix",
-    "FloatVector",
-    "Int32Matrix",
-    "Int32Vector",
-    "IntMatrix",
-    "IntVector",
-    "UIntVector",
-]
+__all__ += ["FloatMatrix", "FloatVector", "Int32Matrix", "Int32Vector", "IntMatrix", "IntVector"]
 __all__ += ["CompiledFunction", "Record", "Records1", "Records2", "Records3", "bundle", "take_rows", "to_int"]
 __all__ += ["entry_point", "error_message", "field_reader", "field_writer", "function_address", "implements"]
 __all__ += ["interface", "is_validated", "kernel", "linked_kernel", "raise_plugin_error"]
-__all__ += ["f4", "f8", "i4", "i8", "u8"]
+__all__ += ["UIntVector", "f4", "f8", "i4", "i8", "u8"]
