@@ -1,6 +1,7 @@
 """SJF-BSBF (Luo et al., IWQoS 2024): shortest job first, sharing a GPU only if the pair gains."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np
 
 
 @checked("sjf_bsbf")
+@dataclass(eq=False)
 class SjfBsbf(Scheduler):
     """SJF-BSBF of Luo et al. (IWQoS 2024): non-preemptive, two jobs on a GPU if a pair test allows it.
 
@@ -43,19 +45,17 @@ class SjfBsbf(Scheduler):
     paper): sub-batches with gradient accumulation where memory is short. Such pairs do not share here. A
     pair's slowdown xi comes from the simulator's interference table, since the public code's table is not
     published.
-
-    Args:
-        placement: where a job goes that finds enough free GPUs. With `consolidate` it shares one server
-            rather than take free GPUs of several, as the public code's sjf-bsbfs.
-        pair_test: False shares whenever a GPU can be shared, which is the comparator SJF-FFS.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
 
-    def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
-        self.name = "sjf_bsbf" if pair_test else "sjf_ffs"
-        self.placement = placement
-        self._pair_test = pair_test
+    #: where a job goes that finds enough free GPUs. With `consolidate` it shares one server rather than take
+    #: free GPUs of several, as the public code's sjf-bsbfs.
+    placement: PlacementRule
+    pair_test: bool = True  #: False shares whenever a GPU can be shared, which is the comparator SJF-FFS
+
+    def __post_init__(self) -> None:
+        self.name = "sjf_bsbf" if self.pair_test else "sjf_ffs"
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs, shortest first."""
@@ -112,7 +112,7 @@ class SjfBsbf(Scheduler):
         xi_a, xi_b = self._slowdown(view, jobs, others, there), self._slowdown(view, others, jobs, there)
         own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
-        if self._pair_test:
+        if self.pair_test:
             mean = np.where(mean < mean_jct_in_sequence(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared
