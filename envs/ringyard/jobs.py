@@ -493,12 +493,9 @@ class JobTable:
                 fits = np.minimum(fits, left // worker) if worker > 0 else np.where(amount >= served, fits, 0)
             most[i] = fits.sum()
         limit = most[which.reshape(-1)]
-        self._refuse(
-            self.num_gpus > limit,
-            "num_gpus",
-            "fewer: the cluster holds fewer of its workers with the cores and memory that each asks for"
-            " (ask for less per worker, or enlarge the servers)",
-        )
+        fewer = "fewer: the cluster holds fewer of its workers with the cores and memory that each asks for"
+        advice = "(ask for less per worker, or enlarge the servers)"
+        self._refuse(self.num_gpus > limit, "num_gpus", f"{fewer} {advice}")
 
     def _refuse(
         self, bad: NDArray[np.bool_], name: str, expected: str, values: NDArray[Any] | None = None

@@ -2,6 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -270,23 +271,20 @@ class NetworkLearner(ABC):
         return GreedyPolicy(network, self.flat, self.masked)
 
 
+@dataclass(eq=False)
 class GreedyPolicy:
     """Policy that takes the most likely action of a network.
 
     A pointer network runs on any cluster. A network on flat rows needs rows as long as in training.
-
-    Args:
-        network: a policy network of Stable-Baselines3 or sb3-contrib.
-        flat: True if it reads one row of numbers per cluster, False if it reads blocks.
-        masked: True if it chooses among valid actions only, which needs a maskable network.
     """
 
-    def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
+    network: BasePolicy  #: a policy network of Stable-Baselines3 or sb3-contrib
+    flat: bool  #: True if it reads one row of numbers per cluster, False if it reads blocks
+    masked: bool  #: True if it chooses among valid actions only, which needs a maskable network
+
+    def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        network.set_training_mode(False)
-        self.network = network
-        self.flat = flat
-        self.masked = masked
+        self.network.set_training_mode(False)
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
         """Return [clusters] actions, or [clusters, (1 + T) N] scores.

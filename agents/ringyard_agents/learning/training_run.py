@@ -4,6 +4,7 @@ import csv
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ class _ScalarLog:
         self.events.flush()
 
 
+@dataclass(eq=False)
 class TrainingRun:
     """Writes the scalars and checkpoints of a run, evaluates its learner and calls its callbacks.
 
@@ -122,28 +124,24 @@ class TrainingRun:
     training.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        learner: Learner,
-        evaluation: Evaluation,
-        parts: dict[str, Any],
-        save_minutes: float,
-        resumed: bool,
-        callbacks: Sequence[Any],
-    ) -> None:
-        self.folder = folder
-        self.learner = learner
-        self.evaluation = evaluation
+    folder: Path
+    learner: Learner
+    evaluation: Evaluation
+    parts: dict[str, Any]
+    save_minutes: float
+    resumed: bool
+    callbacks: Sequence[Any]
+
+    def __post_init__(self) -> None:
         self.stopped_by: str | None = None
-        self._parts, self._callbacks = parts, callbacks
-        self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
-        self._scalars = _ScalarLog(folder / "tensorboard", learner.decisions if resumed else None)
-        _write_start(self._scalars.events, folder, evaluation.metric)
+        self._saved_at = time.monotonic()
+        begin = self.learner.decisions if self.resumed else None
+        self._scalars = _ScalarLog(self.folder / "tensorboard", begin)
+        _write_start(self._scalars.events, self.folder, self.evaluation.metric)
         self._copy_state()
-        for callback in callbacks:
+        for callback in self.callbacks:
             callback.on_training_start(self)
-        if not resumed:
+        if not self.resumed:
             _write_hyperparameters(self._scalars.events, HydraConfig.get().overrides.task)
             self.save()  # so that a run can be resumed that is interrupted while it imitates a teacher
 
@@ -189,15 +187,15 @@ class TrainingRun:
         scalars = dict(measured)
         if evaluate:
             if self.evaluation.evaluate():
-                save_agent(self.learner.weights(), self._parts, self.folder / AGENT_FILE)
+                save_agent(self.learner.weights(), self.parts, self.folder / AGENT_FILE)
                 self._call_on_checkpoint(AGENT_FILE)
             scalars |= self.evaluation.scalars
-            for callback in self._callbacks:
+            for callback in self.callbacks:
                 if callback.on_evaluation({**self.evaluation.scalars, _STEP: float(self.learner.decisions)}):
                     self.stopped_by = type(callback).__name__
         self._scalars.add(self.learner.decisions, scalars)
         self._copy_state()
-        if evaluate or time.monotonic() - self._saved_at > self._save_seconds:
+        if evaluate or time.monotonic() - self._saved_at > 60.0 * self.save_minutes:
             self.save()
 
     def _copy_state(self) -> None:
@@ -227,14 +225,14 @@ class TrainingRun:
         self._call_on_checkpoint(LAST_FILE)
 
     def _call_on_checkpoint(self, name: str) -> None:
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback.on_checkpoint(self.folder / name)
 
     def close(self) -> None:
         """Save a last time, close the files and call `on_training_end`."""
         self.save()
         self._scalars.events.close()
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback.on_training_end()
 
 

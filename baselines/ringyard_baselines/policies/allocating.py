@@ -1,11 +1,12 @@
 """The allocator as a scheduler: jobs are weighted by an estimate of their seconds left."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, Observability, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     AllocationPlan,
@@ -54,13 +55,9 @@ def allocator_capabilities(allocator: Allocator) -> Capabilities:
 
 
 @checked("scheduler")
+@dataclass(eq=False)
 class AllocatingScheduler(Scheduler):
     """The allocator (`ringyard.allocator`) with a score of 0 for every job.
-
-    Args:
-        allocator: parameters of the allocator.
-        name: name in tables.
-        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
 
     Raises:
         ConfigurationError: an argument of another kind.
@@ -68,14 +65,14 @@ class AllocatingScheduler(Scheduler):
 
     published = False
 
-    def __init__(
-        self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
-    ) -> None:
-        self.name = name
-        self.allocator = allocator
-        self.capabilities = allocator_capabilities(allocator)
-        self.observability: Observability = allocator.observability
-        self.round_seconds: float | None = round_seconds
+    allocator: Allocator  #: parameters of the allocator
+    name: str = "allocator"  #: name in tables
+    #: length of a round, seconds. A round's end is a decision point. None: no rounds.
+    round_seconds: Positive | None = None
+
+    def __post_init__(self) -> None:
+        self.capabilities = allocator_capabilities(self.allocator)
+        self.observability = self.allocator.observability
         self._plan: AllocationPlan | None = None
         self._memory = np.zeros((0, 0))
 

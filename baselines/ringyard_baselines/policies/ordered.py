@@ -1,6 +1,7 @@
 """Start-only schedulers: walk the queue in a fixed order and start the jobs that fit."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -96,43 +97,33 @@ def raise_stalled(sim: Simulator) -> None:
     )
 
 
+@dataclass(eq=False)
 class OrderedScheduler(Scheduler):
     """Start waiting jobs in an order fixed at submission. Never preempt a job.
-
-    Args:
-        name: name in tables.
-        order: (jobs, rng) -> [jobs] priorities. The lowest starts first, ties by row.
-        placement: rule that places a job.
-        strict: let the first job that finds no place block those behind it (head-of-line blocking). False:
-            skip it.
-        observability: what `order` reads. `reserve_unplaced` adds sizes.
-        reserve_unplaced: leave the GPUs of a job that finds no place idle at this decision, as Lucid's
-            simulator does. Jobs that ask for more GPUs than are then left are skipped. Not with `strict`.
 
     Raises:
         ConfigurationError: both `strict` and `reserve_unplaced`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
-        placement: PlacementRule,
-        strict: bool,
-        observability: Observability,
-        reserve_unplaced: bool = False,
-    ) -> None:
-        if strict and reserve_unplaced:
+    name: str  #: name in tables
+    #: (jobs, rng) -> [jobs] priorities. The lowest starts first, ties by row.
+    order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]]
+    placement: PlacementRule  #: rule that places a job
+    #: let the first job that finds no place block those behind it (head-of-line blocking). False: skip it.
+    strict: bool
+    observability: Observability  #: what `order` reads. `reserve_unplaced` adds sizes.
+    #: leave the GPUs of a job that finds no place idle at this decision, as Lucid's simulator does. Jobs that
+    #: ask for more GPUs than are then left are skipped. Not with `strict`.
+    reserve_unplaced: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strict and self.reserve_unplaced:
             raise ConfigurationError(
-                f"{name}: strict and reserve_unplaced are both true; expected at most one of them:"
+                f"{self.name}: strict and reserve_unplaced are both true; expected at most one of them:"
                 " with strict nothing starts behind a job that finds no place"
             )
-        self.reserve_unplaced = reserve_unplaced
-        self.name = name
-        self.order = order
-        self.placement = placement
-        self.strict = strict
-        self.observability = observability | Observability.SIZES if reserve_unplaced else observability
+        if self.reserve_unplaced:
+            self.observability |= Observability.SIZES
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:

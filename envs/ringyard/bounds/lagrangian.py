@@ -224,17 +224,9 @@ class _DualProblem:
             among = np.flatnonzero(members >> np.arange(types) & 1)
             cheapest[members] = among[prices[among].argmin(axis=0)]
             gpus[members] = prices[among].min(axis=0)
-        dual = _DualPrices(
-            self.edges,
-            gpus,
-            prices[-1].copy(),
-            multipliers,
-            np.zeros_like(gpus),
-            np.zeros(_CELLS),
-            np.zeros(self.most_options, np.int64),
-            np.zeros(self.most_options),
-            np.zeros(len(multipliers)),
-        )
+        most, free = self.most_options, np.zeros_like(gpus)
+        scratch = (np.zeros(_CELLS), np.zeros(most, np.int64), np.zeros(most), np.zeros(len(multipliers)))
+        dual = _DualPrices(self.edges, gpus, prices[-1].copy(), multipliers, free, *scratch)
         total = _bound_jobs(self.jobs, dual)
         taken = np.zeros_like(prices)
         for members in range(1, 1 << types):

@@ -65,13 +65,9 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
     }
-    columns = {
-        name: (
-            ", ".join(_FOR_WHERE.get(role, role) for role in found) or "not read",
-            "; ".join(filter(None, (_values(jobs, one) for one in found))),
-        )
-        for name, found in roles.items()
-    }
+    read_as = {name: ", ".join(_FOR_WHERE.get(one, one) for one in found) for name, found in roles.items()}
+    given = {name: [_values(jobs, one) for one in found] for name, found in roles.items()}
+    columns = {name: (read_as[name] or "not read", "; ".join(filter(None, given[name]))) for name in roles}
     return TraceDescription(facts, columns, {reason: f"{count:,}" for reason, count in read.left_out.items()})
 
 

@@ -154,13 +154,9 @@ class Observation:
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
         """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""
-        return {
-            block.name: {
-                "shape": block.shape(cluster, actions),
-                "features": tuple(feature.name for feature in block.features),
-            }
-            for block in self.blocks
-        }
+        shapes = {block.name: block.shape(cluster, actions) for block in self.blocks}
+        features = {block.name: tuple(one.name for one in block.features) for block in self.blocks}
+        return {name: {"shape": shape, "features": features[name]} for name, shape in shapes.items()}
 
     def lengths(self, cluster: Cluster, actions: ActionKind) -> dict[str, int]:
         """Return {block: length in the row} in the order of the row, given `cluster` and `actions`."""
