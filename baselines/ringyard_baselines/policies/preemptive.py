@@ -64,8 +64,8 @@ class PreemptiveScheduler(Scheduler):
     key: JobKey  #: jobs with lower keys run first
     parameters: NDArray[np.float64]  #: [parameters] passed to `key` and `wake`
     placement: PlacementRule  #: rule that places a job
-    #: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress` count as the column
-    #: of their name.
+    #: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress` count as the
+    #: column of their name.
     observability: Observability
     #: the time at which a key must be read again. `never`: only events change the order.
     wake: JobKey = never
