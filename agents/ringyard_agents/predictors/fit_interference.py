@@ -51,7 +51,7 @@ class JobPairs:
 
 
 def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[Job, Job], float]:
-    """Return {(job, neighbour): extra iteration time as a share}, of pairs whose job was measured alone."""
+    """Return {(job, neighbour): extra iteration time as a share} for jobs measured alone."""
     own = [Job(*key) for key in zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True)]
     other = [Job(*key) for key in zip(pairs.gpu_type, pairs.neighbour, pairs.neighbour_batch, strict=True)]
     return {
@@ -168,7 +168,7 @@ def left_out_errors(pairs: JobPairs, seed: int = 0) -> pd.DataFrame:
         seed: seed of the training.
 
     Returns:
-        A row for each pair whose model, or neighbour's model, was left out: `model`, `gpu_type`, and the
+        A row for each pair of a left-out model, as the job or the neighbour: `model`, `gpu_type`, and the
         absolute errors of speed, relative to the isolated speed, by `IASP`, by `IAPP`, and of predicting
         the mean of the pairs that were seen in place of IASP, `mean`.
     """
@@ -192,11 +192,11 @@ def left_out_errors(pairs: JobPairs, seed: int = 0) -> pd.DataFrame:
 
 
 def error_rows(errors: pd.DataFrame) -> list[list[str]]:
-    """Return the rows of a table of `left_out_errors`, whose titles are `ERROR_COLUMNS`."""
-    groups = [(*key, one) for key, one in errors.groupby(["model", "gpu_type"])]
+    """Return the rows of a table of `left_out_errors` with the columns `ERROR_COLUMNS`."""
+    groups = {key: one for key, one in errors.groupby(["model", "gpu_type"])} | {("all", "all"): errors}
     return [
-        [model, gpu_type, f"{len(one):,}", *(f"{one[name].mean():.3f}" for name in ("IASP", "IAPP", "mean"))]
-        for model, gpu_type, one in [*groups, ("all", "all", errors)]
+        [*map(str, key), f"{len(one):,}", *(f"{one[name].mean():.3f}" for name in ("IASP", "IAPP", "mean"))]
+        for key, one in groups.items()
     ]
 
 

@@ -5,7 +5,7 @@ new job. No workload runs the reference jobs: they run to profile others. The sh
 Gavel's measured pairs. The shapes of the networks are assumptions, since the paper's are not public.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from ringyard.profiles import model_id
 from ringyard.state.gpu_effects import Workers
 
 #: (model, samples per GPU) of the reference jobs: batches other than those that the models train with here
-REFERENCES = (
+REFERENCES: Sequence[tuple[str, float]] = (
     ("resnet50_imagenet", 32.0),
     ("lstm_wikitext2", 10.0),
     ("transformer_multi30k", 32.0),

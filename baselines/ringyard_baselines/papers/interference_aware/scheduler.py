@@ -127,7 +127,7 @@ class InterferenceAware(Scheduler):
         profiles = job_profiles(suffered, view.interference(others, each, gpu_type))
         type_name = (view.cluster.distinct_gpu_types or (REFERENCE_GPU,))[gpu_type]
         for row, (model, samples) in enumerate(zip(*own, strict=True)):
-            if model >= 0:
+            if model < len(catalogue()):  # the last position is of jobs without a model
                 job = Job(type_name, catalogue()[model].name, float(samples))
                 profiles[row] = self._networks.profiles.get(job, profiles[row])
         mine, theirs = np.broadcast_arrays(profiles[:, None], profiles[None])
