@@ -152,7 +152,7 @@ class Job(Record):
     gpu_speed: f8  # of the slowest GPU held at the present batch, reference GPU = 1
     fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
-    bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
+    bandwidth_slowdown: f8  # of accesses to memory, worst server, at least 1
     storage_seconds_per_byte: f8  # for one worker, on the worst server. 0: storage slows no job
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
