@@ -85,13 +85,14 @@ def _run(words: Sequence[str]) -> int:
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in _PARSED_COMMANDS:
+        os.getcwd()  # raises if the folder was removed, where libraries end the process
         run, description, arguments = _PARSED_COMMANDS[command]
         parser = Arguments(prog=f"ringyard {command}", description=description)
         for name, options in arguments.items():
             parser.add_argument(name, **options)
         run(parser.parse_args(rest))
     else:
-        from ringyard_agents.config.target_validation import suggest
+        from ringyard.checks import suggest
 
         raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0

@@ -12,14 +12,12 @@ from ringyard import Allocation, Cluster, Simulator
 from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
-from ringyard.performance import composite
+from ringyard.performance import LoadedMemory, composite
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.host_resources import (
     bandwidth_slowdown,
     cpu_job_seconds,
     input_seconds,
-    read_seconds,
-    storage_seconds_per_byte,
     stored_bytes,
     useful_cores,
 )
@@ -117,15 +115,36 @@ def test_what_is_cached_does_not_come_from_storage():
     assert stored_bytes(1e5, 1e11, 25e9) == pytest.approx(0.75e5)
     assert stored_bytes(1e5, 1e11, 2e11) == 0.0
     assert stored_bytes(1e5, INF, 1e12) == 1e5  # too large to cache
-    assert read_seconds(512.0, 1e5, storage_seconds_per_byte(4, 500e6)) == pytest.approx(512 * 1e5 / 125e6)
 
 
 def test_memory_bandwidth_and_cpu_jobs():
-    assert bandwidth_slowdown(50.0, 100.0) == 1.0
-    assert bandwidth_slowdown(150.0, 100.0) == 1.5
+    full = LoadedMemory().slowdowns
+    assert bandwidth_slowdown(50.0, 100.0, full) == 1.0
+    assert bandwidth_slowdown(150.0, 100.0, full) == 1.5
     assert cpu_job_seconds(2.0, 4, 4, 1.0, 1.0) == 2.0
     assert cpu_job_seconds(2.0, 4, 8, 1.0, 1.0) == 1.0
     assert cpu_job_seconds(2.0, 4, 4, 1.5, 0.5) == 6.0
+
+
+def test_memory_slows_down_before_it_is_full():
+    """Half of the work waits for memory. At 80 % of its bandwidth an access takes 1.5 times as long."""
+    memory = LoadedMemory({0.4: 1.0, 0.8: 1.5, 1.0: 3.0}, stalled_share=0.5).slowdowns
+    slower = {u: bandwidth_slowdown(100.0 * u, 100.0, memory) for u in (0.1, 0.4, 0.7, 1.0, 2.0, 5.0)}
+    # jobs that request 100 move 80 bytes a second, 1.25 times as slow. If they request 200, memory is full
+    assert slower == pytest.approx({0.1: 1.0, 0.4: 1.0, 0.7: 1.125, 1.0: 1.25, 2.0: 2.0, 5.0: 5.0})
+    loads = np.linspace(0.01, 6.0, 600)
+    found = np.array([bandwidth_slowdown(load, 1.0, memory) for load in loads])
+    assert (np.diff(found) >= 0).all()
+    assert (loads / found <= 1.0 + 1e-12).all()  # memory never moves more than it can
+    assert (found >= np.maximum(loads, 1.0)).all()
+
+
+@pytest.mark.parametrize(
+    "latencies", [{}, {0.4: 1.0}, {0.8: 1.2, 0.4: 1.0, 1.0: 2.0}, {0.4: 1.5, 1.0: 1.2}, {0.5: 0.9, 1.0: 1.0}]
+)
+def test_latencies_that_no_memory_has_are_refused(latencies):
+    with pytest.raises(ConfigurationError, match=r"memory\.latencies"):
+        LoadedMemory(latencies)
 
 
 def test_statistical_efficiency():

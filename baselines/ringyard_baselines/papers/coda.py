@@ -106,7 +106,11 @@ class Coda(Scheduler):
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
         waiting = {*cpu_jobs.tolist(), *evicted}
         return allocations + _start_by_dominant_share(
-            view, self._groups, waiting, kept, lambda job: self._start_cpu_job(plan, job)
+            view,
+            self._groups,
+            waiting,
+            kept,
+            lambda job: [found] if (found := plan.place(self.placement, job)) else [],
         )
 
     def _tune_cores(
@@ -222,9 +226,7 @@ class Coda(Scheduler):
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
             if cap != caps[job]:
-                changed = Allocation(
-                    job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
-                )
+                changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
                 if plan.reallocate(changed):
                     allocations.append(changed)
         return allocations
@@ -236,24 +238,11 @@ class Coda(Scheduler):
         asked = int(view.column("asked_cores")[job])
         count = int(view.column("asked_gpus")[job])
         for cores in self._first_cores(view, job, asked):
-            for own in (True, False):
-                found = self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count, own)
-                if found is not None:
-                    return [found]
-        found = plan.place(self.placement, job)
-        if found is not None:
+            if found := self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count):
+                return [found]
+        if found := plan.place(self.placement, job):
             return [found]
-        if plan.num_free_gpus < count:
-            return []
-        allocations = plan.preempt_for(self.placement, job, evictable)
-        for stopped in allocations[:-1]:
-            evictable.remove(stopped.job)
-        return allocations
-
-    def _start_cpu_job(self, plan: PlacementPlan, job: int) -> list[Allocation]:
-        """Start a CPU-only job if there is room."""
-        found = plan.place(self.placement, job)
-        return [] if found is None else [found]
+        return [] if plan.num_free_gpus < count else plan.preempt_for(self.placement, job, evictable)
 
     def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
         """Return cores per worker to start with, best first: fewer rather than a ring over servers."""
@@ -263,28 +252,19 @@ class Coda(Scheduler):
         return sorted({last, min(last, asked), 1}, reverse=True)
 
     def _on_one_server(
-        self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int, own_array: bool
+        self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int
     ) -> Allocation | None:
-        """Place a job on the tightest server of its own or the other sub-array. None: no server holds it."""
+        """Place a job on the tightest server of its sub-array, else of the other. None: it fits nowhere."""
         first_large = round(view.cluster.num_servers * (1.0 - self.large_job_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
-        right = (large == (count >= self.large_job_gpus)) == own_array
         free = plan.free_gpus_per_server
-        servers = np.flatnonzero(right & (free >= count))
-        for server in servers[np.argsort(free[servers], kind="stable")].tolist():
-            mine = view.cluster.server_of_gpu == server
-            gpus = np.flatnonzero(mine & plan.gpu_is_free)[:count]
-            found = shape.at(tuple(gpus.tolist()))
-            if plan.allocate(found):
-                return found
+        for server in np.lexsort((free, large != (count >= self.large_job_gpus))).tolist():
+            if free[server] >= count:
+                mine = view.cluster.server_of_gpu == server
+                found = shape.at(tuple(np.flatnonzero(mine & plan.gpu_is_free)[:count].tolist()))
+                if plan.allocate(found):
+                    return found
         return None
-
-
-def _resource_shares(view: SchedulingView) -> NDArray[np.float64]:
-    """Return [jobs, 2] shares of all GPUs and of all cores that jobs hold or, while waiting, request."""
-    gpus = view.num_gpus
-    cores = view.column("cores_per_worker") * np.maximum(gpus, 1)
-    return np.stack([gpus / view.cluster.num_gpus, cores / sum(view.cluster.cores_per_server)], axis=1)
 
 
 def _start_by_dominant_share(
@@ -300,7 +280,10 @@ def _start_by_dominant_share(
     group of each job. Resources of `running` jobs count from the beginning. `start` returns the allocations
     that start a job, empty if it finds no room.
     """
-    parts = _resource_shares(view)
+    cores = (
+        view.column("cores_per_worker") * np.maximum(view.num_gpus, 1) / sum(view.cluster.cores_per_server)
+    )
+    parts = np.stack([view.num_gpus / view.cluster.num_gpus, cores], axis=1)
     held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for job in running:
         held[groups[job]] = held[groups[job]] + parts[job]

@@ -8,7 +8,7 @@ from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
-from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
+from ringyard.performance.host_resources import LoadedMemory, cpu_job_seconds, input_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
@@ -35,8 +35,7 @@ def _compute_seconds(job: Job) -> float:
     samples = job.batch_size / job.num_gpus
     cores = useful_cores(job.cores_per_worker, job.loading_serial_share)
     ready = input_seconds(samples, cores, job.samples_per_core_second, job.bandwidth_slowdown)
-    read = read_seconds(samples, job.stored_bytes, job.storage_seconds_per_byte)
-    return max(gpu, ready, read)
+    return max(gpu, ready, samples * job.stored_bytes * job.storage_seconds_per_byte)
 
 
 @kernel
@@ -97,14 +96,15 @@ def composite(
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
+    memory: LoadedMemory | None = None,
 ) -> PerformanceModel:
     """Return the model of GPU types, sharing, CPU cores, memory bandwidth, batches, rings, parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with
 
     * t_gpu = (fixed + sample b) x (1 + excess), all by GPU type (`ringyard.state.gpu_effects`),
-    * t_input: the longer of `input_seconds` (on `useful_cores`) and `read_seconds` of
-      `ringyard.performance.host_resources`,
+    * t_input: the longer of `ringyard.performance.host_resources.input_seconds` (on `useful_cores`) and of
+      reading from storage what is not cached (`stored_bytes`), in equal shares for all workers of a server,
     * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.
 
     Resources that the cluster does not count have no effect.
@@ -121,6 +121,7 @@ def composite(
         contention: "none", "worst_link", "live_transfers" or "max_min" (`ringyard.state.records.Network`).
         interference: how jobs that share a GPU slow each other. None: not at all.
         straggler_cv: see `PerformanceModel`, in [0, 1000].
+        memory: how servers' memory slows down under load. None: not before its bandwidth is full.
 
     Raises:
         ConfigurationError: a constant out of its range.
@@ -142,4 +143,5 @@ def composite(
         between,
         straggler_cv,
         overlap_exponent,
+        memory or LoadedMemory(),
     )
