@@ -21,18 +21,9 @@ Decisions = Annotated[float, "[1, 1e15]"]
 #: bound of a metric, in a range that keeps penalties finite
 MetricBound = Annotated[float, "[1e-6, 1e12]"]
 #: fields of Metrics that are minimised
-MinimizedMetric = Literal[
-    "mean_jct",
-    "median_jct",
-    "p95_jct",
-    "p99_jct",
-    "makespan",
-    "mean_queueing",
-    "mean_slowdown",
-    "mean_fairness",
-    "worst_fairness",
-    "blocking_rate",
-]
+_JctMetric = Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_queueing"]
+_RatioMetric = Literal["mean_slowdown", "mean_fairness", "worst_fairness", "blocking_rate"]
+MinimizedMetric = Literal[_JctMetric, _RatioMetric]
 TrustSetting = bool | str | Sequence[str]
 Group = Mapping[str, object]
 

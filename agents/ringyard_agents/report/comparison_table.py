@@ -149,14 +149,10 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     mean = _text("{:,.0f}", row["mean_jct"])
     if ranking.varied and mean != NO_VALUE:
         mean += f" [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
-    texts = {
-        "scheduler": row["scheduler"],
-        "best": "*" if row["best"] else "",
-        "capabilities": row["capabilities"],
-        "observability": row["observability"],
-        "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": mean,
-        f"{blocked}vs {ranking.reference}": _change(row, ranking),
-    }
+    texts = {"scheduler": row["scheduler"], "best": "*" if row["best"] else ""}
+    texts |= {name: row[name] for name in ("capabilities", "observability")}
+    texts["mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)"] = mean
+    texts[f"{blocked}vs {ranking.reference}"] = _change(row, ranking)
     if ranking.varied:
         texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")

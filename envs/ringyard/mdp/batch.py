@@ -87,14 +87,10 @@ class ClusterBatch:
         self.workload_cache = WorkloadCache(config, num_clusters)
         self._use(*self._empty(num_clusters, segment_rows, state))
         observation = config.observation
-        self._step_config = StepConfig(
-            self._driver.decode,
-            self._driver.config,
-            observation.write,
-            observation.parameters,
-            config.performance.physics,
-            np.inf if config.limit_seconds is None else float(config.limit_seconds),
-        )
+        limit = np.inf if config.limit_seconds is None else float(config.limit_seconds)
+        driver, physics = self._driver, config.performance.physics
+        write, parameters = observation.write, observation.parameters
+        self._step_config = StepConfig(driver.decode, driver.config, write, parameters, physics, limit)
         #: record with the blocks of an observation row as fields
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])

@@ -1,6 +1,7 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ def _losses(kind: Losses, predicted: NDArray[np.float64], excess: NDArray[np.flo
 
 
 @checked("interference_aware")
+@dataclass(eq=False)
 class InterferenceAware(Scheduler):
     """Geng et al. (Cluster Computing 2020): servers by predicted similarity, GPUs by predicted performance.
 
@@ -56,36 +58,27 @@ class InterferenceAware(Scheduler):
     for each further server that the job needs. CLWP names the best servers, as many as the job has tasks.
     NLWP takes the GPUs of smallest mean loss plus `communication_cost` for each server beyond the first
     (`place_tasks`). A job waits if it or a neighbour would run below `min_speed`.
-
-    Args:
-        placement: where CPU-only jobs go, and jobs for which the chosen servers lack cores.
-        weights: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the
-            shipped one. Jobs without a measured profile get the one that the performance model gives.
-        similarity: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the
-            choice of servers without interference), or the exact ones of the performance model.
-        performance: the same for NLWP and IAPP.
-        communication_cost: cost of a further server as a loss of speed, 0 or more. Assumption.
-        min_speed: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one
-            after the other. Assumption.
     """
 
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        weights: str | None = None,
-        similarity: Losses = "predicted",
-        performance: Losses = "predicted",
-        communication_cost: NonNegative = 0.5,
-        min_speed: Fraction = 0.5,
-    ) -> None:
-        self.placement = placement
-        self._networks = InterferenceNetworks.load(weights)
-        self._similarity, self._performance = similarity, performance
-        self._communication_cost = communication_cost
-        self._min_speed = min_speed
+    placement: PlacementRule  #: where CPU-only jobs go, and jobs for which the chosen servers lack cores
+    #: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the shipped one.
+    #: Jobs without a measured profile get the one that the performance model gives.
+    weights: str | None = None
+    #: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the choice of
+    #: servers without interference), or the exact ones of the performance model
+    similarity: Losses = "predicted"
+    performance: Losses = "predicted"  #: the same for NLWP and IAPP
+    #: cost of a further server as a loss of speed, 0 or more. Assumption.
+    communication_cost: NonNegative = 0.5
+    #: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one after the other.
+    #: Assumption.
+    min_speed: Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        self._networks = InterferenceNetworks.load(self.weights)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -136,8 +129,8 @@ class InterferenceAware(Scheduler):
         similarity = self._networks.similarity(mine, theirs)
         performance = self._networks.performance(mine, theirs, computing)
         return (
-            _losses(self._similarity, similarity, excess),
-            _losses(self._performance, performance, computing * excess),
+            _losses(self.similarity, similarity, excess),
+            _losses(self.performance, performance, computing * excess),
         )
 
     def _place(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
@@ -150,7 +143,7 @@ class InterferenceAware(Scheduler):
         if int(open_gpus.sum()) < size:
             return None
         servers = self._servers(view, plan, job, open_gpus, size)
-        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self.communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
         return found if plan.allocate(found) else plan.place(self.placement, job)
 
@@ -167,7 +160,7 @@ class InterferenceAware(Scheduler):
         theirs = np.where(present, loss[gpu_type, others, own], 0.0)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
-        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._min_speed
+        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self.min_speed
         return np.where(bad, np.inf, mine + theirs.sum(axis=1))
 
     def _servers(
@@ -188,7 +181,7 @@ class InterferenceAware(Scheduler):
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
         candidates = np.flatnonzero(room > 0)
-        score[candidates] += self._communication_cost * (-(-size // room[candidates]) - 1)
+        score[candidates] += self.communication_cost * (-(-size // room[candidates]) - 1)
         candidates = candidates[np.lexsort((room[candidates], score[candidates]))]
         enough = int(np.searchsorted(np.cumsum(room[candidates]), size)) + 1
         return candidates[: max(size, enough)].tolist()

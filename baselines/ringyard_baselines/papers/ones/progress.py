@@ -155,15 +155,8 @@ class BetaProgress:
         drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # in order of units
         network = np.append(drawn[:-1].reshape(_UNITS, _INPUTS + 2).T, drawn[-1])
         scratch = np.zeros((3, len(network) + _UNITS))
-        _fit(
-            rows,
-            orders,
-            self.batch_size,
-            float(self.learning_rate),
-            float(self.weight_decay),
-            network,
-            scratch,
-        )
+        rates = (float(self.learning_rate), float(self.weight_decay))
+        _fit(rows, orders, self.batch_size, *rates, network, scratch)
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
