@@ -42,10 +42,11 @@ def help_page(command: str, description: str, topic: str = "") -> str:
     key = re.compile(rf"^((?: *#.*\n)*) *{re.escape(name.rpartition('.')[2])}:.*$", re.MULTILINE)
     found = [label + textwrap.dedent(one[0]) for label, text in texts.items() for one in key.finditer(text)]
     if not found:
+        from ringyard.checks import suggest
         from ringyard.errors import ConfigurationError
 
         raise ConfigurationError(
-            f"--help {name}: there is no such group or setting; expected one of {', '.join(groups)}, or a"
+            f"--help {name}: there is no such group or setting; expected {suggest(name, groups)}, or a"
             f" setting that `ringyard {command} --help` lists"
         )
     return wrap_yaml("\n".join(found) + "\n")

@@ -5,7 +5,7 @@ mine/zoo/NAME.safetensors replaces a pretrained agent of that name if its recipe
 
 from pathlib import Path
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
 from ringyard_agents.config.safe_load import read_plain
@@ -66,6 +66,6 @@ def agent_path(checkpoint: str) -> Path:
     agents = shipped_agents()
     name = checkpoint.removeprefix(ZOO_PREFIX)
     if name not in agents:
-        known = ", ".join(ZOO_PREFIX + one for one in agents) or "none: no agents are installed"
-        raise CheckpointError(f"there is no agent {checkpoint!r} in the zoo; expected one of {known}")
+        known = suggest(checkpoint, [ZOO_PREFIX + one for one in agents])
+        raise CheckpointError(f"there is no agent {checkpoint!r} in the zoo; expected {known}")
     return agents[name]

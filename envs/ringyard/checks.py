@@ -11,6 +11,7 @@ array. NaN is in no range, infinity only in those with a closed infinite end. Nu
 True and False are not, and a list is accepted for a tuple.
 """
 
+import difflib
 import functools
 import inspect
 import math
@@ -83,6 +84,14 @@ def shown(value: Any) -> str:
     """Return the text of a value for an error message, shortened to 100 characters."""
     text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the `known` name that is like an unknown `name`, or the list of all."""
+    names = list(known)
+    if alike := difflib.get_close_matches(name, names, n=1):
+        return alike[0]
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) or "none"
 
 
 #: {error type of pydantic: what was expected}, where pydantic's own words name a Python type

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegativeInt, PositiveInt, Seed, checked, require
+from ringyard.checks import NonNegativeInt, PositiveInt, Seed, checked, require, suggest
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.resources import RESOURCES
@@ -87,7 +87,7 @@ class Cluster:
         for kind in self.gpu_types:
             if kind not in GPU_MEMORY_BYTES:
                 raise ConfigurationError(
-                    f"cluster.gpu_types holds {kind!r}; expected one of {', '.join(GPU_MEMORY_BYTES)}"
+                    f"cluster.gpu_types holds {kind!r}; expected {suggest(kind, GPU_MEMORY_BYTES)}"
                 )
         if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
             raise ConfigurationError(

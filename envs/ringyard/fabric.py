@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, checked, shown
+from ringyard.checks import NonNegative, checked, shown, suggest
 from ringyard.compiled import FloatVector, kernel
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -99,7 +99,7 @@ def _read_fabric(group: str, name: str) -> Fabric:
     """Read `conf/<group>/<name>.yaml`. Raises a ConfigurationError that names the file."""
     files = config_files(group)
     if name not in files:
-        raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
+        raise ConfigurationError(f"unknown {group} {name!r}; expected {suggest(name, files)}")
     try:
         given = yaml.safe_load(files[name].read_text())
         figures = given["bytes_per_second"]

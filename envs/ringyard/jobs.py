@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome, LossCurve
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,9 @@ class JobTable:
         predictable_from: share of the iterations after which schedulers may see the remaining time. 0: from
             the start. inf: never.
         prediction_factor: predicted remaining time / true remaining time.
+        loss_curve: `ringyard.state.records.LossCurve`, the family of its loss curve.
+        loss_noise: standard deviation of a point about this curve, as a share of the way from start to
+            target. Assumption: 0.03, the middle of four Pollux runs (1.4, 3.0, 3.1 and 7.6 %).
         cancel_seconds: time at which the user cancels the job, seconds. inf: never.
         acceptable_jct: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
             (`ringyard.sim.engine.events` has the rule). inf: no limit.
@@ -221,6 +224,8 @@ class JobTable:
     cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]
     predictable_from: Annotated[_Float, "[0, inf]", 0.0]
     prediction_factor: Annotated[_Float, "(0, inf)", 1.0]
+    loss_curve: Annotated[_Whole, "[0, 8]", int(LossCurve.HYPERBOLA)]
+    loss_noise: Annotated[_Float, "[0, 1e3]", 0.03]
     cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]

@@ -111,7 +111,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
         (Observability.DURATIONS, "remaining_iterations remaining_at_last_stop computed_seconds end_seconds"),
         (Observability.FUTURE, "next_event_seconds heap_position predictable_from prediction_factor"),
-        (Observability.FUTURE, "cancel_seconds outcome"),
+        (Observability.FUTURE, "cancel_seconds outcome loss_curve loss_noise"),
     )
     for column in columns.split()
 }

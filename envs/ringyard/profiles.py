@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, Positive, checked, shown
+from ringyard.checks import NonNegative, Positive, checked, shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
@@ -229,7 +229,7 @@ def _model_ids() -> dict[str, int]:
 def model_id(name: str) -> int:
     """Return the position of a profile in the catalogue. An unknown name is a ConfigurationError."""
     if name not in _model_ids():
-        raise ConfigurationError(f"unknown model {name!r}; expected one of {', '.join(_model_ids())}")
+        raise ConfigurationError(f"unknown model {name!r}; expected {suggest(name, _model_ids())}")
     return _model_ids()[name]
 
 

@@ -333,6 +333,7 @@ def test_what_tuning_finds_is_what_comparisons_run(tmp_path, monkeypatch, capsys
     table = list(csv.DictReader((tmp_path / "runs/compared/table.csv").read_text().splitlines()))
     entries = {row["scheduler"]: row["options"] for row in table}
     assert entries == {one.entry.label: format_options(one.entry) for one in best.values()} | {"sjf@pack": ""}
+    said = " ".join(said.split())
     assert f"vs {best['srtf'].entry.label}" in said
     assert "tuned.yaml was tuned in another environment (ringyard tune name=tuned" in said  # of another load
     assert "not tuned for this environment: sjf@pack; their placement rules" in said

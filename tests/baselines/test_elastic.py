@@ -22,7 +22,6 @@ from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Observability
-from ringyard_baselines.tools.predictions import ASYMPTOTES, curve_prediction
 from ringyard_baselines.tools.targets import Target, apply_sizes
 from small_simulations import arrived, elastic, perfect, simulated, times_of
 
@@ -183,18 +182,6 @@ def test_a_running_job_that_finds_no_room_for_more_servers_grows_with_those_it_a
     sim.apply(apply_sizes(sim.view(), [six], pack()))
     held = sim.view().allocation_of(0)
     assert (len(held.gpu_ids), held.parameter_servers, held.cores_per_worker) == (2, 1, 5)
-
-
-def test_loss_curves_tell_ends_when_they_are_sure():
-    epochs = np.arange(1.0, 201.0)
-    loss = 1.0 / (0.02 * epochs + 1.0 / (1.0 - ASYMPTOTES[4])) + ASYMPTOTES[4]
-    end = (1.0 / -ASYMPTOTES[4] - 1.0 / (1.0 - ASYMPTOTES[4])) / 0.02  # where it is 0
-    found, confidence = curve_prediction(epochs, loss)
-    assert (found, confidence) == pytest.approx((end, 1.0), rel=1e-6)
-    assert curve_prediction(epochs[:6], loss[:6]) == (np.inf, 0.0)
-    assert curve_prediction(epochs, np.full(200, 0.5))[1] < 0.5
-    noisy = loss + np.random.default_rng(0).normal(0, 0.03, 200)
-    assert 0.0 < curve_prediction(epochs, noisy)[1] < 1.0
 
 
 def test_aiturbo_predicts_from_loss_curves_what_the_workload_does_not():

@@ -9,7 +9,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.renamed import explain_renamed
@@ -94,7 +94,7 @@ def scheduler_config(
             raise ConfigurationError(f"{found}: {reason}; expected a label and a file, such as mine:{name}")
         raise ConfigurationError(
             explain_renamed("schedulers", name, f"{found}, which")
-            or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"
+            or f"{found}; expected {suggest(name, scheduler_names())}, perhaps with @placement, or an agent:"
             " label:run_folder, such as mine:runs/quickstart, mine:model.zip, or zoo:NAME"
         )
     if placement:
@@ -141,9 +141,7 @@ def require_placement(where: str, rule: str) -> None:
     """Raise a ConfigurationError unless conf/placement or RINGYARD_CONF has the rule that a setting names."""
     rules = config_files("placement")
     if rule not in rules:
-        raise ConfigurationError(
-            f"{where} has the placement rule {rule!r}; expected one of {', '.join(rules)}"
-        )
+        raise ConfigurationError(f"{where} has the placement rule {rule!r}; expected {suggest(rule, rules)}")
 
 
 def accepts_placement(name: str) -> bool:

@@ -7,9 +7,9 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
+from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.renamed import explain_renamed, renamed_names
-from ringyard_agents.config.target_validation import suggest
 
 _LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
 

@@ -9,7 +9,7 @@ from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import PositiveInt, require, shown
+from ringyard.checks import PositiveInt, require, shown, suggest
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
@@ -198,6 +198,6 @@ def compare(
     labels = set(runs["scheduler"])
     if reference is not None and reference not in labels:
         raise ConfigurationError(
-            f"reference is {reference!r}; expected one of {', '.join(sorted(labels))}, or None"
+            f"reference is {reference!r}; expected {suggest(reference, sorted(labels))}, or None"
         )
     return schedulers_frame(runs, rank(runs, reference))

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import Progress
 
+from ringyard.checks import suggest
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
@@ -110,7 +111,7 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
     for label, entry in entries.items():
         if given in (label, entry.name):
             return label
-    raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
+    raise ConfigurationError(f"reference is {given!r}; expected {suggest(given, entries)}")
 
 
 def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]) -> list[str]:
@@ -211,7 +212,7 @@ def _run_comparisons(
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
-            print_line(console, f"left out: {label}: {reason}")
+            print_note(console, f"left out: {label}: {reason}")
     remove_stale_tables(home.path, reported)
     if failures:
         raise SchedulerError("; ".join(failures))

@@ -15,7 +15,7 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
 from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
 from ringyard_agents.report.run_report import draw_schedule, print_metrics, require_drawings
-from ringyard_agents.report.tables import print_line
+from ringyard_agents.report.tables import print_line, print_note
 from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -63,7 +63,7 @@ def _simulate(config: DictConfig, home: RunFolder) -> float:
         console, f"{scheduler.name} (observability: {scheduler.total_observability})", metrics, bounds
     )
     for note in sharing_notes(sim):
-        print_line(console, note)
+        print_note(console, note)
     print_tenants(console, jobs)
     print_line(console, f"jobs: {written}")
     if drawings:

@@ -35,7 +35,7 @@ from ringyard_agents.evaluation.tuned_configs import (
     write_tuned,
 )
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import pluralize, print_line
+from ringyard_agents.report.tables import pluralize, print_line, print_note
 from ringyard_agents.report.tuning_report import report_tuning
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
@@ -79,7 +79,7 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": config.seed, "workloads": config.seeds})
         for note in search.notes:
-            print_line(console, note)
+            print_note(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(config, console, folder.path, found, search)
 
@@ -118,7 +118,7 @@ def _report(
     notes = search.blocking_notes()
     report_tuning(console, folder, tried, means, config.metric, equal, search.notes, notes)
     for label, reason in search.failed.items():
-        print_line(console, f"failed: {label}: {reason}")
+        print_note(console, f"failed: {label}: {reason}")
 
 
 def _label(entry: SchedulerEntry) -> str:

@@ -99,7 +99,7 @@ def read_model(file: Path, trust: Trust) -> Any:
     if trust is not True:
         raise CheckpointError(
             f"{file} is read by Stable-Baselines3, which runs any code in it; if you trust it whole, add"
-            " trust=true (in Python trust=True, or load the model yourself and give the object)"
+            " trust=true (in Python overrides=['trust=true'], or load(..., trust=True))"
         )
     from stable_baselines3.common.save_util import load_from_zip_file
 

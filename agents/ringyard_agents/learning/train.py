@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.errors import ConfigurationError
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.command_line import quoted
 from ringyard_agents.config.compose import to_plain
@@ -37,8 +37,8 @@ from ringyard_agents.learning.process_group import (
     select_device,
 )
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
-from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
-from ringyard_agents.report.tables import SECONDS
+from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run, set_up_learner
+from ringyard_agents.report.tables import SECONDS, print_note
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
 
@@ -91,13 +91,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)
-    try:
-        env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
-        learner.setup(env_configs, seed, saved)
-    except (KeyError, TypeError, CheckpointError) as error:
-        if saved is None:
-            raise
-        raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
+    env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
+    set_up_learner(learner, env_configs, seed, saved, folder)
     if saved is None and settings["init"] is not None:
         load_initial_weights(learner, settings["init"], parts, settings["trust"])
     eval_configs = build_env_configs(learner, environments, workloads.num_workloads, workloads.seed)
@@ -231,10 +226,10 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation, total
                 ": constraint VIOLATED by every agent so far; try more decisions, more evaluations"
                 " (evaluate.every), a larger constraint.multiplier_learning_rate or a larger constraint.bound"
             )
-        console.print(found + result, highlight=False, soft_wrap=True)
+        print_note(console, found + result)
     decisions = evaluation.learner.decisions
     note = f" (total_decisions={total:,.0f}; the last round is completed)" if decisions > total else ""
-    console.print(f"learnt from {decisions:,} decisions{note}", highlight=False, soft_wrap=True)
+    print_note(console, f"learnt from {decisions:,} decisions{note}")
     console.print(f"agent: {folder / AGENT_FILE}", soft_wrap=True, markup=False)
     curves = shlex.join(["tensorboard", "--logdir", str(folder.parent)])
     console.print(f"curves: {curves}", soft_wrap=True, markup=False)

@@ -12,14 +12,15 @@ from hydra.core.hydra_config import HydraConfig
 from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter, summary
 
-from ringyard.errors import CheckpointError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.agent import choose_action
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
-from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.learning.learner import EnvConfigs, Learner, Policy
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
@@ -39,11 +40,28 @@ def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     """Return (state of the learner, state of the evaluation) of an interrupted or finished run."""
     file = folder / LAST_FILE
     saved = Checkpoint.read(file)
-    if set(saved.metadata) != {"learner", "evaluation"}:
-        raise CheckpointError(f"{file} is not the saved state of a training run; it cannot be resumed")
-    if math.isfinite(saved.metadata["evaluation"]["best"]):
+    try:
+        check_plain(saved.metadata)
+        learner, evaluation = dict(saved.metadata["learner"]), saved.metadata["evaluation"]
+        finite = {name: math.isfinite(value) for name, value in evaluation.items()}  # all are numbers
+        has_agent = finite["best"]
+    except (ConfigurationError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CheckpointError(f"{file} is not the saved state of a training run: {error!r}") from error
+    if has_agent:
         Checkpoint.read(folder / AGENT_FILE)  # must exist, because only a better agent replaces it
-    return Checkpoint(saved.arrays, saved.metadata["learner"]), saved.metadata["evaluation"]
+    return Checkpoint(saved.arrays, learner), evaluation
+
+
+def set_up_learner(
+    learner: Learner, environments: EnvConfigs, seed: int, saved: Checkpoint | None, folder: Path
+) -> None:
+    """Set up a learner from `seed`, or as `saved` in the `folder` of a run. See `Learner.setup`."""
+    try:
+        learner.setup(environments, seed, saved)
+    except Exception as error:  # a damaged or hostile file can raise anything
+        if saved is None:
+            raise
+        raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
 
 
 def remove_run(folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ringyard_agents.report.tables import markdown, print_line, print_table, write_tables
+from ringyard_agents.report.tables import markdown, print_line, print_note, print_table, write_tables
 
 
 def report_tuning(
@@ -49,4 +49,4 @@ def report_tuning(
         )
     print_table(console, title, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
     for note in blocking_notes:
-        print_line(console, note)
+        print_note(console, note)

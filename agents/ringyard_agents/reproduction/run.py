@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
@@ -24,7 +25,7 @@ from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.learning.agent_file import AGENT_FILE
-from ringyard_agents.report.tables import print_line
+from ringyard_agents.report.tables import print_line, print_note
 from ringyard_agents.reproduction.claims import (
     CaseMetrics,
     MeasuredClaim,
@@ -56,7 +57,7 @@ def read_paper(paper: str) -> dict[str, Any]:
     files = config_files("reproduction")
     if paper not in files:
         found = f"unknown paper {paper!r}" if paper else "no paper"
-        raise ConfigurationError(f"{found}; expected one of {', '.join(files)}")
+        raise ConfigurationError(f"{found}; expected {suggest(paper, files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
@@ -199,5 +200,5 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Repro
     console.print(table)
     warning = small_sample_warning(one.seeds)
     if warning is not None:
-        console.print(warning, soft_wrap=True, highlight=False)
+        print_note(console, warning)
     return one

@@ -9,7 +9,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
@@ -142,6 +142,10 @@ def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequen
     Console().print(table)
 
 
+def _print_note(note: str) -> None:
+    Console().print(note, highlight=False, markup=False)
+
+
 def print_errors(sets: Sequence[PredictedSet]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
     brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in _rows(sets)]
@@ -149,7 +153,7 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
     for one in sets:
         for why, count in one.left_out.items():
             text = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-            print(f"{one.name}: {count} left out: {text}")
+            _print_note(f"{one.name}: {count} left out: {text}")
 
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
@@ -158,11 +162,13 @@ def print_networks(sets: Sequence[PredictedSet]) -> None:
         name for one in sets for name in one.rows.network[one.rows.placement.str.contains("+", regex=False)]
     }
     for name in sorted(names & set(config_files("network"))):
-        print(f"network {name}: {network(name)}")
+        _print_note(f"network {name}: {network(name)}")
     if "" in names:
-        print("rows that span servers and name no network: that of --performance; --network takes another")
+        _print_note(
+            "rows of several servers without a network: that of --performance; --network takes another"
+        )
     if names:
-        print("take a network that trainings got; a benchmark's figure is an upper limit (docs/physics.md)")
+        _print_note("take a network that trainings got; a benchmark's is an upper limit (docs/physics.md)")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
@@ -171,7 +177,7 @@ def check_config_names(performance: str, links: Mapping[str, str]) -> None:
         there = config_files(group)
         if name not in there:
             raise ConfigurationError(
-                f"--{group} is {shown(name)}; expected one of conf/{group}: {', '.join(there)}"
+                f"--{group} is {shown(name)}; expected {suggest(name, there)} (conf/{group})"
             )
 
 

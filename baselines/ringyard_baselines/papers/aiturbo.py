@@ -1,7 +1,6 @@
 """AITurbo (HPDC 2021), after a public follow-on: unit changes of CPU and GPU, Borda count, feedback queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import curve_prediction
+from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
 from ringyard_baselines.tools.time_slots import TimeSlots
@@ -35,21 +34,6 @@ _MAX_CHANGES = 2
 
 #: CPU cores that a pod counts for if the cluster does not count cores
 POD_CORES = 5
-
-#: a loss curve is fitted anew when its log has grown by this factor
-REFIT_GROWTH = 1.1
-
-#: smallest number of iterations left, as a share of those done, whatever the loss curve says
-MIN_REMAINING_SHARE = 0.02
-
-
-@dataclass(frozen=True)
-class _LossForecast:
-    """Last extrapolation of a job's loss log."""
-
-    points: int = 0  #: length of the log then
-    end: float = float("inf")  #: iteration at which training ends
-    confident: bool = False  #: whether the confidence has ever been high enough
 
 
 def borda_scores(
@@ -95,7 +79,8 @@ class AITurbo(Scheduler):
     model's two terms in w/p are one, because they are collinear at equal cores. A size must fit the memory
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A
     ring's CPU unit is one core for each worker, judged by a CPU profile measured in advance.
-    `curve_prediction` replaces the trained classifier (its features and weights are not public).
+    The test of `predictions.forecast` replaces the trained classifier (its features and weights are not
+    public). A job that fails it later is no longer predictable.
 
     Args:
         placement: where jobs go.
@@ -104,8 +89,10 @@ class AITurbo(Scheduler):
         within_level: "score" (FOUND, then levels change nothing) or "submission" (first come, first served).
         gpu_weight: number of cores that one GPU counts for, best of the public sweep.
         max_servers: largest number of parameter servers of a job.
-        predictor: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses.
+        predictor: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses,
+            "none" if no job is predictable.
         confidence: confidence of the loss curve, 0 to 1, from which a job is predictable.
+        borda: whether gains count for the order of jobs. False: attained service alone.
     """
 
     name = "aiturbo"
@@ -120,8 +107,9 @@ class AITurbo(Scheduler):
         within_level: Literal["score", "submission"] = "score",
         gpu_weight: Positive = 10.0,
         max_servers: PositiveInt = 10,
-        predictor: Literal["workload", "loss_curve"] = "workload",
+        predictor: Literal["workload", "loss_curve", "none"] = "workload",
         confidence: Fraction = 0.5,
+        borda: bool = True,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
@@ -129,9 +117,10 @@ class AITurbo(Scheduler):
         self._by_score = within_level == "score"
         self._gpu_weight = gpu_weight
         self._max_servers = max_servers
-        self._by_curve = predictor == "loss_curve"
+        self._predictor = predictor
         self._confidence = confidence
-        if self._by_curve:
+        self._borda = borda
+        if predictor == "loss_curve":
             self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -146,7 +135,7 @@ class AITurbo(Scheduler):
         self._fewest: dict[int, int] = {}
         self._core_profile: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
-        self._curves: dict[int, _LossForecast] = {}
+        self._curves = LossCurves(self._confidence)
         self._last = 0.0
         self._service = np.zeros(num_jobs)
         self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
@@ -161,10 +150,13 @@ class AITurbo(Scheduler):
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
         self._service[view.running] += self._rates[view.running] * elapsed
-        left = self._left(view, jobs) if self._by_curve else view.select(jobs).predicted_iterations
-        known = ~np.isnan(left)
+        if self._predictor == "loss_curve":
+            left = self._curves.iterations_left(view, jobs)
+        else:
+            left = view.select(jobs).predicted_iterations
+        known = ~np.isnan(left) if self._predictor != "none" else np.zeros(len(jobs), np.bool_)
         newly_predictable = bool((known & ~self._predictable[jobs]).any())
-        self._predictable[jobs[known]] = True
+        self._predictable[jobs] = known
         changing = self._slots.begins(view) or newly_predictable
         for job in jobs[self._workers[jobs] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
@@ -172,7 +164,7 @@ class AITurbo(Scheduler):
         overloaded = int(self._workers[jobs].sum()) > num_gpu_slots(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         add[known], remove[known] = self._change_sizes(view, jobs[known], left[known], changing, overloaded)
-        scores = borda_scores(self._service[jobs], add, remove, known)
+        scores = borda_scores(self._service[jobs], add, remove, known & self._borda)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
         return apply_sizes(view, self._admit(view, jobs[order]), self.placement)
@@ -227,22 +219,6 @@ class AITurbo(Scheduler):
                 self._seconds_of[job, i] = self._seconds(view, job, one)
                 self._rate_of[job, i] = self._rate(view, job, one)
         self._profiled_at[job] = view.num_gpus_up
-
-    def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return [n] base iterations left by loss curves, NaN where the confidence was never high enough."""
-        done = view.select(jobs).completed_iterations
-        left = np.full(len(jobs), np.nan)
-        for i, job in enumerate(jobs.tolist()):
-            iterations, loss = view.loss_log(job)
-            curve = self._curves.get(job, _LossForecast())
-            if len(loss) >= REFIT_GROWTH * max(curve.points, 1):
-                end, confidence = curve_prediction(iterations, loss)
-                confident = curve.confident or confidence >= self._confidence
-                curve = _LossForecast(len(loss), end if end < np.inf else curve.end, confident)
-                self._curves[job] = curve
-            if curve.confident:
-                left[i] = max(curve.end - done[i], MIN_REMAINING_SHARE * done[i])
-        return left
 
     def _requested_size(self, view: SchedulingView, job: int) -> JobSize:
         asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")

@@ -12,7 +12,7 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import LossCurves
+from ringyard_baselines.tools.predictions import LossCurves, or_as_many_as_done
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
 from ringyard_baselines.tools.time_slots import TimeSlots
@@ -25,11 +25,12 @@ class Optimus(Scheduler):
     Each job gets one worker (and one parameter server). Then one unit after the other goes to the job with
     the largest gain.
 
-    FOUND (public code): the speed model and its non-negative fit from sampled allocations, the loss model and
-    its weights, slots of 600 s. The greedy rule: largest drop in remaining time per unit of the dominant
-    resource, until a gain is not positive or a grant does not fit. Not as published: a job's batch stays as
-    requested (fixed global batch), rigid jobs get what they request, and profiling takes no time (a few
-    minutes a sample there).
+    FOUND (public code): the speed model and its non-negative fit from sampled allocations, the loss model,
+    slots of 600 s. The greedy rule: largest drop in remaining time per unit of the dominant resource, until a
+    gain is not positive or a grant does not fit. Not as published: a job's batch stays as requested (fixed
+    global batch), rigid jobs get what they request, and profiling takes no time (a few minutes a sample
+    there). All points of a loss log weigh alike, and `predictions.forecast` tests whether the log can be
+    trusted. Assumption: if not, as much is left as is done.
 
     Args:
         placement: where jobs go.
@@ -65,7 +66,8 @@ class Optimus(Scheduler):
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
-        left = dict(zip(jobs.tolist(), self._curves.iterations_left(view, jobs).tolist(), strict=True))
+        remaining = or_as_many_as_done(view, jobs, self._curves.iterations_left(view, jobs))
+        left = dict(zip(jobs.tolist(), remaining.tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)
         targets = [

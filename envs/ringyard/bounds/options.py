@@ -53,6 +53,8 @@ _FIELDS_WITHOUT_EFFECT = (
     "predictable",
     "predictable_from",
     "prediction_factor",
+    "loss_curve",
+    "loss_noise",
     "cancel_seconds",
     "deadline_seconds",
 )

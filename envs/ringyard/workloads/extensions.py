@@ -20,13 +20,14 @@ from ringyard.checks import (
     PositiveInt,
     Weights,
     checked,
+    shown,
 )
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome, LossCurve
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 
@@ -286,6 +287,46 @@ class Predictability(Extension):
             predictable_from=np.where(known, begin, np.inf),
             prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
+
+
+def _equal_weights(*curves: LossCurve) -> Mapping[str, float]:
+    return {curve.name.lower(): 1.0 for curve in curves}
+
+
+@checked("workload.loss_curves")
+@dataclass(frozen=True)
+class LossCurves(Extension):
+    """Loss curves of several families: jobs that are predictable now or later approach their target.
+
+    Weights are assumptions. Apply it after `Predictability`.
+
+    Raises:
+        ConfigurationError: a family that `ringyard.state.records.LossCurve` does not have.
+    """
+
+    #: {family: weight} of jobs that are ever predictable
+    predictable: Weights = field(default_factory=lambda: _equal_weights(*list(LossCurve)[:5]))
+    #: {family: weight} of jobs that never are
+    unpredictable: Weights = field(default_factory=lambda: _equal_weights(*list(LossCurve)[5:]))
+    #: (low, high) standard deviation of a point about the curve, log-uniform. The scatter of four Pollux runs
+    noise: Annotated[tuple[Positive, Positive], "ascending"] = (0.014, 0.076)
+
+    def __post_init__(self) -> None:
+        known = [curve.name.lower() for curve in LossCurve]
+        for name in (*self.predictable, *self.unpredictable):
+            if name not in known:
+                raise ConfigurationError(
+                    f"workload.loss_curves names {shown(name)}; expected some of {', '.join(known)}"
+                )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Draw a curve and its noise for each of the `jobs` on `cluster` from `rng`."""
+        drawn = [_draw_keys(one, len(jobs), rng) for one in (self.predictable, self.unpredictable)]
+        names = np.where(np.isfinite(jobs.predictable_from), *drawn)
+        low, high = np.log(self.noise)
+        noise = np.exp(rng.uniform(low, high, len(jobs)))
+        curves = [int(LossCurve[name.upper()]) for name in names.tolist()]
+        return replace(jobs, loss_curve=np.array(curves, np.int64), loss_noise=noise)
 
 
 @checked("workload.cancellations")

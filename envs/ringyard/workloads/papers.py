@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
-from ringyard.workloads.extensions import ParameterServers
+from ringyard.workloads.extensions import LossCurves, ParameterServers
 from ringyard.workloads.workload import CostAssignment
 
 #: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
@@ -271,8 +271,9 @@ class AITurboJobs:
     """The 60-job list of AITurbo's follow-on: parameter-server jobs that arrive within four minutes.
 
     FOUND (public list): models, gaps of 1 to 6 s, 109 to 4,861 steps, 1 or 2 workers and servers, 5 cores
-    per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, and the
-    `error` of predictions. Inception-v3 is left out, because its public coefficients give negative times.
+    per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, the
+    families of `LossCurves`, and the `error` of predictions. Inception-v3 is left out, because its public
+    coefficients give negative times.
     """
 
     num_jobs: PositiveInt = 60  #: jobs per episode
@@ -289,7 +290,7 @@ class AITurboJobs:
         dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
         table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
         known = rng.random(count) < 24 / 60
-        return replace(
+        table = replace(
             table,
             duration_seconds=np.full(count, np.nan),
             iterations=steps,
@@ -298,3 +299,4 @@ class AITurboJobs:
             predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
             prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
+        return LossCurves().extend(table, cluster, rng)

@@ -58,7 +58,7 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     facts = {
         "rows": f"{read.num_rows:,}",
         "jobs": f"{len(jobs):,}" + (f" (published: {published:,})" if published else ""),
-        "span": _length_of_time(jobs.submit_seconds[-1]),
+        "span": _length_of_time(jobs.submit_seconds[-1] - jobs.submit_seconds[0]),
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
