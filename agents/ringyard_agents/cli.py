@@ -25,7 +25,7 @@ COMMANDS = {
     "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "fit": "train the interference predictors IASP and IAPP and print their errors on unseen jobs",
+    "fit": "train the interference predictors IASP and IAPP on measured pairs: `ringyard fit FILE`",
     "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
@@ -184,9 +184,9 @@ def _fit(given: Namespace) -> None:
 
     require("--seed", given.seed, Seed)
 
-    from ringyard_agents.predictors.fit_interference import fit_interference
+    from ringyard_agents.predictors.fit_interference import fit_measurements
 
-    fit_interference(given.data, given.out, given.seed)
+    fit_measurements(given.file, given.out, given.seed)
 
 
 def _traces(given: Namespace) -> None:
@@ -314,9 +314,11 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
     ),
     "fit": (
         _fit,
-        "Train IASP and IAPP on pairs of jobs that share a GPU, and print their errors on unseen jobs.",
+        "Train IASP and IAPP on measured pairs of jobs on a GPU, and print their errors by left-out model.",
         {
-            "--data": dict(help="folder of measured profiles, Gavel's pairs (default: simulated pairs)"),
+            "file": dict(
+                metavar="FILE", help="CSV of measurements: jobs alone on a GPU, and beside one another"
+            ),
             "--out": dict(help="file .npz for the weights (default: not written)"),
             "--seed": dict(type=int, default=0, help="seed of the training (%(default)s)"),
         },

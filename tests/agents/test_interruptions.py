@@ -508,7 +508,8 @@ for name in ("stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
     sys.modules[name] = None
 from ringyard_agents.cli import main
 small = ["schedulers=[fifo_backfill,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
-codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit"]), main(["validate", "."])]
+codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit", "mine.csv"])]
+codes += [main(["validate", "."])]
 codes += [main(["compare", "schedulers=[sjf,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
 codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]
 print(codes)

@@ -20,7 +20,6 @@ from ringyard_agents.evaluation.selection import (
     read_entries,
     supported_schedulers,
 )
-from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.claims import Claim, claim_rows, measure_claim, read_claims
 from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, reproduce, scheduler_tasks
@@ -248,8 +247,3 @@ def test_a_placement_that_would_not_be_used_is_refused():
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
             with pytest.raises(ConfigurationError, match="has its own placement"):
                 scheduler_config(SchedulerEntry.read(entry))
-
-
-def test_measured_pairs_need_their_file(tmp_path):
-    with pytest.raises(ConfigurationError, match="no measured pairs"):
-        measured_pairs(tmp_path, np.random.default_rng(0))

@@ -57,7 +57,7 @@ from ringyard_agents.runs.run_index import find_runs
 from ringyard_agents.runs.sweep_job import read_job_records
 from ringyard_agents.runs.sweep_table import _training_results, print_best, sweep_table
 from ringyard_agents.shipped_agents import _environments_of
-from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks
+from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, InterferenceNetworks
 
 MODULE = "runs_code_when_imported"
 
@@ -393,7 +393,7 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
         "JSON lines of a trace": Door("jobs.jsonl", ROW, use_trace, refuses=False),
         "measurements": Door("rows.csv", MEASURED, read_measured_rows, as_csv, refuses=False),
         "interference weights": Door(
-            "weights.npz", dict(InterferenceNetworks.load().weights), InterferenceNetworks.load, as_npz
+            "weights.npz", dict(np.load(DEFAULT_WEIGHTS)), InterferenceNetworks.load, as_npz
         ),
         "hazard network": Door(
             "hazard.safetensors", hazard.metadata, read_survival_estimate, hazard_bytes, refuses=False

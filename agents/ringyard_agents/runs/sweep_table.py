@@ -134,7 +134,7 @@ def _print_best(sweep: Path, best: JobRecord, jobs: Sequence[JobRecord], names: 
         print(f"agent: {folder / AGENT}")
         entry = quoted(f"best:{folder}")
         words = [f"schedulers=[fifo_backfill,sjf,{entry}]", *_environment_words(folder, best)]
-        print(f"compare with: {shlex.join(['ringyard', 'compare', *words])}")
+        print(f"compare on other workloads than the objective: {shlex.join(['ringyard', 'compare', *words])}")
 
 
 SEED = "seed"

@@ -1,18 +1,21 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, checked
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.observability import Observability
+from ringyard.profiles import catalogue
 from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
+    Job,
     job_profiles,
     reference_workers,
 )
@@ -27,6 +30,16 @@ class _PredictedLosses(NamedTuple):
     kind: NDArray[np.int64]  #: [jobs] kind of each job
     similarity: NDArray[np.float64]  #: [GPU types, kinds, kinds] loss of the first beside the second, by IASP
     performance: NDArray[np.float64]  #: [GPU types, kinds, kinds] the same by IAPP
+
+
+Losses = Literal["predicted", "mean", "exact"]
+
+
+def _losses(kind: Losses, predicted: NDArray[np.float64], excess: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return [...] losses of speed, of `predicted` speeds and of the true `excess` of time."""
+    if kind == "exact":
+        return excess / (1.0 + excess)
+    return 1.0 - (predicted if kind == "predicted" else np.full_like(predicted, predicted.mean()))
 
 
 @checked("interference_aware")
@@ -46,7 +59,11 @@ class InterferenceAware(Scheduler):
 
     Args:
         placement: where CPU-only jobs go, and jobs for which the chosen servers lack cores.
-        weights: file of trained weights. None takes the shipped ones.
+        weights: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the
+            shipped one. Jobs without a measured profile get the one that the performance model gives.
+        similarity: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the
+            choice of servers without interference), or the exact ones of the performance model.
+        performance: the same for NLWP and IAPP.
         communication_cost: cost of a further server as a loss of speed, 0 or more. Assumption.
         min_speed: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one
             after the other. Assumption.
@@ -59,11 +76,14 @@ class InterferenceAware(Scheduler):
         self,
         placement: PlacementRule,
         weights: str | None = None,
+        similarity: Losses = "predicted",
+        performance: Losses = "predicted",
         communication_cost: NonNegative = 0.5,
         min_speed: Fraction = 0.5,
     ) -> None:
         self.placement = placement
         self._networks = InterferenceNetworks.load(weights)
+        self._similarity, self._performance = similarity, performance
         self._communication_cost = communication_cost
         self._min_speed = min_speed
 
@@ -92,23 +112,33 @@ class InterferenceAware(Scheduler):
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
         share[kind_of_job] = np.minimum(ratio, 1.0)  # that of the kind's last job, for all of the kind
         own = view.workers(first)._replace(samples=kinds[:, 1])
-        by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
+        by_type = [
+            self._predicted_losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()
+        ]
         similarity, performance = zip(*by_type, strict=True)
         return _PredictedLosses(kind_of_job, np.array(similarity), np.array(performance))
 
-    def _losses(
+    def _predicted_losses(
         self, view: SchedulingView, own: Workers, share: NDArray[np.float64], gpu_type: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
         suffered = view.interference(each, others, gpu_type)
         profiles = job_profiles(suffered, view.interference(others, each, gpu_type))
-        count = len(profiles)
-        mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
-        theirs = np.broadcast_to(profiles[None], mine.shape)
-        computing = np.broadcast_to(share[:, None], (count, count))
+        type_name = (view.cluster.distinct_gpu_types or (REFERENCE_GPU,))[gpu_type]
+        for row, (model, samples) in enumerate(zip(*own, strict=True)):
+            if model < len(catalogue()):  # the last position is of jobs without a model
+                job = Job(type_name, catalogue()[model].name, float(samples))
+                profiles[row] = self._networks.profiles.get(job, profiles[row])
+        mine, theirs = np.broadcast_arrays(profiles[:, None], profiles[None])
+        computing = np.broadcast_to(share[:, None], mine.shape[:2])
+        excess = view.interference(each, Workers(own.models[None], own.samples[None]), gpu_type)
         similarity = self._networks.similarity(mine, theirs)
-        return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
+        performance = self._networks.performance(mine, theirs, computing)
+        return (
+            _losses(self._similarity, similarity, excess),
+            _losses(self._performance, performance, computing * excess),
+        )
 
     def _place(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
         """Place a job by CLWP, then by NLWP on the servers that CLWP names."""
