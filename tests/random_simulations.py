@@ -111,6 +111,7 @@ def draw_performance(rng, plain):
         contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
         interference=one_of(rng, None, sensitivity_pressure(), sensitivity_pressure(), pairs),
         straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),
+        step_deviation=float(one_of(rng, 0.0, 0.2)),
         memory=one_of(rng, None, LoadedMemory({0.4: 1.0, 0.8: 1.5, 1.0: 3.0}, float(rng.uniform(0, 1)))),
     )
 

@@ -22,6 +22,7 @@ from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.optimus import Optimus
 from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Observability
+from ringyard_baselines.tools.step_model import StepModels
 from ringyard_baselines.tools.targets import Target, apply_sizes
 from small_simulations import arrived, elastic, perfect, simulated, times_of
 
@@ -195,6 +196,22 @@ def test_aiturbo_predicts_from_loss_curves_what_the_workload_does_not():
     assert resized["workload"] == ([0, 0], pytest.approx(3000.0))
     assert min(resized["loss_curve"][0]) > 0
     assert resized["loss_curve"][1] < 2900
+
+
+@pytest.mark.parametrize("scheduler", [AITurbo(pack()), Optimus(pack())])
+def test_the_speed_model_errs_on_sizes_that_were_not_profiled(scheduler):
+    errors = {}
+    for deviation in (0.0, 0.12):
+        performance = composite(1e9, 40e9, step_deviation=deviation)
+        view = arrived(Cluster.homogeneous(1, 4, cores_per_server=64), served(1), performance).view()
+        profiled = set(zip(*np.array(scheduler._points(view, 0)).tolist(), strict=True))
+        sizes = [(w, p) for w in range(1, 5) for p in range(1, 11) if (w, p) not in profiled]
+        workers, servers = np.array(sizes).T
+        true = isolated_iteration_seconds(view, np.zeros(len(sizes), int), workers, parameter_servers=servers)
+        models = StepModels(scheduler._points)
+        errors[deviation] = np.abs([models.seconds(view, 0, *size) for size in sizes] / true - 1.0)
+    assert errors[0.0].max() < 1e-6
+    assert 0.05 < np.median(errors[0.12]) < 0.6  # 0.49 for the five points of AITurbo
 
 
 def test_every_pod_of_the_follow_ons_list_has_five_cores():

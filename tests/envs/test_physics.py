@@ -41,6 +41,13 @@ def seconds(sim, job):
     return float(sim.state.jobs["iteration_seconds"][0, job])
 
 
+def with_servers(workers, servers):
+    """Parameter-server jobs of one model."""
+    jobs = specs(*[(count, "aiturbo_resnet50") for count in workers])
+    kinds = np.full(len(jobs), int(JobKind.PARAMETER_SERVER))
+    return replace(jobs, kind=kinds, parameter_servers=np.array(servers))
+
+
 # formulas
 
 
@@ -162,6 +169,20 @@ def test_parameter_server_step():
     assert step_seconds(0.5, 1, 10**9, 1, 1.0, (0.1, 0.0, 0.0, 0.0)) == pytest.approx(0.5)  # many servers
     assert server_efficiency(0.0, -2.0, 1.0, 3.0) == 1.0
     assert server_efficiency(1e3, -2.0, 1.0, 3.0) == pytest.approx(3.0)
+
+
+def test_parameter_server_steps_leave_their_form_by_model_and_size():
+    jobs = with_servers([1, 1, 2, 2, 3], [1, 2, 1, 2, 1])
+    form, other, again = (
+        arrived(Cluster.homogeneous(1, 4), jobs, composite(1e9, 4e10, step_deviation=one), seed=seed)
+        .view()
+        .column("isolated_iteration_seconds")
+        for one, seed in ((0.0, 0), (0.12, 0), (0.12, 1))
+    )
+    z = np.log(other / form) / 0.12
+    assert len(set(z.tolist())) == len(jobs)
+    assert 0.3 < np.sqrt((z**2).mean()) < 2.0
+    assert (other == again).all()  # of the hardware, not of a run
 
 
 def test_parameter_server_times_are_never_negative():

@@ -20,10 +20,11 @@ from ringyard.performance.parameter_server import (
 )
 from ringyard.performance.ring import TransmitFraction, contended_bandwidth, overlapped_seconds, ring_seconds
 from ringyard.profiles import catalogue
+from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import Job, JobKind, Network
 
-_REDUCTION, _ALPHA, _XI_1, _XI_2 = range(4)
-_NETWORK = 4
+_REDUCTION, _ALPHA, _XI_1, _XI_2, _DEVIATION = range(5)
+_NETWORK = 5
 _INTERCONNECT = _NETWORK + FABRIC_COLUMNS
 _TABLE = _INTERCONNECT + FABRIC_COLUMNS
 
@@ -63,8 +64,11 @@ def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
         full = server_efficiency(float(CALIBRATION_CORES), a, b, d)
         ratio = full / server_efficiency(float(job.cores_per_server_task), a, b, d)
     theta = (parameters[row + 2], parameters[row + 3], parameters[row + 4], parameters[row + 5])
-    workers = job.num_gpus
-    return step_seconds(_compute_seconds(job), workers, job.parameter_servers, workers, ratio, theta)
+    workers, servers = job.num_gpus, job.parameter_servers
+    deviation = parameters[_DEVIATION]
+    if deviation > 0.0:
+        deviation *= normal_at(np.uint64(0), job.model, (workers << 20) + servers)
+    return step_seconds(_compute_seconds(job), workers, servers, workers, ratio, theta) * np.exp(deviation)
 
 
 @implements(IterationSeconds)
@@ -96,6 +100,7 @@ def composite(
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
+    step_deviation: Annotated[float, "[0, 1]"] = 0.0,
     memory: LoadedMemory | None = None,
 ) -> PerformanceModel:
     """Return the model of GPU types, sharing, CPU cores, memory bandwidth, batches, rings, parameter servers.
@@ -121,6 +126,8 @@ def composite(
         contention: "none", "worst_link", "live_transfers" or "max_min" (`ringyard.state.records.Network`).
         interference: how jobs that share a GPU slow each other. None: not at all.
         straggler_cv: see `PerformanceModel`, in [0, 1000].
+        step_deviation: standard deviation of ln(seconds of a parameter-server step / those of its form), in
+            [0, 1]. Each model has one deviation for each number of workers and servers.
         memory: how servers' memory slows down under load. None: not before its bandwidth is full.
 
     Raises:
@@ -133,7 +140,9 @@ def composite(
             " transfers itself"
         )
     between, inside = (one if isinstance(one, Fabric) else Fabric(one) for one in (network, interconnect))
-    constants = np.array([reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server])
+    constants = np.array(
+        [reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server, step_deviation]
+    )
     table = [coefficient_row(model) for model in catalogue()]
     return PerformanceModel(
         composite_iteration_seconds,
