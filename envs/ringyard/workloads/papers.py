@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
-from ringyard.workloads.extensions import LossCurves, ParameterServers
+from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment
 
 #: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
@@ -289,14 +289,13 @@ class AITurboJobs:
         table = JobTable.from_columns((np.cumsum(gaps) - gaps[0]).astype(np.float64), workers, np.ones(count))
         dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
         table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
-        known = rng.random(count) < 24 / 60
         table = replace(
             table,
             duration_seconds=np.full(count, np.nan),
             iterations=steps,
             parameter_servers=servers,
             cores_per_worker=table.cores_per_server_task,  # every pod has as many
-            predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
-            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
-        return LossCurves().extend(table, cluster, rng)
+        for extension in (Predictability(24 / 60, (0.09, 0.89), self.error), LossCurves()):
+            table = extension.extend(table, cluster, rng)
+        return table
