@@ -29,7 +29,7 @@ from ringyard.performance.parameter_server import (
 from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 from small_simulations import arrived, specs
 from tools.equations.parameter_server_errors import refit
 from tools.measured_sets.aiturbo import CALIBRATION
@@ -128,9 +128,10 @@ def test_memory_bandwidth_and_cpu_jobs():
     full = LoadedMemory().slowdowns
     assert bandwidth_slowdown(50.0, 100.0, full) == 1.0
     assert bandwidth_slowdown(150.0, 100.0, full) == 1.5
-    assert cpu_job_seconds(2.0, 4, 4, 1.0, 1.0) == 2.0
-    assert cpu_job_seconds(2.0, 4, 8, 1.0, 1.0) == 1.0
-    assert cpu_job_seconds(2.0, 4, 4, 1.5, 0.5) == 6.0
+    jobs = Job.zeros(3)
+    jobs["compute_seconds"], jobs["asked_cores"], jobs["cores_per_worker"] = 2.0, 4, [4, 8, 4]
+    jobs["bandwidth_slowdown"], jobs["memory_bandwidth_cap"] = [1.0, 1.0, 1.5], [1.0, 1.0, 0.5]
+    assert [cpu_job_seconds(job) for job in jobs] == [2.0, 1.0, 6.0]
 
 
 def test_memory_slows_down_before_it_is_full():

@@ -102,15 +102,10 @@ class Coda(Scheduler):
             view, self._groups, training, self._tuning, lambda job: self._start(view, plan, job, evictable)
         )
         evicted = {allocation.job for allocation in allocations if allocation.preempts}
-        cpu_jobs = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
-        waiting = {*cpu_jobs.tolist(), *evicted}
+        waiting = {*np.setdiff1d(view.waiting, view.gpu_jobs).tolist(), *evicted}
         return allocations + _start_by_dominant_share(
-            view,
-            self._groups,
-            waiting,
-            kept,
-            lambda job: [found] if (found := plan.place(self.placement, job)) else [],
+            view, self._groups, waiting, kept, lambda job: [plan.place(self.placement, job)]
         )
 
     def _tune_cores(
@@ -133,8 +128,7 @@ class Coda(Scheduler):
             most = self._cores_of_model.get(int(model[job]), 0) if steps else 0
             self._cores_of_model[int(model[job])] = max(int(held[job]), most)
             resized = (self._resized(view, plan, job, step, reserved) for step in steps)
-            made = next((one for one in resized if one is not None), None)
-            if made is not None:
+            if made := next(filter(None, resized), None):
                 allocations.append(made)
                 tuning.step_seconds, tuning.utilisation = view.now, utilisation[job]
                 tuning.last_step = 1 if made.cores_per_worker > held[job] else -1
@@ -170,14 +164,8 @@ class Coda(Scheduler):
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU."""
-        unused = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
         fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
-        reserved: NDArray[np.int64] = unused + fair * view.free_gpus_per_server
-        return reserved
-
-    def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
-        """Return [servers] the cores of the CPU array."""
-        return np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
+        return np.maximum(-self._borrowed_cores(view), 0) + fair * view.free_gpus_per_server
 
     def _running_cpu_jobs(self, view: SchedulingView) -> list[int]:
         """Return running CPU-only jobs, the last started first."""
@@ -185,19 +173,17 @@ class Coda(Scheduler):
         order = np.lexsort((-jobs, -view.column("last_start_seconds")[jobs]))
         return jobs[order].tolist()
 
-    def _cpu_cores(self, view: SchedulingView) -> NDArray[np.int64]:
-        """Return [servers] the cores that CPU-only jobs hold."""
+    def _borrowed_cores(self, view: SchedulingView) -> NDArray[np.int64]:
+        """Return [servers] cores that CPU-only jobs hold beyond the CPU array; below 0: what they leave."""
         jobs = self._running_cpu_jobs(view)
-        held = np.bincount(
-            view.column("server")[jobs],
-            view.column("cores_per_worker")[jobs].astype(np.float64),
-            view.cluster.num_servers,
-        )
-        return held.astype(np.int64)
+        held = np.zeros(view.cluster.num_servers, dtype=np.int64)
+        np.add.at(held, view.column("server")[jobs], view.column("cores_per_worker")[jobs])
+        array = np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server))
+        return held - array.astype(np.int64)
 
     def _borrowers(self, view: SchedulingView) -> list[int]:
         """Return CPU-only jobs that hold cores of the GPU array, in order of eviction."""
-        excess = self._cpu_cores(view) - self._array_cores(view)
+        excess = self._borrowed_cores(view)
         borrowers = []
         for job in self._running_cpu_jobs(view):
             server = int(view.column("server")[job])
@@ -272,18 +258,17 @@ def _start_by_dominant_share(
     groups: NDArray[np.int64],
     waiting: Iterable[int],
     running: Iterable[int],
-    start: Callable[[int], list[Allocation]],
+    start: Callable[[int], Sequence[Allocation | None]],
 ) -> list[Allocation]:
     """Try every waiting job once, always the oldest of the group with the smallest dominant share.
 
     A group's dominant share is the larger of its shares of all GPUs and of all cores. `groups` [jobs] has the
     group of each job. Resources of `running` jobs count from the beginning. `start` returns the allocations
-    that start a job, empty if it finds no room.
+    that start a job, none if it finds no room.
     """
-    cores = (
-        view.column("cores_per_worker") * np.maximum(view.num_gpus, 1) / sum(view.cluster.cores_per_server)
-    )
-    parts = np.stack([view.num_gpus / view.cluster.num_gpus, cores], axis=1)
+    gpus, cores = view.num_gpus, view.column("cores_per_worker")
+    of_cluster = [view.cluster.num_gpus, sum(view.cluster.cores_per_server)]
+    parts = np.stack([gpus, cores * np.maximum(gpus, 1)], axis=1) / of_cluster
     held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for job in running:
         held[groups[job]] = held[groups[job]] + parts[job]
@@ -296,8 +281,7 @@ def _start_by_dominant_share(
         job = queues[group].popleft()
         if not queues[group]:
             del queues[group]
-        found = start(job)
-        if found:
+        if found := [one for one in start(job) if one]:
             held[group] = held[group] + parts[job]
         allocations += found
     return allocations

@@ -75,13 +75,7 @@ def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
 def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Return the seconds of one iteration of `job` at its present batch (`composite` sets `parameters`)."""
     if job.kind == JobKind.CPU_ONLY:
-        return cpu_job_seconds(
-            job.compute_seconds,
-            job.asked_cores,
-            job.cores_per_worker,
-            job.bandwidth_slowdown,
-            job.memory_bandwidth_cap,
-        )
+        return cpu_job_seconds(job)
     if job.kind == JobKind.PARAMETER_SERVER:
         return _parameter_server_seconds(job, parameters)
     together = overlapped_seconds(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)

@@ -70,14 +70,14 @@ def input_seconds(
 
 
 @kernel
-def cpu_job_seconds(
-    seconds: float, asked_cores: int, cores: int, bandwidth_slowdown: float, bandwidth_cap: float
-) -> float:
-    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth (`input_seconds`).
+def cpu_job_seconds(job: Job) -> float:
+    """Seconds of one iteration of a CPU-only `job`, which is bound by memory bandwidth (`input_seconds`).
 
-    `seconds` are on `asked_cores` with all wanted bandwidth, of which it may use a share (CODA's throttle).
+    Its `compute_seconds` are on the cores asked for with all wanted bandwidth, of which it may use a share,
+    the cap (CODA's throttle).
     """
-    return seconds * asked_cores / cores * bandwidth_slowdown / bandwidth_cap
+    seconds = job.compute_seconds * job.asked_cores / job.cores_per_worker
+    return seconds * job.bandwidth_slowdown / job.memory_bandwidth_cap
 
 
 @kernel
