@@ -167,13 +167,35 @@ def test_aiturbo_makes_single_unit_changes():
     assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4
 
 
-def served(count):
-    """Parameter-server jobs of one worker and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
-    jobs = JobTable.from_columns([0] * count, [1] * count, [3000.0] * count)
-    dress = ParameterServers(1.0, {"aiturbo_resnet50": 1}, servers=(1,), elastic=True)
+def served(count, workers=1, model="resnet50"):
+    """Parameter-server jobs of some workers and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
+    jobs = JobTable.from_columns([0] * count, [workers] * count, [3000.0] * count)
+    dress = ParameterServers(1.0, {f"aiturbo_{model}": 1}, servers=(1,), elastic=True)
     jobs = dress.extend(jobs, Cluster.homogeneous(1, 4), np.random.default_rng(0))
     never = np.full(count, np.inf)
     return replace(jobs, cores_per_worker=np.full(count, 5), predictable_from=never)
+
+
+def test_aiturbo_shrinks_jobs_where_that_is_cheaper_and_all_do_not_fit():
+    # VGG-11 on 3 workers and a server: 0.92 s x 50, on 2: 1.11 s x 35
+    jobs = replace(served(2, workers=3, model="vgg11"), predictable_from=np.zeros(2))
+    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=64), jobs, composite(1e9, 40e9))
+    for predictor, sizes in (("workload", [2, 2]), ("none", [3])):
+        scheduler = AITurbo(pack(), predictor=predictor)
+        scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        assert [len(one.gpu_ids) for one in scheduler.decide(sim.view())] == sizes
+
+
+def test_gains_count_for_the_order_by_borda():
+    # both ranks add up to 3, and the first job wins the tie; by service alone the second runs
+    jobs = replace(served(2, workers=3, model="vgg11"), predictable_from=np.zeros(2))
+    jobs = replace(jobs, duration_seconds=np.array([3000.0, 300.0]))
+    sim = arrived(Cluster.homogeneous(1, 3, cores_per_server=64), jobs, composite(1e9, 40e9))
+    for borda, first in ((True, 0), (False, 1)):
+        scheduler = AITurbo(pack(), borda=borda)
+        scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        scheduler._service[0] = 1e6
+        assert [one.job for one in scheduler.decide(sim.view())] == [first]
 
 
 def test_a_running_job_that_finds_no_room_for_more_servers_grows_with_those_it_asked_for():

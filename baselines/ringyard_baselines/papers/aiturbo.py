@@ -138,14 +138,11 @@ class AITurbo(Scheduler):
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
         self._service[view.running] += self._rate_of[view.running, 0] * elapsed
-        if self._predictor == "loss_curve":
-            left = self._curves.iterations_left(view, jobs)
-        else:
-            left = view.select(jobs).predicted_iterations
-        known = ~np.isnan(left) if self._predictor != "none" else np.zeros(len(jobs), np.bool_)
-        newly_predictable = bool((known & ~self._predictable[jobs]).any())
+        logged = self._predictor == "loss_curve"
+        left = self._curves.iterations_left(view, jobs) if logged else view.select(jobs).predicted_iterations
+        known = ~np.isnan(left) & (self._predictor != "none")
+        changing = self._slots.begins(view) or bool((known & ~self._predictable[jobs]).any())
         self._predictable[jobs] = known
-        changing = self._slots.begins(view) or newly_predictable
         for job in jobs[self._sizes[jobs, 0, 0] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
             asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")
@@ -235,9 +232,8 @@ class AITurbo(Scheduler):
         """Return seconds per step with `cores` / seconds with the requested cores, by the CPU profile."""
         if job not in self._core_profile:
             tried = np.arange(1, max(view.cluster.cores_per_server) + 1)
-            rows = np.full(len(tried), job)
-            asked = float(view.column("isolated_iteration_seconds")[job])
-            self._core_profile[job] = isolated_iteration_seconds(view, rows, cores_per_worker=tried) / asked
+            seconds = isolated_iteration_seconds(view, np.full(len(tried), job), cores_per_worker=tried)
+            self._core_profile[job] = seconds / float(view.column("isolated_iteration_seconds")[job])
         return float(self._core_profile[job][cores - 1])
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

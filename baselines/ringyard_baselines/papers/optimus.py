@@ -102,15 +102,14 @@ class Optimus(Scheduler):
         def best(job: int) -> tuple[float, int, int, int]:
             """Return the job's best grant: minus its gain, the job, additional workers and servers."""
             workers, servers = sizes[job]
-            options = [(-np.inf, job, 0, 0)]
-            if workers < most[job]:
-                share = max(1.0 / view.cluster.num_gpus, worker_cores[job] / cores)
-                options.append((self._gain(view, job, sizes[job], (1, 0), left[job]) / share, job, 1, 0))
-            if 0 < servers < self._max_servers:
-                share = max(server_cores[job] / cores, 1.0 / view.cluster.num_gpus / 10)
-                options.append((self._gain(view, job, sizes[job], (0, 1), left[job]) / share, job, 0, 1))
-            gain, _, more_workers, more_servers = max(options)
-            return -gain, job, more_workers, more_servers
+            now = self._models.seconds(view, job, workers, servers)
+            found = (np.inf, job, 0, 0)
+            for more, held, fewest_share in ((1, 0), worker_cores, 1.0), ((0, 1), server_cores, 0.1):
+                if workers < most[job] if more[0] else 0 < servers < self._max_servers:
+                    then = self._models.seconds(view, job, workers + more[0], servers + more[1])
+                    share = max(fewest_share / view.cluster.num_gpus, held[job] / cores)
+                    found = min(found, (left[job] * (then - now) / share, job, *more))
+            return found
 
         heap = [best(job) for job in sizes]
         heapify(heap)
@@ -123,13 +122,6 @@ class Optimus(Scheduler):
             spare -= need
             sizes[job] = (sizes[job][0] + workers, sizes[job][1] + servers)
             heappush(heap, best(job))
-
-    def _gain(
-        self, view: SchedulingView, job: int, size: tuple[int, int], more: tuple[int, int], left: float
-    ) -> float:
-        """Return the seconds of remaining time saved."""
-        now = self._models.seconds(view, job, *size)
-        return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return `samples` allocations to profile, evenly spread over the job's range."""

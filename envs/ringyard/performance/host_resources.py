@@ -87,7 +87,9 @@ def bandwidth_slowdown(demand: float, capacity: float, slowdowns: FloatMatrix) -
     `slowdowns` [points, 2] are `LoadedMemory.slowdowns`, of which the default is max(1, demand / capacity).
     """
     load = demand / capacity
-    i = np.searchsorted(slowdowns[:, 0], load)
+    i = 0
+    while i < len(slowdowns) and slowdowns[i, 0] < load:
+        i += 1
     if i == len(slowdowns):
         return load
     if i == 0:

@@ -229,9 +229,8 @@ class SchedulingView(DerivedColumns, Occupancy):
         self.check("loss_log")
         epochs = np.arange(1, int(self.select(job).epochs_logged[0]) + 1)
         points = self.select(np.full(len(epochs), job))
-        return epochs / EPOCHS * points._column("total_iterations"), training_loss(
-            points._column, epochs, self._seed
-        )
+        iterations = epochs / EPOCHS * points._column("total_iterations")
+        return iterations, training_loss(points._column, epochs, self._seed)
 
     @property
     def num_arrived(self) -> int:

@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
-from ringyard.workloads.extensions import LossCurves, ParameterServers
+from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment
 
 #: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
@@ -34,7 +34,7 @@ class PublishedMix:
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
-        counts, gpus = zip(*_MICROSOFT_160, strict=True)
+        counts, gpus = np.array(_MICROSOFT_160).T
         sizes = rng.permutation(np.repeat(gpus, counts))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
@@ -150,29 +150,26 @@ class _TraceTask(NamedTuple):
 #: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
 _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 
+#: profiles with the validation curves of its models
+_RESNET_18, _RESNET_50, _BERT = "resnet18_cifar10", "resnet50_imagenet", "bert_base_squad"
+
 #: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at
 #: the same instant are matched by learning rate, initial loss and speed
 ONES_TASKS = (
-    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
+    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, _RESNET_18),
     _TraceTask(
-        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, "resnet18_cifar10"
+        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, _RESNET_18
     ),  # GoogLeNet
+    _TraceTask({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, _RESNET_18),  # VGG-16
+    _TraceTask({10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, _RESNET_50),  # AlexNet
+    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, _RESNET_50),
+    _TraceTask({10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, _RESNET_50),  # VGG-16
     _TraceTask(
-        {20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"
-    ),  # VGG-16
-    _TraceTask(
-        {10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, "resnet50_imagenet"
-    ),  # AlexNet
-    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
-    _TraceTask(
-        {10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, "resnet50_imagenet"
-    ),  # VGG-16
-    _TraceTask(
-        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, "resnet50_imagenet"
+        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, _RESNET_50
     ),  # Inception
-    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
-    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
-    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
+    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # CoLA
+    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # MRPC
+    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, _BERT),  # SST-2
 )
 
 
@@ -209,20 +206,19 @@ class OnesJobs:
         epoch_samples = np.array([rng.choice(list(task.runs)) for task in tasks])
         drawn = zip(tasks, epoch_samples.tolist(), strict=True)
         samples = epoch_samples * np.array([rng.choice(task.runs[size]) for task, size in drawn])
-        sample_bytes = np.array([task.sample_bytes for task in tasks])
-        each = np.array([task.batch for task in tasks], dtype=np.float64)
+        measured = [(task.sample_bytes, task.batch, task.rate, task.gradient_bytes) for task in tasks]
+        sample_bytes, each, rate, gradient = np.array(measured, dtype=np.float64).T
         growth = np.array([task.growth for task in tasks])
         batch = each * gpus
         table = JobTable.from_columns(submit.astype(np.float64), gpus, np.ones(self.num_jobs))
         table = table.with_models(np.array([model_id(task.like) for task in tasks]))
-        gradient = np.array([task.gradient_bytes for task in tasks])
         ring = np.where(gpus > 4, 2.0 * gradient * (gpus - 1) / gpus / INFINIBAND, 0.0)
         free = np.zeros(self.num_jobs)
         return replace(
             table,
             duration_seconds=np.full(self.num_jobs, np.nan),
             iterations=samples / batch,
-            compute_seconds=batch / np.array([task.rate for task in tasks]) - ring,
+            compute_seconds=batch / rate - ring,
             gradient_bytes=gradient,
             sample_bytes=sample_bytes,
             dataset_bytes=sample_bytes * epoch_samples,
@@ -268,14 +264,13 @@ class AITurboJobs:
         table = JobTable.from_columns((np.cumsum(gaps) - gaps[0]).astype(np.float64), workers, np.ones(count))
         dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
         table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
-        known = rng.random(count) < 24 / 60
         table = replace(
             table,
             duration_seconds=np.full(count, np.nan),
             iterations=steps,
             parameter_servers=servers,
             cores_per_worker=table.cores_per_server_task,  # every pod has as many
-            predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
-            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
-        return LossCurves().extend(table, cluster, rng)
+        for extension in (Predictability(24 / 60, (0.09, 0.89), self.error), LossCurves()):
+            table = extension.extend(table, cluster, rng)
+        return table
