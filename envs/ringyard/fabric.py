@@ -30,17 +30,21 @@ class Fabric:
 
     Raises:
         ConfigurationError: no number, one out of its range, or a ring that is faster than its wire.
+
+    Args:
+        bytes_per_second: bandwidth B of a ring: a number, or {servers spanned (network) or GPUs
+            (interconnect): B}. Between two counts, log B is linear in log count. Outside it is constant.
+        latency_seconds: of each of the 2 (w - 1) steps of a ring of w workers.
+        source: reference of the bandwidth: trainings, a benchmark, or trainings at least (a lower limit).
+        wire_bytes_per_second: line rate of all ports of a server, to compare with. None: not published.
+        wire_source: reference of the line rate.
     """
 
-    #: bandwidth B of a ring: a number, or {servers spanned (network) or GPUs (interconnect): B}. Between two
-    #: counts, log B is linear in log count. Outside it is constant.
     bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
-    latency_seconds: NonNegative = 0.0  #: of each of the 2 (w - 1) steps of a ring of w workers
-    #: reference of the bandwidth: trainings, a benchmark, or trainings at least (a lower limit)
+    latency_seconds: NonNegative = 0.0
     source: str = ""
-    #: line rate of all ports of a server, to compare with. None: not published.
     wire_bytes_per_second: Bandwidth | None = None
-    wire_source: str = ""  #: reference of the line rate
+    wire_source: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.bytes_per_second, Mapping):

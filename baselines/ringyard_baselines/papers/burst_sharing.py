@@ -27,15 +27,18 @@ class BurstSharing(Scheduler):
 
     Assumed: jobs of at least `foreground_gpus` GPUs are foreground, first come, first served. Slowdowns come
     from the simulator's interference table, without CUDA priorities. A background job prefers a free GPU.
+
+    Args:
+        placement: where jobs go that do not share.
+        foreground_gpus: smallest number of GPUs of a foreground job, 2 or more. Assumption.
+        max_slowdown: largest factor on the time of a foreground job, 1 or more.
     """
 
     name = "burst_sharing"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    placement: PlacementRule  #: where jobs go that do not share
-    #: smallest number of GPUs of a foreground job, 2 or more. Assumption.
+    placement: PlacementRule
     foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2
-    #: largest factor on the time of a foreground job, 1 or more
     max_slowdown: Annotated[float, "[1, inf)"] = 1.1
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

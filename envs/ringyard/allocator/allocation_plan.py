@@ -149,13 +149,19 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
             found.append(Allocation(job))
             continue
         cpu_only = state.jobs["kind"][b, job] == JobKind.CPU_ONLY
-        where: dict[str, Any] = {"gpu_ids": places, "batch_size": float(row[2])}
-        if cpu_only:
-            where = {"server": places[0]}
-        names = ("cores_per_worker", "parameter_servers", "cores_per_server_task")
-        sizes: dict[str, Any] = {name: int(one) for name, one in zip(names, row[3:6], strict=True)}
-        sizes |= {"memory_bandwidth_cap": float(row[6]), "ram_per_worker": int(row[7])}
-        found.append(Allocation(job, **where, **sizes))
+        found.append(
+            Allocation(
+                job,
+                () if cpu_only else places,
+                batch_size=None if cpu_only else float(row[2]),
+                cores_per_worker=int(row[3]),
+                parameter_servers=int(row[4]),
+                cores_per_server_task=int(row[5]),
+                server=places[0] if cpu_only else None,
+                memory_bandwidth_cap=float(row[6]),
+                ram_per_worker=int(row[7]),
+            )
+        )
     return found
 
 

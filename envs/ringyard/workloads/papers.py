@@ -24,12 +24,17 @@ _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 @checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
-    """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs."""
+    """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs.
 
-    #: (low, high) training iterations, a uniform integer
+    Args:
+        iterations: (low, high) training iterations, a uniform integer.
+        arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
+        models: costs per iteration.
+    """
+
     iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
-    arrival_seconds: NonNegative  #: arrivals are uniform over this time. 0: all jobs arrive at once.
-    models: CostAssignment  #: costs per iteration
+    arrival_seconds: NonNegative
+    models: CostAssignment
     num_jobs: int = field(default=sum(count for count, _ in _MICROSOFT_160), init=False)
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:

@@ -35,14 +35,17 @@ class Scores(ActionKind):
 
     Raises:
         ConfigurationError: an argument out of its range, or an unknown or repeated GPU type.
+
+    Args:
+        num_jobs: N, jobs that get a score.
+        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
+        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
+        type_scores: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
     """
 
-    num_jobs: PositiveInt = 128  #: N, jobs that get a score
-    #: rule that turns scores into starts, preemptions, migrations and resizes
+    num_jobs: PositiveInt = 128
     allocator: Allocator = field(default_factory=Allocator)
-    #: seconds between decisions. None: a decision at every event with a job in the system.
     round_seconds: Positive | None = None
-    #: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
     type_scores: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
