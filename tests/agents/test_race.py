@@ -105,7 +105,7 @@ def test_entries_have_labels_rules_and_options():
         ("[fifo_backfill:runs/a]", "with the label 'fifo_backfill'"),
         ("[{a/b:{scheduler:fifo_backfill}}]", "without /"),
         ("[fifo_backfill,fifo_backfill]", "with different labels"),
-        ("[]", "one or more schedulers"),
+        ("[]", "expected one or more with different labels"),
     ],
 )
 def test_entries_that_make_no_sense_are_refused(schedulers, said):
