@@ -79,6 +79,20 @@ def test_burst_sharing_keeps_the_foreground_within_its_limit():
         assert found.start_seconds[1] == pytest.approx(start)
 
 
+def test_burst_sharing_joins_the_idlest_foreground_job():
+    names = ("a3c_pong", "cyclegan_monet", "lstm_wikitext2")
+    _, jobs, performance = neighbours(*names)
+    jobs = replace(jobs, num_gpus=np.array([2, 2, 1]), max_gpus=np.array([2, 2, 1]))
+    cluster = Cluster.homogeneous(4, 1, gpu_type="v100", jobs_per_gpu=2)
+    for first, second, gpus in (((0, 1), (2, 3), (2,)), ((2, 3), (0, 1), (0,))):
+        sim = arrived(cluster, jobs, performance)
+        sim.apply([Allocation(0, first), Allocation(1, second)])
+        computing = BurstSharing._activity(sim.view().select(np.array([0, 1])))
+        assert computing[1] < 0.9 * computing[0]  # gradients take more of its iterations
+        sim.apply(BurstSharing(pack(), max_slowdown=10.0).decide(sim.view()))
+        assert sim.view().gpus_of(2) == gpus
+
+
 def test_reference_jobs_are_no_jobs_of_a_workload_that_shares_gpus():
     models = composed("simulate", "workload=sharing").workload.models.by_gpus[1]
     assert models
