@@ -93,6 +93,21 @@ def test_burst_sharing_joins_the_idlest_foreground_job():
         assert sim.view().gpus_of(2) == gpus
 
 
+def test_burst_sharing_counts_the_time_in_which_the_foreground_waits_for_its_gradients():
+    _, jobs, performance = neighbours("resnet50_imagenet", "lstm_wikitext2")
+    jobs = replace(jobs, num_gpus=np.array([2, 1]), max_gpus=np.array([2, 1]))
+    cluster = Cluster.homogeneous(2, 1, gpu_type="v100", jobs_per_gpu=2)
+    sim = arrived(cluster, jobs, performance)
+    sim.apply([Allocation(0, (0, 1))])
+    view = sim.view()
+    excess = view.interference(view.workers(0), view.workers(1), 0).item()
+    computing = BurstSharing._activity(view.select(np.array([0]))).item()
+    assert computing < 0.95
+    for part, joins in ((computing + 0.02, True), (computing - 0.02, False)):
+        found = BurstSharing(pack(), max_slowdown=1.0 + part * excess).decide(view)
+        assert [one.job for one in found] == [1] * joins
+
+
 def test_reference_jobs_are_no_jobs_of_a_workload_that_shares_gpus():
     models = composed("simulate", "workload=sharing").workload.models.by_gpus[1]
     assert models
