@@ -94,8 +94,8 @@ def bandwidth_slowdown(demand: float, capacity: float, slowdowns: FloatMatrix) -
         return load
     if i == 0:
         return slowdowns[0, 1]
-    part = (load - slowdowns[i - 1, 0]) / (slowdowns[i, 0] - slowdowns[i - 1, 0])
-    return slowdowns[i - 1, 1] + part * (slowdowns[i, 1] - slowdowns[i - 1, 1])
+    slope = (slowdowns[i, 1] - slowdowns[i - 1, 1]) / (slowdowns[i, 0] - slowdowns[i - 1, 0])
+    return slope * (load - slowdowns[i - 1, 0]) + slowdowns[i - 1, 1]
 
 
 @kernel
