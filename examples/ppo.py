@@ -66,9 +66,10 @@ def main(total_steps=200_000, num_envs=32, num_steps=64, seed=0):
             (loss - surrogate - 0.01 * chosen.entropy().mean()).backward()
             nn.utils.clip_grad_norm_(weights, 0.5)
             optimizer.step()
-        if jcts and (update + 1) % max(num_updates // 4, 1) == 0:
-            print(f"{(update + 1) * num_envs * num_steps:,} steps: {np.mean(jcts):,.0f} s mean JCT")
-            last, jcts = float(np.mean(jcts)), []
+        if (update + 1) % max(num_updates // 4, 1) == 0:
+            last, steps = float(np.mean(jcts)) if jcts else float("nan"), (update + 1) * num_envs * num_steps
+            print(f"{steps:,} steps: {last:,.0f} s mean JCT of {len(jcts)} episodes")
+            jcts = []
     return last
 
 

@@ -15,7 +15,7 @@ from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ri
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-from ringyard.performance import PerformanceModel, composite, pair_table, sensitivity_pressure
+from ringyard.performance import LoadedMemory, PerformanceModel, composite, pair_table, sensitivity_pressure
 from ringyard.profiles import GpuProfile, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import JobKind, JobStatus
@@ -111,6 +111,8 @@ def draw_performance(rng, plain):
         contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
         interference=one_of(rng, None, sensitivity_pressure(), sensitivity_pressure(), pairs),
         straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),
+        step_deviation=float(one_of(rng, 0.0, 0.2)),
+        memory=one_of(rng, None, LoadedMemory({0.4: 1.0, 0.8: 1.5, 1.0: 3.0}, float(rng.uniform(0, 1)))),
     )
 
 

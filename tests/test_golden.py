@@ -42,7 +42,8 @@ def compare(name, measured, update_golden):
         file.write_text(json.dumps(measured, indent=2) + "\n")
     if not file.is_file():
         pytest.skip("nothing is recorded yet; --update-golden does it")
-    assert measured == pytest.approx(json.loads(file.read_text()), rel=1e-9)
+    # Versions of Numba round differently: 1e-9 of a median JCT between 0.62 and 0.68 (`make oldest`).
+    assert measured == pytest.approx(json.loads(file.read_text()), rel=1e-8)
 
 
 def test_what_is_recorded_still_runs():

@@ -1,4 +1,4 @@
-"""Ringyard beside other libraries: pip resolves each pair in an empty environment, and installs nothing."""
+"""Ringyard beside other libraries: pip resolves each pair, and infos reach those that are installed."""
 
 import csv
 import json
@@ -7,6 +7,8 @@ import sys
 import tomllib
 import venv
 
+import gymnasium
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
@@ -87,3 +89,44 @@ def test_the_table_of_libraries_is_that_of_the_file():
     assert _BEGIN + table() + _END in PAGE.read_text(), (
         "run pytest tests/test_libraries.py -m slow --update-docs"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what libraries of others warn of is not ours
+def test_minari_records_infos_and_makes_the_environment_again(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari", reason='needs pip install "minari[create]"')
+    pytest.importorskip("jax", reason='Minari records with jax: pip install "minari[create]"')
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    plain = {"action": "scores", "observation": "live_jobs", "flat": True, "max_episode_steps": 20}
+    env = minari.DataCollector(gymnasium.make("ringyard/Sharing-v1", **plain), record_infos=True)
+    for seed in (3, 4):
+        env.reset(seed=seed)
+        while not any(env.step(env.action_space.sample())[2:4]):
+            pass
+    env.create_dataset("ringyard/random-v0")
+    [episode, _] = minari.load_dataset("ringyard/random-v0")
+    again = minari.load_dataset("ringyard/random-v0").recover_environment()
+    assert again.spec.kwargs == env.unwrapped.spec.kwargs
+    _, info = again.reset(seed=3)
+    infos = [info]
+    for action, reward in zip(episode.actions, episode.rewards, strict=True):
+        *values, info = again.step(action)
+        assert values[1] == reward
+        infos.append(info)
+    assert values[3]  # truncated after 20 steps
+    for name, recorded in episode.infos.items():
+        assert np.array_equal(recorded, [one[name] for one in infos]), name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments", [{}, {"num_envs": 2}], ids=["one", "vector"])
+def test_torchrl_reads_infos_through_ends_of_episodes(arguments):
+    libs = pytest.importorskip("torchrl.envs", reason="needs torchrl: see examples/README.md")
+    env = libs.GymEnv("ringyard:ringyard/Contention-v1", max_episode_steps=5, **arguments)
+    if not arguments:
+        env.auto_register_info_dict()
+    following = env.rollout(12, break_when_any_done=False)["next"]
+    assert following["truncated"].sum() == 2 * arguments.get("num_envs", 1)
+    assert following["workload"].unique().numel() > 1
+    env.close()

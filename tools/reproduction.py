@@ -14,15 +14,16 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
-from ringyard_agents.reproduction.claims import (
+from ringyard_agents.reproduction.run import (
     Claim,
     MeasuredClaim,
+    Reproduction,
     claim_rows,
     format_metric,
     measure_claim,
     read_claims,
+    reproduce_paper,
 )
-from ringyard_agents.reproduction.run import Reproduction, reproduce_paper
 from tools.stored_reproductions import STORED, command, stale_rows, store, stored_reproduction
 
 _INTRODUCTION = """# Published comparisons, run anew
@@ -34,8 +35,8 @@ Intervals are 95 % intervals of one number each, over seeds (Student's t of the 
 of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
 is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
 but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
-as much as about the paper. The last column switches the paper's mechanism off and leaves all else as it is:
-what the mechanism itself brings here. A comparator places jobs and decides as its paper or public code says,
+as much as about the paper. The last table of each paper switches one mechanism off and leaves all else as it
+is: what the mechanism itself brings here. A comparator places jobs and decides as its paper or code says,
 unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's
 time from its arrival to its end, slowdown that time over the one it takes alone, rho over the one with a fair
 share of the cluster (Themis); p99: one job in a hundred has more.
@@ -109,23 +110,33 @@ def read_tables(
     return tables
 
 
-def read_ablation(content: Mapping[str, Any]) -> Claim | None:
-    """What a yaml compares to show its mechanism alone; nothing is claimed of it.
+def read_ablations(content: Mapping[str, Any]) -> Sequence[Claim]:
+    """What a yaml compares to show each mechanism alone; nothing is claimed of it.
 
     Raises:
         ConfigurationError: a row that makes no sense.
     """
-    row = content["ablation"]
-    return None if row is None else read_claims([{**row, "claimed": 0.0}], list(content["cases"]))[0]
+    return read_claims([{**row, "claimed": 0.0} for row in content["ablations"]], list(content["cases"]))
 
 
-def _headline(one: Reproduction) -> MeasuredClaim:
-    """The claim that the paper is known for."""
-    wanted = one.content["headline"]
-    texts = [measured.claim.text for measured in one.measured]
-    if wanted not in texts:
-        raise ConfigurationError(f"{one.paper}: headline is {wanted!r}; expected one of the claims {texts}")
-    return one.measured[texts.index(wanted)]
+def _headlines(one: Reproduction) -> Sequence[MeasuredClaim]:
+    """The claims that the paper is known for."""
+    claims = {measured.claim.text: measured for measured in one.measured}
+    for wanted in one.content["headlines"]:
+        if wanted not in claims:
+            raise ConfigurationError(
+                f"{one.paper}: headline {wanted!r}; expected some of the claims {[*claims]}"
+            )
+    return [claims[wanted] for wanted in one.content["headlines"]]
+
+
+def _ablation(one: Reproduction) -> str:
+    """One row for each mechanism: its own effect, all else equal."""
+    rows = claim_rows([measure_claim(claim, one.metrics) for claim in read_ablations(one.content)])
+    if not rows:
+        return "There is no mechanism to switch off."
+    body = [(text, effect) for text, _, effect, _ in rows]
+    return "Each mechanism alone, on against off:\n\n" + _table(("mechanism", "its effect [95 % CI]"), body)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -134,26 +145,9 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def summary(reproductions: Sequence[Reproduction]) -> str:
-    """One row a paper: its headline claim, what was measured, and the mechanism's own part."""
-    rows = []
-    for one in reproductions:
-        ((headline, claimed, found, verdict),) = claim_rows([_headline(one)])
-        own = "cannot be switched off"
-        if (ablation := read_ablation(one.content)) is not None:
-            ((text, _, change, _),) = claim_rows([measure_claim(ablation, one.metrics)])
-            own = f"{text}: {change}"
-        rows.append((one.content["title"], headline, claimed, found, verdict, own))
-    return _table(
-        (
-            "paper",
-            "headline claim",
-            "claimed",
-            "measured [95 % CI]",
-            "reproduced",
-            "the mechanism, on against off",
-        ),
-        rows,
-    )
+    """One row a headline claim: what was measured."""
+    rows = [(one.content["title"], *row) for one in reproductions for row in claim_rows(_headlines(one))]
+    return _table(("paper", "headline claim", "claimed", "measured [95 % CI]", "reproduced"), rows)
 
 
 def _cell(values: NDArray[np.float64], metric: str) -> str:
@@ -217,6 +211,7 @@ def _section(one: Reproduction) -> list[str]:
         _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
         "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in content["deviations"]),
         *(_sweep(one, table) for table in tables),
+        _ablation(one),
         _figures(one),
     ]
 

@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.reproduction.claims import CaseMetrics, measure_claim, read_claims
-from ringyard_agents.reproduction.run import Reproduction, read_paper, run_cases
+from ringyard_agents.reproduction.run import (
+    CaseMetrics,
+    Reproduction,
+    measure_claim,
+    read_claims,
+    read_paper,
+    run_cases,
+)
 
 #: the folder of the files
 STORED = Path(__file__).parents[1] / "docs" / "reproduction"

@@ -17,7 +17,7 @@ from ringyard_agents.validation.report import (
     validation_page,
     write_predictions,
 )
-from ringyard_agents.validation.shipped_errors import predict_sets
+from ringyard_agents.validation.shipped import predict_sets
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.result import Comparison
 from tools.measured_sets.readers import MissingDataError

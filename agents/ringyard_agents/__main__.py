@@ -6,9 +6,8 @@ import sys
 
 def main() -> int:
     """Run `cli.main`. During its imports, Ctrl-C ends the process without a traceback."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # a process in the background ignores Ctrl-C
+    # a process in the background ignores Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from ringyard_agents.cli import main as command_line
 

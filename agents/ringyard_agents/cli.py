@@ -25,7 +25,7 @@ COMMANDS = {
     "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "fit": "train the interference predictors IASP and IAPP and print their errors on unseen jobs",
+    "fit": "train the interference predictors IASP and IAPP on measured pairs: `ringyard fit FILE`",
     "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
@@ -73,7 +73,8 @@ def _run(words: Sequence[str]) -> int:
     if len(words) > 1 and words[0] in _HELP:
         words = [words[1], "--help", *words[2:]]
     if not words or words[0] in _HELP:
-        print(_usage(), end="")
+        lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
+        print(_USAGE.format(commands="\n".join(lines)), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
     if {"-V", "--version"} & {*words}:
@@ -85,21 +86,17 @@ def _run(words: Sequence[str]) -> int:
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in _PARSED_COMMANDS:
+        os.getcwd()  # raises if the folder was removed, where libraries end the process
         run, description, arguments = _PARSED_COMMANDS[command]
         parser = Arguments(prog=f"ringyard {command}", description=description)
         for name, options in arguments.items():
             parser.add_argument(name, **options)
         run(parser.parse_args(rest))
     else:
-        from ringyard_agents.config.target_validation import suggest
+        from ringyard.checks import suggest
 
         raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0
-
-
-def _usage() -> str:
-    lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
-    return _USAGE.format(commands="\n".join(lines))
 
 
 def _complete(words: Sequence[str]) -> None:
@@ -183,9 +180,9 @@ def _fit(given: Namespace) -> None:
 
     require("--seed", given.seed, Seed)
 
-    from ringyard_agents.predictors.fit_interference import fit_interference
+    from ringyard_agents.predictors.fit_interference import fit_measurements
 
-    fit_interference(given.data, given.out, given.seed)
+    fit_measurements(given.file, given.out, given.seed)
 
 
 def _traces(given: Namespace) -> None:
@@ -313,9 +310,11 @@ _PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, di
     ),
     "fit": (
         _fit,
-        "Train IASP and IAPP on pairs of jobs that share a GPU, and print their errors on unseen jobs.",
+        "Train IASP and IAPP on measured pairs of jobs on a GPU, and print their errors by left-out model.",
         {
-            "--data": dict(help="folder of measured profiles, Gavel's pairs (default: simulated pairs)"),
+            "file": dict(
+                metavar="FILE", help="CSV of measurements: jobs alone on a GPU, and beside one another"
+            ),
             "--out": dict(help="file .npz for the weights (default: not written)"),
             "--seed": dict(type=int, default=0, help="seed of the training (%(default)s)"),
         },

@@ -103,11 +103,9 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    before: dict[int, Any] = {
-        number: signal.signal(number, stop)
-        for number in (signal.SIGTERM, signal.SIGINT)
-        if signal.getsignal(number) not in (None, signal.SIG_IGN)
-    }
+    ignored = (None, signal.SIG_IGN)
+    numbers = [one for one in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(one) not in ignored]
+    before: dict[int, Any] = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
@@ -208,12 +206,11 @@ def _text(error: Exception) -> str:
     from ringyard.errors import RingyardError
     from ringyard_agents.config.hydra_messages import explain_error
 
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, RingyardError):
             return str(cause)
-        if isinstance(cause, ImportError) and (cause.name or "").partition(".")[0] in AGENT_LIBRARIES:
-            library = str(cause.name).partition(".")[0]
-            return f'{library} is not installed: pip install "ringyard[agents]"'
+        if missing := missing_library(cause):
+            return missing
         if isinstance(cause, MemoryError):
             reason = f" ({cause})" if str(cause) else ""
             return f"not enough memory{reason}; use fewer jobs, servers, seeds or workers"
@@ -221,10 +218,8 @@ def _text(error: Exception) -> str:
             return f"{cause.strerror}: {cause.filename}" if cause.filename else _explain_without_file(cause)
         if isinstance(cause, RecursionError):
             return "the settings are nested too deeply"
-    if isinstance(error, HydraException | OmegaConfBaseException) or _raising_package(error) in (
-        "hydra",
-        "omegaconf",
-    ):
+    package = _raising_package(error)
+    if isinstance(error, HydraException | OmegaConfBaseException) or package in ("hydra", "omegaconf"):
         return explain_error(error)
     if isinstance(error, yaml.YAMLError | UnicodeError | ImportError):
         return str(error)
@@ -233,6 +228,14 @@ def _text(error: Exception) -> str:
     if named := [f"{name}={os.environ[name]}" for name in names]:
         return f"{error}; the reason may be an environment variable, unset it: {', '.join(named)}"
     return f"{type(error).__name__}: {error}; RINGYARD_DEBUG=1 prints the traceback"
+
+
+def missing_library(error: BaseException) -> str | None:
+    """Return how to install the library of `ringyard[agents]` that an import lacks, None for other errors."""
+    library = str(getattr(error, "name", "")).partition(".")[0]
+    if isinstance(error, ImportError) and library in AGENT_LIBRARIES:
+        return f'{library} is not installed: pip install "ringyard[agents]"'
+    return None
 
 
 def _explain_without_file(error: OSError) -> str:
@@ -268,7 +271,7 @@ def _raising_package(error: BaseException) -> str:
     return package
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes. OmegaConf raises without `from`, so its context is the cause."""
     from omegaconf.errors import OmegaConfBaseException
 

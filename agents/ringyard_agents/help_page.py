@@ -5,6 +5,7 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -42,10 +43,11 @@ def help_page(command: str, description: str, topic: str = "") -> str:
     key = re.compile(rf"^((?: *#.*\n)*) *{re.escape(name.rpartition('.')[2])}:.*$", re.MULTILINE)
     found = [label + textwrap.dedent(one[0]) for label, text in texts.items() for one in key.finditer(text)]
     if not found:
+        from ringyard.checks import suggest
         from ringyard.errors import ConfigurationError
 
         raise ConfigurationError(
-            f"--help {name}: there is no such group or setting; expected one of {', '.join(groups)}, or a"
+            f"--help {name}: there is no such group or setting; expected {suggest(name, groups)}, or a"
             f" setting that `ringyard {command} --help` lists"
         )
     return wrap_yaml("\n".join(found) + "\n")
@@ -54,9 +56,8 @@ def help_page(command: str, description: str, topic: str = "") -> str:
 def fill(text: str, indent: str = "") -> str:
     """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
     width = min(max(shutil.get_terminal_size().columns, 40), 100)
-    return textwrap.fill(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, width, subsequent_indent=indent, **options)
 
 
 def wrap_yaml(text: str) -> str:

@@ -5,7 +5,7 @@ mine/zoo/NAME.safetensors replaces a pretrained agent of that name if its recipe
 
 from pathlib import Path
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
 from ringyard_agents.config.safe_load import read_plain
@@ -39,12 +39,8 @@ def shipped_agents() -> dict[str, Path]:
 
 def agents_evaluated_in(experiment: str) -> list[str]:
     """Return `zoo:NAME` of agents with results of an experiment in their record, in order of name."""
-    agents = shipped_agents().items()
-    return [
-        f"{ZOO_PREFIX}{name}"
-        for name, file in agents
-        if experiment in _environments_of(file.with_suffix(".json"))
-    ]
+    records = {name: file.with_suffix(".json") for name, file in shipped_agents().items()}
+    return [ZOO_PREFIX + name for name, one in records.items() if experiment in _environments_of(one)]
 
 
 def _environments_of(record: Path) -> list[str]:
@@ -66,6 +62,6 @@ def agent_path(checkpoint: str) -> Path:
     agents = shipped_agents()
     name = checkpoint.removeprefix(ZOO_PREFIX)
     if name not in agents:
-        known = ", ".join(ZOO_PREFIX + one for one in agents) or "none: no agents are installed"
-        raise CheckpointError(f"there is no agent {checkpoint!r} in the zoo; expected one of {known}")
+        known = suggest(checkpoint, [ZOO_PREFIX + one for one in agents])
+        raise CheckpointError(f"there is no agent {checkpoint!r} in the zoo; expected {known}")
     return agents[name]

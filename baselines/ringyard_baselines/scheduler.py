@@ -38,18 +38,12 @@ class Capabilities(IntFlag):
     """What a scheduler may do besides starting each job once, as the job asks to run, or rejecting it.
 
     Many clusters never preempt a job, so tables compare schedulers with equal capabilities first.
-
-    Attributes:
-        START: nothing else.
-        PREEMPT: preempts running jobs, or migrates them.
-        RESIZE: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later.
-        CORES: gives jobs other CPU cores, RAM, parameter servers or memory bandwidth than they ask for.
     """
 
-    START = 0
-    PREEMPT = 1
-    RESIZE = 2
-    CORES = 4
+    START = 0  #: nothing else
+    PREEMPT = 1  #: preempts running jobs, or migrates them
+    RESIZE = 2  #: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later
+    CORES = 4  #: gives jobs other CPU cores, RAM, parameter servers or memory bandwidth than they ask for
 
     @property
     def group(self) -> int:
@@ -98,9 +92,8 @@ class Scheduler(Protocol):
     def total_observability(self) -> Observability:
         """Everything that decisions depend on: `observability` and what the placement rule reads."""
         rule = getattr(self, "placement", None)
-        return self.observability | (
-            rule.observability if isinstance(rule, PlacementRule) else Observability.NOTHING
-        )
+        reads = rule.observability if isinstance(rule, PlacementRule) else Observability.NOTHING
+        return self.observability | reads
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Prepare for a new simulation and forget the last one.

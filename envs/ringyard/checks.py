@@ -11,6 +11,7 @@ array. NaN is in no range, infinity only in those with a closed infinite end. Nu
 True and False are not, and a list is accepted for a tuple.
 """
 
+import difflib
 import functools
 import inspect
 import math
@@ -85,15 +86,18 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}..."
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the `known` name that is like an unknown `name`, or the list of all."""
+    names = list(known)
+    if alike := difflib.get_close_matches(name, names, n=1):
+        return alike[0]
+    return ("one of " if len(names) > 1 else "") + ", ".join(names) or "none"
+
+
 #: {error type of pydantic: what was expected}, where pydantic's own words name a Python type
-_PYDANTIC_MESSAGES = {
-    "bool_type": "true or false",
-    "dict_type": "a mapping {key: value}",
-    "missing": "a longer list",
-    "string_type": "text",
-    "too_long": "a shorter list",
-    "tuple_type": "a list",
-}
+_PYDANTIC_MESSAGES = {"bool_type": "true or false", "dict_type": "a mapping {key: value}"}
+_PYDANTIC_MESSAGES |= {"missing": "a longer list", "too_long": "a shorter list", "tuple_type": "a list"}
+_PYDANTIC_MESSAGES["string_type"] = "text"
 
 #: {text in an annotation of a list, mapping or array: condition on the value}
 _RULES: Mapping[str, Callable[[Any], bool]] = {

@@ -32,9 +32,8 @@ def user_config_folders() -> tuple[Path, ...]:
     folders = _variable_folders()
     for folder in folders:
         if not _has_a_group(folder):
-            raise ConfigurationError(
-                f"{USER_FOLDERS_VARIABLE} names {folder}; expected folders with profiles/, network/ and so on"
-            )
+            found = f"{USER_FOLDERS_VARIABLE} names {folder}"
+            raise ConfigurationError(f"{found}; expected folders with profiles/, network/ and so on")
     return tuple(folders)
 
 

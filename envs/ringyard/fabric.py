@@ -8,7 +8,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, checked, shown
+from ringyard.checks import NonNegative, checked, shown, suggest
 from ringyard.compiled import FloatVector, kernel
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -28,16 +28,16 @@ FABRIC_COLUMNS = _FIRST_BANDWIDTH + _MAX_COUNT
 class Fabric:
     """Bandwidth and latency of a ring without contention. `conf/network` and `conf/interconnect` hold them.
 
-    Attributes:
+    Raises:
+        ConfigurationError: no number, one out of its range, or a ring that is faster than its wire.
+
+    Args:
         bytes_per_second: bandwidth B of a ring: a number, or {servers spanned (network) or GPUs
             (interconnect): B}. Between two counts, log B is linear in log count. Outside it is constant.
         latency_seconds: of each of the 2 (w - 1) steps of a ring of w workers.
         source: reference of the bandwidth: trainings, a benchmark, or trainings at least (a lower limit).
         wire_bytes_per_second: line rate of all ports of a server, to compare with. None: not published.
         wire_source: reference of the line rate.
-
-    Raises:
-        ConfigurationError: no number, one out of its range, or a ring that is faster than its wire.
     """
 
     bytes_per_second: Bandwidth | Annotated[Mapping[Annotated[int, "[1, 1048576]"], Bandwidth], "not empty"]
@@ -50,9 +50,8 @@ class Fabric:
         if isinstance(self.bytes_per_second, Mapping):
             given = dict(sorted(self.bytes_per_second.items()))
             if len(given) > 1 and not np.isfinite(list(given.values())).all():
-                raise ConfigurationError(
-                    f"fabric.bytes_per_second is {given}; expected finite numbers, or a single infinite one"
-                )
+                found = f"fabric.bytes_per_second is {given}"
+                raise ConfigurationError(f"{found}; expected finite numbers, or a single infinite one")
             object.__setattr__(self, "bytes_per_second", given)
         fastest = self.bandwidth(np.arange(1, _MAX_COUNT + 1)).max()
         # an infinite bandwidth switches the network's cost off
@@ -99,7 +98,7 @@ def _read_fabric(group: str, name: str) -> Fabric:
     """Read `conf/<group>/<name>.yaml`. Raises a ConfigurationError that names the file."""
     files = config_files(group)
     if name not in files:
-        raise ConfigurationError(f"unknown {group} {name!r}; expected one of {', '.join(files)}")
+        raise ConfigurationError(f"unknown {group} {name!r}; expected {suggest(name, files)}")
     try:
         given = yaml.safe_load(files[name].read_text())
         figures = given["bytes_per_second"]
@@ -114,9 +113,8 @@ def _read_fabric(group: str, name: str) -> Fabric:
     except ConfigurationError as error:
         raise ConfigurationError(f"{files[name]}: {error}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(
-            f"{files[name]} describes no {group}; expected a yaml with bytes_per_second: {shown(error)}"
-        ) from error
+        found = f"{files[name]} describes no {group}"
+        raise ConfigurationError(f"{found}; expected a yaml with bytes_per_second: {shown(error)}") from error
 
 
 def network(name: str) -> Fabric:

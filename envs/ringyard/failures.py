@@ -14,13 +14,13 @@ class Failures:
     A failure stops the jobs on the server. Each loses its work since its last checkpoint. A job writes a
     checkpoint every `checkpoint_seconds` of isolated run time, and whenever it stops.
 
-    Attributes:
+    Raises:
+        ConfigurationError: a time that is not above 0.
+
+    Args:
         mean_up_seconds: mean time between a repair and the next failure of a server. Infinity: no failures.
         mean_repair_seconds: mean time for which a failed server is down.
         checkpoint_seconds: isolated run time between two checkpoints.
-
-    Raises:
-        ConfigurationError: a time that is not above 0.
     """
 
     mean_up_seconds: Annotated[float, "(0, inf]"]

@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome, LossCurve
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,8 @@ def _texts(name: str, values: ArrayLike) -> _Text:
         if not isinstance(value, str):
             raise WorkloadError(f"row {row} has {name} {shown(value)}; expected text")
         if len(value) > MAX_TEXT_LENGTH:  # before NumPy allocates an array as wide as the longest text
-            raise WorkloadError(
-                f"row {row} has {name} {shown(value)}; expected at most {MAX_TEXT_LENGTH} characters"
-            )
+            most = f"at most {MAX_TEXT_LENGTH} characters"
+            raise WorkloadError(f"row {row} has {name} {shown(value)}; expected {most}")
     return given.astype(np.str_)
 
 
@@ -183,6 +182,9 @@ class JobTable:
         predictable_from: share of the iterations after which schedulers may see the remaining time. 0: from
             the start. inf: never.
         prediction_factor: predicted remaining time / true remaining time.
+        loss_curve: `ringyard.state.records.LossCurve`, the family of its loss curve.
+        loss_noise: standard deviation of a point about this curve, as a share of the way from start to
+            target. Assumption: 0.03, the middle of four Pollux runs (1.4, 3.0, 3.1 and 7.6 %).
         cancel_seconds: time at which the user cancels the job, seconds. inf: never.
         acceptable_jct: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
             (`ringyard.sim.engine.events` has the rule). inf: no limit.
@@ -221,6 +223,8 @@ class JobTable:
     cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]
     predictable_from: Annotated[_Float, "[0, inf]", 0.0]
     prediction_factor: Annotated[_Float, "(0, inf)", 1.0]
+    loss_curve: Annotated[_Whole, "[0, 8]", int(LossCurve.HYPERBOLA)]
+    loss_noise: Annotated[_Float, "[0, 1e3]", 0.03]
     cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
@@ -309,15 +313,10 @@ class JobTable:
             models = np.array([model_id(spec.model) for spec in specs], dtype=np.int64)
         except ConfigurationError as error:
             raise WorkloadError(str(error)) from error
-        table = cls.from_columns(
-            [spec.submit_seconds for spec in specs],
-            [spec.num_gpus for spec in specs],
-            [spec.duration_seconds for spec in specs],
-            [position if spec.job_id is None else spec.job_id for position, spec in enumerate(specs)],
-            [spec.vc for spec in specs],
-            [spec.user for spec in specs],
-        )
-        return table.with_models(models)
+        fields = ("submit_seconds", "num_gpus", "duration_seconds", "job_id", "vc", "user")
+        columns = {name: [getattr(spec, name) for spec in specs] for name in fields}
+        columns["job_id"] = [i if given is None else given for i, given in enumerate(columns["job_id"])]
+        return cls.from_columns(**columns).with_models(models)
 
     def __len__(self) -> int:
         return len(self.submit_seconds)
@@ -339,11 +338,8 @@ class JobTable:
             batch = np.where(other, batch_size, batch)
             each = fixed + profile_values("sample_seconds")[model_ids] * batch / self.num_gpus
             compute = np.where(other, each, compute)
-        columns = {
-            "compute_seconds": compute,
-            "fixed_fraction": fixed / np.maximum(compute, 1e-300),
-            **dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch),
-        }
+        columns = {"compute_seconds": compute, "fixed_fraction": fixed / np.maximum(compute, 1e-300)}
+        columns |= dict.fromkeys(("batch_size", "min_batch", "max_batch"), batch)
         for column in (*_PROFILE_COLUMNS, "memory_bandwidth"):
             figure = column if column in _PROFILE_COLUMNS else "bandwidth_per_core"
             columns[column] = profile_values(figure, _column_rules()[1][column])[model_ids]
@@ -384,9 +380,8 @@ class JobTable:
         """
         order = np.argsort(np.concatenate([self.submit_seconds, other.submit_seconds]), kind="stable")
         other = replace(other, job_id=_new_ids(self.job_id, len(other)))
-        columns = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])[order] for name in _columns()
-        }
+        both = {name: [getattr(self, name), getattr(other, name)] for name in _columns()}
+        columns = {name: np.concatenate(pair)[order] for name, pair in both.items()}
         return JobTable(**columns, past=self.past)
 
     @classmethod
@@ -474,9 +469,8 @@ class JobTable:
         if values.shape != (count,):
             raise WorkloadError(f"column {name} has shape {values.shape}; expected ({count},)")
         if not numbers and values.dtype.itemsize > np.dtype(f"U{MAX_TEXT_LENGTH}").itemsize:
-            self._refuse(
-                np.char.str_len(values) > MAX_TEXT_LENGTH, name, f"at most {MAX_TEXT_LENGTH} characters"
-            )
+            long = np.char.str_len(values) > MAX_TEXT_LENGTH
+            self._refuse(long, name, f"at most {MAX_TEXT_LENGTH} characters")
 
     def _check_fit(self, cluster: Cluster) -> None:
         limit = cluster.num_gpus
@@ -490,19 +484,13 @@ class JobTable:
                 self._refuse(getattr(self, one.per_worker) > most, one.per_worker, wanted)
         if not cluster.cores_per_server and (self.kind == JobKind.CPU_ONLY).any():
             row = int(np.flatnonzero(self.kind == JobKind.CPU_ONLY)[0])
-            raise WorkloadError(
-                f"job {self.job_id[row]} (row {row}) is CPU-only; give the cluster cores_per_server"
-            )
-        memory = self.fixed_memory_bytes + self.sample_memory_bytes * self.batch_size / np.maximum(
-            self.num_gpus, 1
-        )
+            job = f"job {self.job_id[row]} (row {row})"
+            raise WorkloadError(f"{job} is CPU-only; give the cluster cores_per_server")
+        samples = self.batch_size / np.maximum(self.num_gpus, 1)
+        memory = self.fixed_memory_bytes + self.sample_memory_bytes * samples
         most_memory = float(cluster.gpu_memory_bytes.max())
-        self._refuse(
-            memory > most_memory,
-            "GPU memory",
-            f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)",
-            memory,
-        )
+        expected = f"at most a GPU's {most_memory:.3g} bytes (smaller batch, more GPUs or other GPU types)"
+        self._refuse(memory > most_memory, "GPU memory", expected, memory)
         self._check_workers(cluster, memory)
 
     def _check_workers(self, cluster: Cluster, memory: NDArray[np.float64]) -> None:
@@ -526,12 +514,9 @@ class JobTable:
                 fits = np.minimum(fits, left // worker) if worker > 0 else np.where(amount >= served, fits, 0)
             most[i] = fits.sum()
         limit = most[which.reshape(-1)]
-        self._refuse(
-            self.num_gpus > limit,
-            "num_gpus",
-            "fewer: the cluster holds fewer of its workers with the cores and memory that each asks for"
-            " (ask for less per worker, or enlarge the servers)",
-        )
+        fewer = "fewer: the cluster holds fewer of its workers with the cores and memory that each asks for"
+        advice = "(ask for less per worker, or enlarge the servers)"
+        self._refuse(self.num_gpus > limit, "num_gpus", f"{fewer} {advice}")
 
     def _refuse(
         self, bad: NDArray[np.bool_], name: str, expected: str, values: NDArray[Any] | None = None

@@ -14,31 +14,20 @@ class Observability(Flag):
     """What a scheduler, agent or rule may see besides arrivals, models and the present allocation.
 
     A scheduler declares its flags. Its view and its job table raise an error for everything else.
-
-    Attributes:
-        NOTHING: arrivals and the present: waiting jobs, allocations, what monitors show of running jobs.
-        SIZES: what jobs ask for: GPUs, batch, cores, memory, bytes sent, acceptable completion time.
-        ATTAINED_SERVICE: GPU seconds and seconds for which a job has held resources.
-        DISTRIBUTION: the sorted GPU seconds of all jobs, without the job of each.
-        PREDICTIONS: predicted work left, with the workload's error. Absent where a job is not predictable.
-        DURATIONS: true run times and true work left.
-        TRAINING_CURVES: iterations, losses and validation metrics so far.
-        SPEEDS: how fast jobs run with other allocations, as profiling would measure it.
-        FUTURE: what cannot be known in advance: cancellations, failures, noise, errors of predictions.
-        HISTORY: run times, users and virtual clusters of jobs that ended before the first arrival.
-        EVERYTHING: all flags.
     """
 
-    NOTHING = 0
-    SIZES = auto()
-    ATTAINED_SERVICE = auto()
-    DISTRIBUTION = auto()
+    NOTHING = 0  #: arrivals and the present: waiting jobs, allocations, what monitors show of running jobs
+    SIZES = auto()  #: what jobs ask for: GPUs, batch, cores, memory, bytes sent, acceptable completion time
+    ATTAINED_SERVICE = auto()  #: GPU seconds and seconds for which a job has held resources
+    DISTRIBUTION = auto()  #: the sorted GPU seconds of all jobs, without the job of each
+    #: predicted work left, with the workload's error. Absent where a job is not predictable.
     PREDICTIONS = auto()
-    DURATIONS = auto()
-    TRAINING_CURVES = auto()
-    SPEEDS = auto()
-    FUTURE = auto()
-    HISTORY = auto()
+    DURATIONS = auto()  #: true run times and true work left
+    TRAINING_CURVES = auto()  #: iterations, losses and validation metrics so far
+    SPEEDS = auto()  #: how fast jobs run with other allocations, as profiling would measure it
+    FUTURE = auto()  #: what cannot be known in advance: cancellations, failures, noise, errors of predictions
+    HISTORY = auto()  #: run times, users and virtual clusters of jobs that ended before the first arrival
+    #: all flags
     EVERYTHING = (
         SIZES
         | ATTAINED_SERVICE
@@ -58,12 +47,8 @@ class Observability(Flag):
 
 
 #: flags that tables do not print by their names
-_TABLE_TEXTS = {
-    Observability.DISTRIBUTION: "distribution of durations",
-    Observability.PREDICTIONS: "predicted durations",
-    Observability.FUTURE: "the future",
-    Observability.HISTORY: "ended jobs",
-}
+_TABLE_TEXTS = {Observability.DISTRIBUTION: "distribution of durations", Observability.FUTURE: "the future"}
+_TABLE_TEXTS |= {Observability.PREDICTIONS: "predicted durations", Observability.HISTORY: "ended jobs"}
 
 _WORK = Observability.PREDICTIONS | Observability.DURATIONS
 
@@ -111,7 +96,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
         (Observability.DURATIONS, "remaining_iterations remaining_at_last_stop computed_seconds end_seconds"),
         (Observability.FUTURE, "next_event_seconds heap_position predictable_from prediction_factor"),
-        (Observability.FUTURE, "cancel_seconds outcome"),
+        (Observability.FUTURE, "cancel_seconds outcome loss_curve loss_noise"),
     )
     for column in columns.split()
 }
@@ -128,10 +113,8 @@ def check_column(name: str, observability: Observability) -> None:
         raise ObservabilityError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
     if flags and not flags & observability:
         expected = " or ".join(f"Observability.{one.name}" for one in flags)
-        raise ObservabilityError(
-            f"{name} is hidden: the declared observability is {observability}; expected {expected} as well:"
-            " declare it, or do without"
-        )
+        found = f"{name} is hidden: the declared observability is {observability}"
+        raise ObservabilityError(f"{found}; expected {expected} as well: declare it, or do without")
 
 
 def check_reads(function: Any, observability: Observability, label: str) -> None:

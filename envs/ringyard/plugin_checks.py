@@ -28,9 +28,8 @@ def validate_array(
         values = np.asarray(returned, dtype=object)
     if values.shape != (count,) or values.dtype.kind not in "iufb":
         kind = f"{values.dtype} {values.shape}" if isinstance(returned, np.ndarray) else shown(returned)
-        raise PluginError(
-            f"{qualified_name(function)} returned {kind} as {quantity}; expected {count} numbers"
-        )
+        name = qualified_name(function)
+        raise PluginError(f"{name} returned {kind} as {quantity}; expected {count} numbers")
     if values.strides == (0,) and count > 1:
         return np.broadcast_to(validate_array(values[:1], 1, function, quantity, low, finite), count)
     values = values.astype(np.float64)
@@ -39,8 +38,6 @@ def validate_array(
         row = int(valid.argmin())
         kind = "a finite number" if finite else "a number"
         least = f", {low:g} or more" if low > -np.inf else ""
-        raise PluginError(
-            f"{qualified_name(function)} returned {values[row]} as {quantity} of row {row};"
-            f" expected {kind}{least}"
-        )
+        found = f"{qualified_name(function)} returned {values[row]} as {quantity} of row {row}"
+        raise PluginError(f"{found}; expected {kind}{least}")
     return values

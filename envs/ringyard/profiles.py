@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, Positive, checked, shown
+from ringyard.checks import NonNegative, Positive, checked, shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
@@ -99,13 +99,11 @@ class ModelProfile:
             )
         for kind, figures in self.gpus.items():
             if kind not in GPU_MEMORY_BYTES:
-                raise ConfigurationError(
-                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
-                )
+                found = f"profile.gpus names {shown(kind)}"
+                raise ConfigurationError(f"{found}; expected some of {', '.join(GPU_MEMORY_BYTES)}")
             if figures.compute_seconds(self.batch_size) <= 0:
-                raise ConfigurationError(
-                    f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"
-                )
+                found = f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds"
+                raise ConfigurationError(f"{found}; expected one above 0")
             for name in ("fixed_seconds", "sample_seconds"):
                 if getattr(figures, name) > 0 and getattr(self, name) == 0:
                     raise ConfigurationError(
@@ -180,9 +178,8 @@ def _build_dataclass(kind: Any, raw: Any, where: str, **given: Any) -> Any:
     known = {one.name: one for one in fields(kind) if one.name not in given}
     if not isinstance(raw, dict) or raw.keys() - known:
         odd = raw.keys() - known if isinstance(raw, dict) else raw
-        raise ConfigurationError(
-            f"{where}: unknown field {shown(odd)}; expected some of {', '.join(sorted(known))}"
-        )
+        expected = f"some of {', '.join(sorted(known))}"
+        raise ConfigurationError(f"{where}: unknown field {shown(odd)}; expected {expected}")
     for name, one in known.items():
         if one.default is MISSING and one.default_factory is MISSING and name not in raw:
             raise ConfigurationError(f"{where}: field {name} is missing")
@@ -200,12 +197,9 @@ def read_profile(file: Path) -> ModelProfile:
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read as yaml: {' '.join(str(error).split())}") from error
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
-        raw["gpus"] = {
-            gpu_type: _build_dataclass(GpuProfile, one, f"{file}: gpus.{gpu_type}")
-            for gpu_type, one in raw["gpus"].items()
-        }
-    profile: ModelProfile = _build_dataclass(ModelProfile, raw, str(file), file=str(file))
-    return profile
+        by_type, where = raw["gpus"].items(), f"{file}: gpus."
+        raw["gpus"] = {kind: _build_dataclass(GpuProfile, one, where + str(kind)) for kind, one in by_type}
+    return _build_dataclass(ModelProfile, raw, str(file), file=str(file))
 
 
 @functools.cache
@@ -229,7 +223,7 @@ def _model_ids() -> dict[str, int]:
 def model_id(name: str) -> int:
     """Return the position of a profile in the catalogue. An unknown name is a ConfigurationError."""
     if name not in _model_ids():
-        raise ConfigurationError(f"unknown model {name!r}; expected one of {', '.join(_model_ids())}")
+        raise ConfigurationError(f"unknown model {name!r}; expected {suggest(name, _model_ids())}")
     return _model_ids()[name]
 
 

@@ -17,8 +17,7 @@ def renamed_names(kind: str) -> Mapping[str, str | None]:
     """
     import yaml
 
-    names: Mapping[str, str | None] = yaml.safe_load((config_folder() / "renamed.yaml").read_text())[kind]
-    return names
+    return yaml.safe_load((config_folder() / "renamed.yaml").read_text())[kind]
 
 
 def renamed_export(package: str, name: str) -> Any:
@@ -26,11 +25,8 @@ def renamed_export(package: str, name: str) -> Any:
     today = None if name.startswith("_") else renamed_names("exports").get(f"{package}.{name}")
     if today is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    warnings.warn(
-        f"{package}.{name} is called {today}; the old name goes in the next release",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    message = f"{package}.{name} is called {today}; the old name goes in the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
     module, _, attribute = today.rpartition(".")
     return getattr(import_module(module), attribute)
 

@@ -20,7 +20,7 @@ Other changes of a running job:
 * *RAM* (a container's limit) and *shares of memory bandwidth* (Intel's MBA) change at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -264,10 +264,6 @@ def per_model(
         servers_seconds: pause of a change of parameter servers, on any GPUs. None: that of a resize.
         cores_seconds: pause of a change of cores, at most that of a resize to one GPU.
     """
-    return RestartCost(
-        default_seconds,
-        default_growth=DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second),
-        resize=_pause(resize_seconds),
-        servers=_pause(servers_seconds),
-        cores=cores_seconds,
-    )
+    rule = DefaultGrowth(growth, checkpoint_bytes_per_parameter, storage_bytes_per_second)
+    cost = RestartCost(default_seconds, default_growth=rule, cores=cores_seconds)
+    return replace(cost, resize=_pause(resize_seconds), servers=_pause(servers_seconds))

@@ -528,11 +528,7 @@ def test_reduced_precision_policy_learns_and_stays_close():
     common = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
     plain = MaskablePPO("MlpPolicy", env, **common)
     reduced = MaskablePPO(ReducedPrecisionMlpPolicy, env, **common)
-    weights = {
-        name.replace("mlp_extractor.", "mlp_extractor.extractor."): value
-        for name, value in plain.policy.state_dict().items()
-    }
-    reduced.policy.load_state_dict(weights)
+    reduced.policy.load_state_dict(plain.policy.state_dict())
     observation = torch.as_tensor(env.reset())
     exact = plain.policy.get_distribution(observation).distribution.probs
     rounded = reduced.policy.get_distribution(observation).distribution.probs

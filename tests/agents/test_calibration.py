@@ -12,8 +12,7 @@ from ringyard.config_folder import USER_FOLDERS_VARIABLE, config_files, config_f
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
-from ringyard_agents.calibration.command import missing_measurements
-from ringyard_agents.calibration.cross_validation import cross_validate, fit_constants
+from ringyard_agents.calibration.command import cross_validate, fit_constants, missing_measurements
 from ringyard_agents.calibration.fits import ComputeLine, fit_line, fit_restart_growth
 from ringyard_agents.calibration.gpus import (
     ComputeTime,

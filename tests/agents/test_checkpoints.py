@@ -4,6 +4,7 @@ import base64
 import contextlib
 import itertools
 import json
+import math
 import re
 import warnings
 import zipfile
@@ -25,6 +26,7 @@ from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import (
     AGENT_FILE,
+    LAST_FILE,
     agent_parts,
     find_checkpoint,
     load_policy,
@@ -41,8 +43,8 @@ from small_simulations import random_jobs, rings, simulated
 
 #: names of `hostile_agents.doors`, which need a run
 DOORS = [
-    *("agent", "agent.zip", "run config", "environments of a run", "tuned options", "training.json"),
-    *("config of a plotted run", "run.json", "job.json", "zoo record", "rows of a trace"),
+    *("agent", "agent.zip", "last state of a run", "run config", "environments of a run", "tuned options"),
+    *("training.json", "config of a plotted run", "run.json", "job.json", "zoo record", "rows of a trace"),
     *("JSON lines of a trace", "measurements", "interference weights", "hazard network", "cached results"),
 ]
 
@@ -69,6 +71,9 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     config, learner = begun("group_relative")
     save_agent(learner.weights(), agent_parts(config), folder / AGENT_FILE)
+    state, numbers = learner.state(), {"best": math.inf, "latest": math.nan, "evaluated": -1, "price": 0.0}
+    metadata = {"learner": dict(state.metadata), "evaluation": numbers}
+    Checkpoint(state.arrays, metadata).write(folder / LAST_FILE)
     OmegaConf.save(config, folder / "config.yaml", resolve=True)
     return folder
 

@@ -318,7 +318,7 @@ def test_train_resume_compare(tmp_path, here):
     same.append("trust=[toy_learner.ToyLearner]")
     out, _ = here(*same, "name=c1", "--wide")
     assert re.search(r"mine .*sizes, attained service", out)
-    assert "adjusted for 4 comparisons" in out
+    assert "adjusted for 4 comparisons" in " ".join(out.split())
     assert "warning: 3 workloads" in out
     assert re.search(r"vs (fifo_backfill|sjf@pack): relative difference of the mean JCT", out)
     # no agent is the reference unless one says so

@@ -158,8 +158,9 @@ def test_a_time_that_is_taken_gets_a_suffix(tmp_path, monkeypatch):
     """Of runs that start in the same second each has a folder; a chosen name is that of its folder."""
     register_run_folders()
 
-    def folder(name="${now:%Y}", resume=None):
-        return OmegaConf.create({"name": name, "of": f"${{run_folder:${{name}},{resume or 'null'}}}"}).of
+    def folder(name="${now:%Y}", resume=None, command="train"):
+        of, job = f"${{run_folder:${{name}},{resume or 'null'}}}", {"config_name": command}
+        return OmegaConf.create({"name": name, "of": of, "hydra": {"job": job}}).of
 
     OmegaConf.register_new_resolver("now", lambda pattern: "2026", replace=True)
     with ThreadPoolExecutor(8) as pool:
@@ -168,9 +169,12 @@ def test_a_time_that_is_taken_gets_a_suffix(tmp_path, monkeypatch):
     assert {one.name for one in (tmp_path / "runs").iterdir()} == {Path(one).name for one in found}
     assert folder("2026") == "runs/2026"
     assert folder(resume="runs/2026-2") == "runs/2026-2"
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("RANK", "1")  # left in the environment by a launcher
+    assert folder() == "runs/2026-9"
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert folder() == "runs"
-    assert len(os.listdir(tmp_path / "runs")) == 8
+    assert folder(command="compare") == "runs/2026-10"
+    assert len(os.listdir(tmp_path / "runs")) == 10
 
 
 def test_what_json_does_not_know_is_null(tmp_path):

@@ -300,6 +300,32 @@ def test_workers_die_with_their_parent(tmp_path):
     wait_for(lambda: not alive("parent"))
 
 
+WARNING = """
+import warnings
+from ringyard.errors import ConfigurationWarning
+from ringyard_agents.command_line import exit_code
+from ringyard_agents.evaluation.process_pool import run_in_processes
+
+def warn(number):
+    warnings.warn("no room", ConfigurationWarning, stacklevel=2)
+    warnings.warn(f"odd {number % 2}", RuntimeWarning, stacklevel=2)
+
+if __name__ == "__main__":
+    raise SystemExit(exit_code("ringyard compare", lambda: len([*run_in_processes(warn, range(6), 2)])))
+"""
+
+
+def test_a_warning_of_every_worker_is_one_line(tmp_path):
+    (tmp_path / "parent.py").write_text(WARNING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "parent.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.count("no room") == done.stderr.count("ringyard compare: no room\n") == 1
+    assert "RuntimeWarning: odd 1" in done.stderr
+
+
 SWEEP = """
 import subprocess, sys, time
 from ringyard_agents.runs.sweep import _jobs_end_with_this_process
@@ -397,7 +423,8 @@ def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    for words in (SMALL, ["simulate"], ["train"], ["tune"]):
+    parsed = ["fit"], ["plot", "."], ["reproduce", "ones"], ["calibrate", "a.csv"]
+    for words in (SMALL, ["simulate"], ["train"], ["tune"], *parsed):
         assert cli.main(words) == 2
         assert capsys.readouterr().err.endswith(
             f"{words[0]}: the working folder has been removed; cd to another one\n"
@@ -481,7 +508,8 @@ for name in ("stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
     sys.modules[name] = None
 from ringyard_agents.cli import main
 small = ["schedulers=[fifo_backfill,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
-codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit"]), main(["validate", "."])]
+codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit", "mine.csv"])]
+codes += [main(["validate", "."])]
 codes += [main(["compare", "schedulers=[sjf,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
 codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]
 print(codes)

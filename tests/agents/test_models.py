@@ -158,6 +158,10 @@ def test_the_command_line_compares_a_zip(environments, tmp_path, monkeypatch):
     assert main(["compare", *words, "trust=true", "tensorboard=false", "workers=1"]) == 0
     table = pd.read_csv("runs/run/table.csv", index_col="scheduler")
     assert table["mean_jct"]["mine"] == pytest.approx(mean_jct(model))
+    with pytest.raises(CheckpointError, match=r"in Python overrides=\['trust=true'\], or load\(.*trust=True"):
+        mean_jct("mine:model.zip")
+    assert mean_jct("mine:model.zip", "trust=true") == mean_jct(model)
+    assert mean_jct(ringyard_agents.load("model.zip", environments[False], trust=True)) == mean_jct(model)
 
 
 def test_bad_models_are_refused_before_anything_runs(environments, tmp_path, monkeypatch):

@@ -122,16 +122,6 @@ def test_a_training_of_a_reproduction_can_be_typed(tmp_path, monkeypatch, capsys
     assert (trained.cluster.num_servers, trained.total_decisions) == (2, 200)
 
 
-@pytest.mark.slow
-def test_weights_that_are_missing_are_written_by_the_command_of_the_error(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    simulate = ["simulate", "scheduler=interference_aware", "placement=share", "debug=tiny"]
-    simulate += ["experiment=sharing", "scheduler.weights='a b.npz'"]
-    error = run(simulate, capsys, 2).err
-    run(command_in(error.replace("`", "\n"), "ringyard fit"), capsys)
-    run(simulate, capsys)
-
-
 @pytest.mark.parametrize(
     "experiment",
     [

@@ -22,12 +22,19 @@ from ringyard_agents.evaluation.selection import (
     read_entries,
     supported_schedulers,
 )
-from ringyard_agents.predictors.fit_interference import measured_pairs
 from ringyard_agents.reproduction import run
-from ringyard_agents.reproduction.claims import Claim, measure_claim, read_claims
-from ringyard_agents.reproduction.run import Reproduction, _trained, read_paper, scheduler_tasks
+from ringyard_agents.reproduction.run import (
+    Claim,
+    Reproduction,
+    _trained,
+    claim_rows,
+    measure_claim,
+    read_claims,
+    read_paper,
+    scheduler_tasks,
+)
 from tools import reproduction, stored_reproductions
-from tools.reproduction import page, read_ablation, read_tables
+from tools.reproduction import page, read_ablations, read_tables
 from tools.stored_reproductions import STORED, command, stale_rows, stored_reproduction
 
 PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
@@ -94,10 +101,9 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
     assert content["seeds"] >= 20
     assert len(content["deviations"]) >= 1
     claims = read_claims(content["claims"], list(content["cases"]))
-    assert content["headline"] in [claim.text for claim in claims]
+    assert set(content["headlines"]) <= {claim.text for claim in claims}
     read_tables(content.get("tables", []), content["cases"])
-    if (ablation := read_ablation(content)) is not None:
-        claims.append(ablation)
+    claims += read_ablations(content)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for name, case in content["cases"].items():
@@ -155,16 +161,13 @@ def test_a_sweep_has_a_row_for_each_case():
         "large": {"b": {"mean_jct": np.array([20.0, 20.0])}},
     }
     content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
-    content |= {"headline": "text", "ablation": None, "tables": [{**row, "against": "b"}], "cases": cases}
+    content |= {"headlines": ["text"], "ablations": [], "tables": [{**row, "against": "b"}], "cases": cases}
     text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures, {})])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
     assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
     assert "**Title: warning: 2 workloads" in text.partition("## Title")[0]
-    assert (
-        "| Title | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval | cannot be switched off |"
-        in text
-    )
+    assert "| Title | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval |" in text
     for wrong, what in (({"cases": ["none"]}, "case 'none'"), ({"schedulers": ["z"]}, "scheduler 'z'")):
         with pytest.raises(ConfigurationError, match=what):
             read_tables([row | wrong], cases)
@@ -301,8 +304,3 @@ def test_a_placement_that_would_not_be_used_is_refused():
         for entry in ("sjf_bco@pack", "ada_srsf@pack"):
             with pytest.raises(ConfigurationError, match="has its own placement"):
                 scheduler_config(SchedulerEntry.read(entry))
-
-
-def test_measured_pairs_need_their_file(tmp_path):
-    with pytest.raises(ConfigurationError, match="no measured pairs"):
-        measured_pairs(tmp_path, np.random.default_rng(0))

@@ -111,8 +111,14 @@ def test_what_best_prints_works_when_it_is_pasted(tmp_path, capsys, name):
     record(0, "seed=1", objective=1.0).write(folder)
     (folder / "agent.safetensors").touch()
     assert main(["best", str(folder.parent)]) == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("compare with: "))
-    (word,) = shlex.split(line.removeprefix("compare with: ringyard compare "))
+    (line,) = (
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("compare on other workloads than the objective: ")
+    )
+    (word,) = shlex.split(
+        line.removeprefix("compare on other workloads than the objective: ringyard compare ")
+    )
     assert OverridesParser.create().parse_override(word).value() == ["fifo_backfill", "sjf", f"best:{folder}"]
     (word,) = shlex.split(RunFolder(Path("runs", name), "train").name_override)
     assert OverridesParser.create().parse_override(word).value() == name

@@ -14,8 +14,7 @@ from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
 from ringyard_agents.evaluation.evaluate import make_simulator, run_to_end
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
-from ringyard_agents.watching.schedule import PARTS
-from ringyard_agents.watching.watch import render_page
+from ringyard_agents.watching.watch import PARTS, render_page
 from ringyard_baselines.classic.preemptive import srtf
 
 SMALL = ("experiment=full",)

@@ -14,7 +14,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import COMMANDS, HYDRA_COMMANDS, main
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.help_page import _choices, _read, wrap_yaml
-from ringyard_agents.report.tables import print_note
+from ringyard_agents.report.tables import print_note, print_table
 
 #: {command: its groups, also those without a choice}
 GROUPS = {command: list(_read(command)[0]) for command in HYDRA_COMMANDS}
@@ -100,6 +100,27 @@ def test_misspelt_commands_are_told_the_right_one(command, capsys):
     assert line.endswith(f"expected {command}")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["compare", "schedulers=[fifoo]"], "expected fifo, perhaps"),
+        (["compare", "schedulers=[fifo@consolidat]"], "expected consolidate"),
+        (["compare", "schedulers=[fifo,srtf]", "reference=srft"], "expected srtf"),
+        (["compare", "schedulers=[mine:zoo:jointt]"], "expected zoo:joint"),
+        (["traces", "helio", "x.csv"], "expected helios"),
+        (["reproduce", "codda"], "expected coda"),
+        (["train", "--help", "experimnt"], "expected experiment"),
+        (["train", "experimnt=elastic"], "expected experiment"),
+        (["train", "experiment=elastc"], "expected elastic"),
+        (["simulate", "scheduler=fifoo"], "expected fifo"),
+        (["simulate", "workload=heliso"], "expected helios"),
+    ],
+)
+def test_misspelt_names_are_told_the_right_one(words, expected, capsys):
+    (line,) = lines_of(capsys, *words, code=2)
+    assert expected in line
+
+
 @pytest.mark.parametrize("words", [["-V"], ["--version"], *([one, "--version"] for one in COMMANDS)])
 def test_the_version_is_printed(capsys, words):
     (line,) = lines_of(capsys, *words)
@@ -141,12 +162,15 @@ def test_the_comparison_at_80_columns_has_its_main_numbers(compared):
     assert {"p99_jct", "worst_fairness", "makespan", "p_holm", "ratio_low", "gap_to_bound"} <= set(columns)
 
 
-def test_notes_are_broken_on_a_terminal_only():
-    note = "word " * 40
-    for terminal, lines in ((True, 3), (False, 1)):
-        console = Console(file=io.StringIO(), width=80, force_terminal=terminal)
-        print_note(console, note)
-        assert len(console.file.getvalue().splitlines()) == lines
+@pytest.mark.parametrize("terminal", [True, False])
+def test_notes_and_tables_are_as_narrow_as_the_console(terminal):
+    console = Console(file=io.StringIO(), width=80, force_terminal=terminal, no_color=True)
+    print_note(console, "word " * 40)
+    names = [f"column {number}" for number in range(20)]
+    print_table(console, "title " * 20, [dict.fromkeys(names, "12,345")], names)
+    lines = plain_lines(console.file.getvalue().splitlines())
+    assert lines[0].count("word") == 16
+    assert not too_wide(lines)
 
 
 def test_both_files_called_jobs_have_the_same_columns(compared, capsys):

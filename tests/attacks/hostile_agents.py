@@ -28,23 +28,27 @@ from typing import Any
 import numpy as np
 import yaml
 from hydra import initialize_config_dir
-from hydra.utils import get_object
+from hydra.utils import get_object, instantiate
 from omegaconf import OmegaConf
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from ringyard.config_folder import config_folder
 from ringyard.errors import RingyardError
+from ringyard.mdp.experiments import build_env_config
 from ringyard.workloads.readers import read_trace, trace_configs
 from ringyard_agents.cli import main
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.evaluation.result_cache import cached_results
 from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
 from ringyard_agents.learning.agent import load_agent
+from ringyard_agents.learning.agent_file import LAST_FILE
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.environments import compose_environments
+from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.resume import read_run_config
+from ringyard_agents.learning.train import compose_environments
+from ringyard_agents.learning.training_run import read_last, set_up_learner
 from ringyard_agents.measurements import read_measured_rows
 from ringyard_agents.predictors.hazard_file import SHIPPED, read_survival_estimate
 from ringyard_agents.report.tensorboard import record_text
@@ -53,7 +57,7 @@ from ringyard_agents.runs.run_index import find_runs
 from ringyard_agents.runs.sweep_job import read_job_records
 from ringyard_agents.runs.sweep_table import _training_results, print_best, sweep_table
 from ringyard_agents.shipped_agents import _environments_of
-from ringyard_baselines.papers.interference_aware.networks import InterferenceNetworks
+from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, InterferenceNetworks
 
 MODULE = "runs_code_when_imported"
 
@@ -290,6 +294,19 @@ def use_training(file: Path) -> object:
     return find_runs([str(home)]), _training_results(home)
 
 
+def resumer(config: Path) -> Callable[[Path], None]:
+    """A function that continues a learner from the state of a run, as `ringyard train resume=RUN` does."""
+    settings = OmegaConf.load(config)
+
+    def read(file: Path) -> None:
+        saved, _ = read_last(file.parent)
+        learner = instantiate(settings.agent, _convert_="all")
+        environment = adapt_env_config(learner, build_env_config(settings, 4, 0))
+        set_up_learner(learner, {"one": environment}, settings.seed, saved, file.parent)
+
+    return read
+
+
 _TRACES = itertools.cycle(trace_configs())
 
 
@@ -344,6 +361,11 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
     def agent_bytes(parts: Any) -> bytes:
         return Checkpoint(sound.arrays, {**sound.metadata, "parts": parts}).to_bytes()
 
+    last = Checkpoint.read(agent.with_name(LAST_FILE))
+
+    def last_bytes(metadata: Any) -> bytes:
+        return Checkpoint(last.arrays, metadata).to_bytes()
+
     hazard = Checkpoint.read(SHIPPED)
 
     def hazard_bytes(facts: Any) -> bytes:
@@ -356,6 +378,7 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
     return {
         "agent": Door(agent.name, sound.metadata["parts"], lambda file: load_agent(str(file)), agent_bytes),
         "agent.zip": Door("agent.zip", None, lambda file: load_agent(str(file))),
+        "last state of a run": Door(LAST_FILE, last.metadata, resumer(config), last_bytes, refuses=False),
         "run config": Door(config.name, settings, lambda file: read_run_config(file, ())),
         "environments of a run": Door(config.name, "text", use_environments, with_word),
         "tuned options": Door("tuned.yaml", {"tiresias": TUNED}, use_tuned),
@@ -370,7 +393,7 @@ def doors(agent: Path, config: Path) -> dict[str, Door]:
         "JSON lines of a trace": Door("jobs.jsonl", ROW, use_trace, refuses=False),
         "measurements": Door("rows.csv", MEASURED, read_measured_rows, as_csv, refuses=False),
         "interference weights": Door(
-            "weights.npz", dict(InterferenceNetworks.load().weights), InterferenceNetworks.load, as_npz
+            "weights.npz", dict(np.load(DEFAULT_WEIGHTS)), InterferenceNetworks.load, as_npz
         ),
         "hazard network": Door(
             "hazard.safetensors", hazard.metadata, read_survival_estimate, hazard_bytes, refuses=False

@@ -11,6 +11,7 @@ from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
+from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.coda import Coda
 from ringyard_baselines.papers.synergy import SynergyTune
@@ -90,17 +91,95 @@ def test_coda_evicts_borrowers_for_training_jobs():
     assert times_of(kept).start_seconds.tolist() == [0.0, 100.0]
 
 
-def test_coda_caps_cpu_jobs_that_starve_training():
-    helper = JobTable.cpu_only([200.0], [4], [2000.0], [30e9])
-    training = replace(hungry(3000.0, 8), memory_bandwidth=np.array([3e9]))
-    cluster, jobs, performance = cpu_cluster(16, training.merged(helper))
-    sim = Simulator(cluster, jobs, performance, round_seconds=90.0)
-    scheduler = Coda(pack())
+@pytest.mark.parametrize(
+    ("array_share", "asked", "evicted"),
+    [(0.25, 2, [0, 0, 1]), (0.25, 6, [0, 1, 1]), (0.75, 2, [0, 0, 1]), (0.75, 4, [0, 0, 0])],
+)
+def test_coda_evicts_what_was_started_last_and_leaves_the_cpu_array(array_share, asked, evicted):
+    """Three CPU jobs hold 2, 4 and 2 of 8 cores. The array has 2 or 6: so many stay, whatever is asked."""
+    helpers = JobTable.cpu_only([0.0, 1.0, 2.0], [2, 4, 2], [500.0] * 3, [1e6] * 3)
+    training = replace(hungry(50.0, asked), submit_seconds=np.array([10.0]))
+    cluster, jobs, performance = cpu_cluster(8, helpers.merged(training))
+    scheduler = Coda(pack(), adaptive=False, cpu_array_share=array_share)
+    sim = Simulator(cluster, jobs, performance)
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
-    while sim.now < 400:
-        sim.apply(scheduler.decide(sim.view()))
+    while sim.now < 10.0:
         sim.advance()
-    assert sim.state.jobs["memory_bandwidth_cap"][0, 1] == 0.5
+        sim.apply(scheduler.decide(sim.view()))
+    records = sim.state.jobs[0]
+    assert records["num_preemptions"][:3].tolist() == evicted
+    assert (records["status"][3] == JobStatus.RUNNING) == (max(evicted) == 1)
+
+
+def capped_over_time(scheduler, cluster, jobs, performance, until):
+    """[decisions, jobs] cap of each job and the GPU activity of the first, until a time."""
+    sim = Simulator(cluster, jobs, performance, round_seconds=scheduler.round_seconds)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    caps, active = {}, {}
+    while sim.now < until:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+        caps[sim.now] = sim.state.jobs["memory_bandwidth_cap"][0, : len(jobs)].tolist()
+        active[sim.now] = float(sim.view().gpu_activity[0])
+    return caps, active
+
+
+def test_coda_caps_cpu_jobs_that_starve_training_and_lifts_the_caps():
+    """Training moves 24 GB/s of 100, from 200 s on CPU jobs 40 more, and 60 until one of them ends."""
+    helpers = JobTable.cpu_only([200.0, 200.0], [4, 4], [4000.0, 500.0], [10e9, 15e9])
+    training = replace(hungry(3000.0, 8), memory_bandwidth=np.array([3e9]))
+    cluster, jobs, performance = cpu_cluster(16, training.merged(helpers))
+    caps, active = capped_over_time(Coda(pack(), adaptive=False), cluster, jobs, performance, until=2500.0)
+    seen = list(dict.fromkeys(tuple(one[1:]) for one in caps.values()))
+    # 124 GB/s are asked; capped it is 74, and 94 or 104 if one cap went; without the second job it is 64
+    assert seen == [(1.0, 1.0), (0.5, 0.5), (1.0, 0.5)]
+    began = next(time for time, one in caps.items() if one[1] == 0.5)
+    ended = next(time for time, one in caps.items() if time > began and one[1] == 1.0)
+    times = list(active)
+    assert began <= 290.0  # within a window
+    assert active[times[times.index(began) - 1]] < 0.9 * active[began]
+    assert active[ended] == active[began] == active[0.0]
+    nobody, slowed = capped_over_time(
+        Coda(pack(), adaptive=False, bandwidth_limit=1e9), cluster, jobs, performance, until=600.0
+    )
+    assert all(one == [1.0, 1.0, 1.0] for one in nobody.values())
+    assert min(slowed.values()) < 0.9 * active[0.0]
+
+
+def test_coda_leaves_cpu_jobs_alone_that_harm_nobody():
+    """As much is asked of the memory, but the training job has cores to spare and computes as before."""
+    helper = JobTable.cpu_only([200.0], [4], [2000.0], [30e9])
+    training = replace(hungry(3000.0, 12), memory_bandwidth=np.array([0.0]))
+    training = replace(training, samples_per_core_second=np.array([1e9]))
+    cluster, jobs, performance = cpu_cluster(16, training.merged(helper))
+    caps, _ = capped_over_time(Coda(pack(), adaptive=False), cluster, jobs, performance, until=1000.0)
+    assert all(one == [1.0, 1.0] for one in caps.values())
+
+
+def test_coda_keeps_small_and_large_jobs_apart():
+    """The second server is for jobs of 4 GPUs and more. A job goes to the other one if its own is full."""
+    jobs = JobTable.from_columns(np.arange(5.0), [4, 1, 2, 4, 2], [1000.0] * 5)
+    cluster = Cluster.homogeneous(2, 8, cores_per_server=32)
+    for servers, expected in ((0.5, [1, 0, 0, 1, 0]), (0.0, [0, 0, 0, 1, 1]), (1.0, [0, 0, 0, 1, 1])):
+        sim = simulated_until(Coda(pack(), large_job_servers=servers), cluster, jobs, 4.0)
+        assert sim.cluster.server_of_gpu[first_gpus(sim)].tolist() == expected, servers
+    crowd = JobTable.from_columns(np.arange(4.0), [6, 2, 4, 1], [1000.0] * 4)
+    sim = simulated_until(Coda(pack()), cluster, crowd, 3.0)
+    assert sim.cluster.server_of_gpu[first_gpus(sim)].tolist() == [1, 0, 0, 0]
+
+
+def simulated_until(scheduler, cluster, jobs, until):
+    sim = Simulator(cluster, jobs, composite(1e9, 40e9))
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    while sim.now < until:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+    return sim
+
+
+def first_gpus(sim):
+    view = sim.view()
+    return [view.gpus_of(job)[0] for job in range(len(sim.jobs))]
 
 
 def test_synergy_gives_and_takes_cores():

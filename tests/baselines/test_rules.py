@@ -21,7 +21,6 @@ from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJo
 from ringyard_baselines.papers.sjf_bsbf import mean_jct_in_sequence, mean_jct_shared
 from ringyard_baselines.papers.synergy import best_demand
 from ringyard_baselines.papers.themis import finish_time_fairness
-from ringyard_baselines.tools.predictions import _curve_end
 from ringyard_baselines.tools.step_model import fit_seconds, speed_features
 
 
@@ -138,12 +137,6 @@ def test_step_time_is_recovered_from_its_terms():
     seconds = design @ [0.03, 0.2, 0.16, 0.01, 0.02]
     assert np.allclose(design @ fit_seconds(design, seconds), seconds, rtol=1e-6)
     assert speed_features(8.0, np.array([2.0]), np.zeros(1)).tolist() == [[4.0, 1.0, 0.0, 2.0, 0.0]]
-
-
-def test_loss_curve_ends_where_it_crosses_its_target():
-    done = np.arange(1, 41) / 100
-    loss = 1 - done * 1.2 / (done + 0.2)  # reaches 0 at 1000 iterations
-    assert _curve_end(done * 1000, loss) == pytest.approx(1000, rel=0.15)
 
 
 def genome(text):

@@ -5,17 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import leaf
+from conftest import composed, leaf
 from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError
 from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import consolidate, pack, share
-from ringyard.profiles import model_id
+from ringyard.profiles import model_id, profile
 from ringyard.sim.allocation import Allocation
-from ringyard_agents.predictors.fit_interference import simulated_pairs, train_networks
 from ringyard_baselines.papers.burst_sharing import BurstSharing
 from ringyard_baselines.papers.gandiva import Gandiva
-from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, InterferenceNetworks
+from ringyard_baselines.papers.interference_aware.networks import REFERENCES, InterferenceNetworks
 from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware, place_tasks
 from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
 from small_simulations import arrived, simulated, times_of
@@ -80,14 +79,39 @@ def test_burst_sharing_keeps_the_foreground_within_its_limit():
         assert found.start_seconds[1] == pytest.approx(start)
 
 
-def test_interference_networks_predict_pairs_of_unseen_jobs():
-    unseen = simulated_pairs(np.random.default_rng(99), 60)
-    networks = InterferenceNetworks.load()
-    own, other = unseen.profiles[unseen.own], unseen.profiles[unseen.other]
-    assert np.abs(networks.similarity(own, other) - unseen.similarity).mean() < 0.05
-    assert np.abs(networks.performance(own, other, unseen.computing) - unseen.performance).mean() < 0.05
-    few = train_networks(simulated_pairs(np.random.default_rng(1), 40), epochs=5)
-    assert {name: array.shape for name, array in few.weights.items()} == dict(PARAMETERS)
+def test_burst_sharing_joins_the_idlest_foreground_job():
+    names = ("a3c_pong", "cyclegan_monet", "lstm_wikitext2")
+    _, jobs, performance = neighbours(*names)
+    jobs = replace(jobs, num_gpus=np.array([2, 2, 1]), max_gpus=np.array([2, 2, 1]))
+    cluster = Cluster.homogeneous(4, 1, gpu_type="v100", jobs_per_gpu=2)
+    for first, second, gpus in (((0, 1), (2, 3), (2,)), ((2, 3), (0, 1), (0,))):
+        sim = arrived(cluster, jobs, performance)
+        sim.apply([Allocation(0, first), Allocation(1, second)])
+        computing = BurstSharing._activity(sim.view().select(np.array([0, 1])))
+        assert computing[1] < 0.9 * computing[0]  # gradients take more of its iterations
+        sim.apply(BurstSharing(pack(), max_slowdown=10.0).decide(sim.view()))
+        assert sim.view().gpus_of(2) == gpus
+
+
+def test_burst_sharing_counts_the_time_in_which_the_foreground_waits_for_its_gradients():
+    _, jobs, performance = neighbours("resnet50_imagenet", "lstm_wikitext2")
+    jobs = replace(jobs, num_gpus=np.array([2, 1]), max_gpus=np.array([2, 1]))
+    cluster = Cluster.homogeneous(2, 1, gpu_type="v100", jobs_per_gpu=2)
+    sim = arrived(cluster, jobs, performance)
+    sim.apply([Allocation(0, (0, 1))])
+    view = sim.view()
+    excess = view.interference(view.workers(0), view.workers(1), 0).item()
+    computing = BurstSharing._activity(view.select(np.array([0]))).item()
+    assert computing < 0.95
+    for part, joins in ((computing + 0.02, True), (computing - 0.02, False)):
+        found = BurstSharing(pack(), max_slowdown=1.0 + part * excess).decide(view)
+        assert [one.job for one in found] == [1] * joins
+
+
+def test_reference_jobs_are_no_jobs_of_a_workload_that_shares_gpus():
+    models = composed("simulate", "workload=sharing").workload.models.by_gpus[1]
+    assert models
+    assert not {(name, profile(name).batch_size) for name in models}.intersection(REFERENCES)
 
 
 def test_weights_are_checked(tmp_path):
@@ -108,6 +132,26 @@ def test_interference_aware_chooses_the_mildest_neighbour():
     sim.apply(scheduler.decide(sim.view()))
     harm = [sum(excesses(cluster, jobs, performance, 2, other)) for other in (0, 1)]
     assert sim.view().gpus_of(2) == sim.view().gpus_of(int(np.argmin(harm)))
+
+
+def test_each_stage_takes_predicted_exact_or_mean_losses():
+    names = ("resnet50_imagenet", "a3c_pong", "lstm_wikitext2")
+    cluster, jobs, performance = neighbours(*names)
+    view = arrived(cluster, jobs, performance).view()
+    true = np.array([[excesses(cluster, jobs, performance, i, j)[0] for j in range(3)] for i in range(3)])
+    for similarity, iapp in (("predicted", "exact"), ("exact", "mean"), ("mean", "predicted")):
+        scheduler = InterferenceAware(share(), similarity=similarity, performance=iapp)
+        found = scheduler._predict(view)
+        order = np.ix_([0], found.kind, found.kind)
+        for kind, losses in ((similarity, found.similarity[order][0]), (iapp, found.performance[order][0])):
+            if kind == "mean":
+                assert np.ptp(losses) == 0.0
+            else:
+                exact = true / (1 + true)
+                assert losses == pytest.approx(exact, abs=1e-9 if kind == "exact" else 0.15)
+                assert np.ptp(losses) > 0.1
+    with pytest.raises(ConfigurationError, match="similarity"):
+        InterferenceAware(share(), similarity="constant")
 
 
 def test_nlwp_weighs_interference_against_communication():

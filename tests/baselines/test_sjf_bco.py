@@ -8,8 +8,12 @@ import pytest
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import SchedulerError
-from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta_and_kappa, empty_trials, num_rows
-from ringyard_baselines.papers.sjf_bco.comparators import bisect_theta
+from ringyard_baselines.papers.sjf_bco.bisection import (
+    bisect_theta,
+    bisect_theta_and_kappa,
+    empty_trials,
+    num_rows,
+)
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     SJF_BCO,

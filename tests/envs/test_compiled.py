@@ -166,7 +166,7 @@ def test_bundles_survive_copies_and_pickles():
 
 
 def test_what_cannot_be_packed_is_an_error_in_python():
-    with pytest.raises(TypeError, match="implements an interface"):
+    with pytest.raises(TypeError, match="expected a function with an interface"):
         apply_all(world(scale=lambda x, parameters: x), 1.0)
     wrong = World(Cell.zeros(1, 6)[:, ::2], True, True, True, 0, (), 0.0)
     with pytest.raises(TypeError, match="contiguous"):

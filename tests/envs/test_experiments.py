@@ -133,7 +133,7 @@ def test_an_experiment_leaves_hydra_as_it_was():
 
 def test_unknown_experiments_name_the_known():
     with pytest.raises(
-        ConfigurationError, match=r"'Sharing'; expected one of .*sharing.*to add one, write Sharing.yaml"
+        ConfigurationError, match=r"'Sharing'; expected sharing; to add one, write Sharing.yaml"
     ):
         experiment("Sharing")
 

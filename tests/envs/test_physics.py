@@ -12,14 +12,12 @@ from ringyard import Allocation, Cluster, Simulator
 from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
-from ringyard.performance import composite
+from ringyard.performance import LoadedMemory, composite
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.host_resources import (
     bandwidth_slowdown,
     cpu_job_seconds,
     input_seconds,
-    read_seconds,
-    storage_seconds_per_byte,
     stored_bytes,
     useful_cores,
 )
@@ -31,7 +29,7 @@ from ringyard.performance.parameter_server import (
 from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
-from ringyard.state.records import JobKind
+from ringyard.state.records import Job, JobKind
 from small_simulations import arrived, specs
 from tools.equations.parameter_server_errors import refit
 from tools.measured_sets.aiturbo import CALIBRATION
@@ -41,6 +39,13 @@ INF = float("inf")
 
 def seconds(sim, job):
     return float(sim.state.jobs["iteration_seconds"][0, job])
+
+
+def with_servers(workers, servers):
+    """Parameter-server jobs of one model."""
+    jobs = specs(*[(count, "aiturbo_resnet50") for count in workers])
+    kinds = np.full(len(jobs), int(JobKind.PARAMETER_SERVER))
+    return replace(jobs, kind=kinds, parameter_servers=np.array(servers))
 
 
 # formulas
@@ -117,15 +122,37 @@ def test_what_is_cached_does_not_come_from_storage():
     assert stored_bytes(1e5, 1e11, 25e9) == pytest.approx(0.75e5)
     assert stored_bytes(1e5, 1e11, 2e11) == 0.0
     assert stored_bytes(1e5, INF, 1e12) == 1e5  # too large to cache
-    assert read_seconds(512.0, 1e5, storage_seconds_per_byte(4, 500e6)) == pytest.approx(512 * 1e5 / 125e6)
 
 
 def test_memory_bandwidth_and_cpu_jobs():
-    assert bandwidth_slowdown(50.0, 100.0) == 1.0
-    assert bandwidth_slowdown(150.0, 100.0) == 1.5
-    assert cpu_job_seconds(2.0, 4, 4, 1.0, 1.0) == 2.0
-    assert cpu_job_seconds(2.0, 4, 8, 1.0, 1.0) == 1.0
-    assert cpu_job_seconds(2.0, 4, 4, 1.5, 0.5) == 6.0
+    full = LoadedMemory().slowdowns
+    assert bandwidth_slowdown(50.0, 100.0, full) == 1.0
+    assert bandwidth_slowdown(150.0, 100.0, full) == 1.5
+    jobs = Job.zeros(3)
+    jobs["compute_seconds"], jobs["asked_cores"], jobs["cores_per_worker"] = 2.0, 4, [4, 8, 4]
+    jobs["bandwidth_slowdown"], jobs["memory_bandwidth_cap"] = [1.0, 1.0, 1.5], [1.0, 1.0, 0.5]
+    assert [cpu_job_seconds(job) for job in jobs] == [2.0, 1.0, 6.0]
+
+
+def test_memory_slows_down_before_it_is_full():
+    """Half of the work waits for memory. At 80 % of its bandwidth an access takes 1.5 times as long."""
+    memory = LoadedMemory({0.4: 1.0, 0.8: 1.5, 1.0: 3.0}, stalled_share=0.5).slowdowns
+    slower = {u: bandwidth_slowdown(100.0 * u, 100.0, memory) for u in (0.1, 0.4, 0.7, 1.0, 2.0, 5.0)}
+    # jobs that request 100 move 80 bytes a second, 1.25 times as slow. If they request 200, memory is full
+    assert slower == pytest.approx({0.1: 1.0, 0.4: 1.0, 0.7: 1.125, 1.0: 1.25, 2.0: 2.0, 5.0: 5.0})
+    loads = np.linspace(0.01, 6.0, 600)
+    found = np.array([bandwidth_slowdown(load, 1.0, memory) for load in loads])
+    assert (np.diff(found) >= 0).all()
+    assert (loads / found <= 1.0 + 1e-12).all()  # memory never moves more than it can
+    assert (found >= np.maximum(loads, 1.0)).all()
+
+
+@pytest.mark.parametrize(
+    "latencies", [{}, {0.4: 1.0}, {0.8: 1.2, 0.4: 1.0, 1.0: 2.0}, {0.4: 1.5, 1.0: 1.2}, {0.5: 0.9, 1.0: 1.0}]
+)
+def test_latencies_that_no_memory_has_are_refused(latencies):
+    with pytest.raises(ConfigurationError, match=r"memory\.latencies"):
+        LoadedMemory(latencies)
 
 
 def test_statistical_efficiency():
@@ -143,6 +170,20 @@ def test_parameter_server_step():
     assert step_seconds(0.5, 1, 10**9, 1, 1.0, (0.1, 0.0, 0.0, 0.0)) == pytest.approx(0.5)  # many servers
     assert server_efficiency(0.0, -2.0, 1.0, 3.0) == 1.0
     assert server_efficiency(1e3, -2.0, 1.0, 3.0) == pytest.approx(3.0)
+
+
+def test_parameter_server_steps_leave_their_form_by_model_and_size():
+    jobs = with_servers([1, 1, 2, 2, 3], [1, 2, 1, 2, 1])
+    form, other, again = (
+        arrived(Cluster.homogeneous(1, 4), jobs, composite(1e9, 4e10, step_deviation=one), seed=seed)
+        .view()
+        .column("isolated_iteration_seconds")
+        for one, seed in ((0.0, 0), (0.12, 0), (0.12, 1))
+    )
+    z = np.log(other / form) / 0.12
+    assert len(set(z.tolist())) == len(jobs)
+    assert 0.3 < np.sqrt((z**2).mean()) < 2.0
+    assert (other == again).all()  # of the hardware, not of a run
 
 
 def test_parameter_server_times_are_never_negative():

@@ -382,7 +382,7 @@ def test_columns_that_are_not_there(tmp_path, options, said):
         ({"dates": ["%Q"]}, r"dates has '%Q': .*; expected a format such as '%d\.%m"),
         ({"dates": "%"}, "dates has '%': .*; expected a format"),
         ({"gpus": []}, r"gpus is \[\]; expected"),
-        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected some of job_id, submit"),
+        ({"submit_tmie": "at"}, "a reader has no setting 'submit_tmie'; expected submit"),
     ],
 )
 def test_settings_that_are_none(options, said):
@@ -469,6 +469,68 @@ def test_dates_without_separators_and_years_that_stand_for_no_date(tmp_path, zon
             read_csv(file, zone=zone)
         with pytest.warns(WorkloadWarning, match="1 without a submission time"):
             assert read_csv(file, zone=zone, leave_out=True).submit_seconds.tolist() == [0, 86400]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seconds"),
+    [
+        ("202001311200", "202001311230", 1800),
+        ("20200131120000", "20200131120007", 7),
+        ("20200131", "202002010030", 88200),
+        ("202001312359", "20200201T0000", 60),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_hours_and_minutes_of_dates_without_separators(tmp_path, first, second, seconds, zone):
+    file = written(tmp_path, HEAD + f"1,{first},1,5\n2,{second},1,5\n")
+    assert quiet(TraceReader(zone=zone), file).jobs.submit_seconds.tolist() == [0, seconds]
+    if second.isdigit():
+        kept = quiet(TraceReader(units={"submit_time": 1e-3}), file).jobs.submit_seconds
+        np.testing.assert_allclose(kept, [int(first) * 1e-3, int(second) * 1e-3])
+
+
+def test_epochs_stay_numbers(tmp_path):
+    """Milliseconds and microseconds need their unit, and the refusal names it."""
+    for digits, unit in ((0, None), (3, "ms"), (6, "us")):
+        epoch = 1577880000 * 10**digits
+        file = written(tmp_path, HEAD + f"1,{epoch},1,5\n2,{epoch + 60 * 10**digits},1,5\n")
+        units = {"submit_time": unit} if unit else {}
+        assert read_csv(file, units=units).submit_seconds.tolist() == [1577880000, 1577880060]
+        for leave_out in (False, True) if unit else ():
+            said = r"leave_out=false says" if leave_out else r"=ms reads milliseconds, us microseconds"
+            with pytest.raises(WorkloadError, match=said):
+                read_csv(file, leave_out=leave_out)
+
+
+@pytest.mark.parametrize(
+    ("cell", "gpus"),
+    [
+        ("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1,node=2", 3),
+        ("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1,gres/gpu=3", 3),
+        ("gres/gpu=3,gres/gpu:a100=2,gres/gpu:v100=1", 3),
+        ("cpu=8,gres/gpu=4", 4),
+        ("gpu:a100:2,gpu:v100:1", 3),
+        ("gpu:a100:2(IDX:0-1),gpu:v100:2(IDX:0,3)", 4),
+        ("gpu:nvidia_a100_3g.20gb:1", 1),
+        ("gres:gpu:4", 4),
+    ],
+)
+def test_slurm_jobs_count_the_gpus_of_all_types(tmp_path, cell, gpus):
+    file = written(tmp_path, f"JobID|Submit|Elapsed|State|AllocTRES\n1|2024-03-01|60|COMPLETED|{cell}\n")
+    assert read_trace(file, "sacct").num_gpus.tolist() == [gpus]
+
+
+def test_supercloud_counts_the_gpus_of_both_types(tmp_path):
+    columns, rows = sample(READERS["supercloud"], 1)
+    rows[0][columns.index("tres_req")] = "1=8,1001=1,1002=2"
+    file = written(tmp_path, as_text(READERS["supercloud"], columns, *rows))
+    assert quiet(READERS["supercloud"], file).jobs.num_gpus.tolist() == [3]
+
+
+def test_a_pattern_adds_up_only_the_group_each(tmp_path):
+    file = written(tmp_path, HEAD + "1,0,4 of 8 + 2 of 8,5\n")
+    for pattern, gpus in ((r"(\d+) of (\d+)", 4), (r"(?P<each>\d+) of", 6), (r"x|(\d+)$|\+ (\d+)", 2)):
+        assert read_csv(file, patterns={"gpus": pattern}).num_gpus.tolist() == [gpus]
 
 
 def test_run_times_from_starts_and_ends(tmp_path):
@@ -835,7 +897,7 @@ def test_a_table_says_what_is_understood_of_each_column(tmp_path):
     assert found.columns["priority_weight"] == ("priority (used by where only)", "")
     assert found.facts["span"] == "5.5 seconds"
     found = describe_trace("sacct", str(written(tmp_path, SAMPLES["sacct"][0])))
-    assert found.left_out == {"without an id": "1", "without GPUs": "2"}
+    assert found.left_out == {"without the id of a job": "1", "without GPUs": "2"}
     assert found.columns["State"] == ("state", "2: cancelled (1), completed (1)")
 
 

@@ -216,7 +216,7 @@ class ReferencePhysics:
         return tuple(sum(self._held_on(job, server, one) for job in self.jobs) for one in RESOURCES)
 
     def bandwidth_slowdown(self, job: ReferenceJob) -> float:
-        """Memory bandwidth asked / there is on the worst of the job's servers, at least 1."""
+        """How much slower accesses to memory are on the worst of the job's servers, at least 1."""
         capacity = self.cluster.memory_bandwidth_bytes_per_second
         if not capacity:
             return 1.0
@@ -227,8 +227,15 @@ class ReferencePhysics:
                 * self._held_on(other, server, RESOURCES[CORES])
                 for other in self.jobs
             )
-            worst = max(worst, demand / int(capacity[server]))
+            worst = max(worst, self._memory_slowdown(demand / int(capacity[server])))
         return worst
+
+    def _memory_slowdown(self, requested: float) -> float:
+        """Of all work where a load is requested: a line between the measured points, at least the load."""
+        memory = self._performance.memory
+        moved = np.array(list(memory.latencies))
+        slower = 1 + memory.stalled_share * (np.array(list(memory.latencies.values())) - 1)
+        return float(max(np.interp(requested, moved * slower, slower), requested))
 
     def _links(self, job: ReferenceJob) -> list[tuple[str, int]]:
         """Links a job's ring uses."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from conftest import shared
-from ringyard.performance.host_resources import read_seconds, storage_seconds_per_byte, stored_bytes
+from ringyard.performance.host_resources import stored_bytes
 from ringyard_agents.calibration.fits import CoreCurve, fit_core_curves
 from tools.calibration.storage import fit_dataset, fit_storage
 from tools.measured_sets.readers import synergy
@@ -36,7 +36,7 @@ def test_constants_that_were_put_in_come_out():
     assert fit_core_curves({"a": measured["a"]}, 0.0)["a"].loading_serial_share == 0.0
     ram = np.array([0.0, 25e9, 50e9])
     stored = np.array([stored_bytes(1e5, 1e11, one) for one in ram])
-    seconds = np.array([read_seconds(512.0, one, storage_seconds_per_byte(2, 1e8)) for one in stored])
+    seconds = 512.0 * stored * 2 / 1e8
     batch = np.full(3, 512.0)
     assert fit_storage(batch, np.full(3, 1e5), np.full(3, 1e11), ram, seconds) == pytest.approx(5e7)
     assert fit_dataset(batch, ram, seconds, 5e7) == pytest.approx((1e5, 1e11))

@@ -11,7 +11,7 @@ import yaml
 
 from conftest import shared
 from ringyard.errors import ConfigurationError
-from ringyard_agents.validation.shipped_errors import predict_sets
+from ringyard_agents.validation.shipped import predict_sets
 from tools.config_files import TOOLS_CONF, tool_config_files
 from tools.measured_sets.sets import find_sets, measured_sets, rows_of
 

@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ringyard.performance.host_resources import read_seconds, stored_bytes
+from ringyard.performance.host_resources import stored_bytes
 from ringyard_agents.calibration.fits import fit_factor
 
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)
 _CORES_TO_SPARE = 9
 
 _stored = np.vectorize(stored_bytes, otypes=[float])
-_read = np.vectorize(read_seconds, otypes=[float])
 
 
 def dataset(
@@ -61,7 +60,7 @@ def fit_storage(
         seconds: [rows] measured, per iteration.
     """
     stored = _stored(sample_bytes, dataset_bytes, ram_bytes)
-    return fit_factor(seconds / _read(batch, stored, 1.0))
+    return fit_factor(seconds / (batch * stored))
 
 
 def fit_dataset(

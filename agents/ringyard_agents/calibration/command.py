@@ -7,19 +7,90 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.cross_validation import cross_validate, fit_constants
+from ringyard_agents.calibration.fits import ComputeLine, fit_sharing
 from ringyard_agents.calibration.model_profiles import calibrated_models
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from ringyard_agents.measurements import measurement_kinds, read_measured_rows
+from ringyard_agents.measurements import measurement_kinds, read_measured_rows, situations
 from ringyard_agents.runs.figures import save_figure
+
+#: number of folds of the cross-validation
+_FOLDS = 4
+_RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
+_UNKNOWN = (float("nan"), float("nan"))
+
+
+def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
+    """Fit all that tidy rows determine. Without a row on one GPU, the measured lines of profiles are kept."""
+    part = measurement_kinds(rows)
+    alone = rows[part == "one GPU"]
+    measured = set(zip(alone.model, alone.gpu_type, strict=True))
+    profiles = [(model.name, kind, one) for model in catalogue() for kind, one in model.gpus.items()]
+    known = [one for one in profiles if not one[2].derived and one[:2] not in measured]
+    held = {(name, kind): ComputeLine(one.fixed_seconds, one.sample_seconds) for name, kind, one in known}
+    rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, FittedConstants(held))
+    pairs = rows[part == "sharing a GPU"]
+    speeds = pairs.assign(speed=_isolated_seconds(pairs, rings) / pairs.seconds).dropna(subset="speed")
+    sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
+    return replace(rings, sharing=sharing)
+
+
+def _isolated_seconds(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
+    """Predict isolated seconds on one GPU [rows], NaN where no line is known."""
+    keys, unknown = zip(rows.model, rows.gpu_type, strict=True), ComputeLine(*_UNKNOWN)
+    lines = [constants.lines.get(key, unknown) for key in keys]
+    return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
+
+
+def _predict(
+    rows: pd.DataFrame, constants: FittedConstants, gradient_bytes: Mapping[str, float]
+) -> NDArray[np.float64]:
+    """Predict seconds [rows], NaN where a constant is missing."""
+    part = measurement_kinds(rows)
+    predicted = np.full(len(rows), np.nan)
+    ring, shared = part.isin(_RINGS).to_numpy(), (part == "sharing a GPU").to_numpy()
+    predicted[ring] = predict_rings(rows[ring], constants, gradient_bytes)
+    pairs = rows[shared]
+    own = zip(pairs.model, pairs.batch, strict=True)
+    other = zip(pairs.neighbour, pairs.neighbour_batch, strict=True)
+    fits = [constants.sharing.get(gpu_type, {}) for gpu_type in pairs.gpu_type]
+    predicted[shared] = _isolated_seconds(pairs, constants) * [
+        1.0 + fit.get(mine, _UNKNOWN)[0] * fit.get(theirs, _UNKNOWN)[1]
+        for fit, mine, theirs in zip(fits, own, other, strict=True)
+    ]
+    return predicted
+
+
+def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> pd.DataFrame:
+    """Add `predicted` seconds and relative `error` to each row, fitted to other rows, in four folds.
+
+    Rows that measure the same situation (4+1+2 and 1+2+4 at one batch) are in one fold. Each batch of an
+    isolated job and each size of a transfer is its own situation.
+    """
+    size = rows.batch.fillna(0.0) + rows.transfer_bytes.fillna(0.0)
+    keys = situations(rows)
+    texts = keys.where(rows.neighbour != "", keys + size.map(" | {:g}".format))
+    distinct = sorted(set(texts))
+    order = np.random.default_rng(0).permutation(len(distinct))
+    fold_of = {distinct[key]: position % _FOLDS for position, key in enumerate(order)}
+    fold = texts.map(fold_of).to_numpy()
+    predicted = np.full(len(rows), np.nan)
+    for here in (fold == number for number in set(fold.tolist())):
+        if not here.all():
+            constants = fit_constants(rows[~here], gradient_bytes)
+            predicted[here] = _predict(rows[here], constants, gradient_bytes)
+    return rows.assign(predicted=predicted, error=np.abs(predicted - rows.seconds) / rows.seconds)
+
 
 _COMMAND = "ringyard calibrate"
 _MAX_BYTES = 1e15  # per all-reduce
@@ -49,7 +120,13 @@ def calibrate(
     rows = read_measured_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)
-    _check_names(rows, path)
+    for column in ("model", "network", "interconnect"):
+        for name in sorted(set(rows[column]) - {""}):
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
+                    " digits, _, ., + and -, beginning with one of the first three"
+                )
     given = _gradient_bytes(rows, gradient_bytes)
     usable = rows[rows.seconds.notna() & measurement_kinds(rows).isin(_PARTS)].reset_index(drop=True)
     if usable.empty:
@@ -62,9 +139,8 @@ def calibrate(
     fabrics = {"network": constants.networks, "interconnect": constants.interconnects}
     for group, fits in fabrics.items():
         for name, fit in fits.items():
-            texts[f"{group}/{name}.yaml"] = fabric_yaml(
-                f"{name}.", replace(fit, source=f"trainings: {path.name}"), written_by
-            )
+            fabric = replace(fit, source=f"trainings: {path.name}")
+            texts[f"{group}/{name}.yaml"] = fabric_yaml(f"{name}.", fabric, written_by)
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     held_out.to_csv(folder / "held_out.csv", index=False)
@@ -78,26 +154,12 @@ def calibrate(
     print(f"use them (docs/calibration.md): {USER_FOLDERS_VARIABLE}={shlex.quote(str(folder))} {command}")
 
 
-def _check_names(rows: pd.DataFrame, path: Path) -> None:
-    """Raise ConfigurationError for a name that cannot name a yaml."""
-    for column in ("model", "network", "interconnect"):
-        for name in sorted(set(rows[column]) - {""}):
-            if not _NAME.fullmatch(name):
-                raise ConfigurationError(
-                    f"{path}: {column} is {shown(name)}, which becomes the name of a yaml; expected letters,"
-                    " digits, _, ., + and -, beginning with one of the first three"
-                )
-
-
 def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, float]:
     """Return {model: bytes of one all-reduce}, from words NAME=BYTES, otherwise from the model's profile."""
     given: dict[str, float] = {}
     for word in words:
         name, _, number = word.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = -1.0
+        value = float(pd.to_numeric(number, errors="coerce"))
         if not name or not 0 <= value <= _MAX_BYTES or name in given:
             raise ConfigurationError(
                 f"--gradient-bytes is {word!r}; expected NAME=BYTES, such as mynet=102e6, once for each model"
@@ -106,14 +168,12 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     known = {model.name: model.gradient_bytes for model in catalogue()} | given
     models = sorted(set(rows.model) - {""})
     for name in sorted(set(given) - set(models)):
-        raise ConfigurationError(
-            f"--gradient-bytes names {name!r}, a model without rows; expected one of {', '.join(models)}"
-        )
+        found = f"--gradient-bytes names {name!r}, a model without rows"
+        raise ConfigurationError(f"{found}; expected one of {', '.join(models)}")
     for name in models:
         if name not in known:
-            raise ConfigurationError(
-                f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
-            )
+            found = f"model {name} has no profile"
+            raise ConfigurationError(f"{found}; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)")
     return known
 
 
@@ -131,11 +191,9 @@ def _draw(axes: Any, held_out: pd.DataFrame) -> None:
 
 def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
     """Print the constants and the errors of held-out rows."""
-    table = Table(
-        title="iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
-    )
-    for column in ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median"):
-        table.add_column(column, overflow="fold")
+    names = ("model", "GPU", "fixed", "per sample", "overlap", "rows", "mean", "median")
+    title = "iteration seconds = fixed + per sample x samples per GPU, with errors of held-out rows"
+    table = Table(*(Column(name, overflow="fold") for name in names), title=title)
     for one in models:
         overlap = one.fields.values.get("overlap_exponent")
         for kind, figure in one.gpus.items():
@@ -156,14 +214,16 @@ def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
 
 
 #: {kinds of measurement, one of which each model needs: advice if it has none}
+_RING = ("inside a server", "between servers")
 _ADVICE = {
-    (
-        "inside a server",
-        "between servers",
-    ): "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
+    _RING: "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
     ("restart",): "no restart; add restart_seconds on one GPU and on several",
     ("cores",): "no row with cores; measure 1, 2, 4 and 8 cores per GPU if CPU may be scarce",
 }
+_NO_MEMORY = (
+    "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two batches"
+    " and write them into the profile"
+)
 
 
 def missing_measurements(rows: pd.DataFrame) -> list[str]:
@@ -175,24 +235,12 @@ def missing_measurements(rows: pd.DataFrame) -> list[str]:
         if alone.empty:
             lines.append(f"{job}: no row on one GPU; measure one batch there, better two")
         elif alone.batch.nunique() == 1:
-            lines.append(
-                f"{job}: only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample;"
-                " measure a second batch"
-            )
+            one = f"only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample"
+            lines.append(f"{job}: {one}; measure a second batch")
         if not (mine.part == "sharing a GPU").any():
             lines.append(f"{job}: no row beside a neighbour; measure a pair if jobs share GPUs")
     models = set(rows.model)
-    with_memory = {
-        model.name
-        for model in catalogue()
-        if None not in (model.fixed_memory_bytes, model.sample_memory_bytes)
-    }
+    memory = {one.name: (one.fixed_memory_bytes, one.sample_memory_bytes) for one in catalogue()}
     lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _ADVICE.items()]
-    lacking.append(
-        (
-            models - with_memory,
-            "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two"
-            " batches and write them into the profile",
-        )
-    )
+    lacking.append(({name for name in models if None in memory.get(name, (None,))}, _NO_MEMORY))
     return lines + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]

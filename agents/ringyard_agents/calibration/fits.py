@@ -141,11 +141,6 @@ def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mappin
     """Fit the rows of each model that have the most main memory, see `fit_core_curves`."""
     most = rows.groupby("model").ram_bytes.transform("max")
     rows = rows[most.isna() | (rows.ram_bytes == most)]
-    return fit_core_curves(
-        {
-            str(name): (mine.cores.to_numpy(), (mine.seconds / mine.batch).to_numpy())
-            for name, mine in rows.groupby("model")
-            if mine.cores.nunique() > 1
-        },
-        serial_share,
-    )
+    groups = [(str(name), one) for name, one in rows.groupby("model") if one.cores.nunique() > 1]
+    measured = {name: (one.cores.to_numpy(), (one.seconds / one.batch).to_numpy()) for name, one in groups}
+    return fit_core_curves(measured, serial_share)

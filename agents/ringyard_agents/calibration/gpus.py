@@ -97,15 +97,11 @@ def _derived(
     for step, exponent in ways[start]:
         factor = factors[step].get(kind) or factors[step][""]
         total *= factor.factor**exponent
-        texts.append(_factor_text(step, chains[step]["from"], factor))
+        of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
+        wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
+        texts.append(f"{step}/{chains[step]['from']} {factor.factor:.3g} ({of}{wrong})")
     fixed, sample = measured[start].line
     source = f"x {total:.3g}; {'; '.join(texts)}"
     if sample > 0:
         return ComputeTime(ComputeLine(fixed, sample * total), f"derived: {start}, per sample {source}")
     return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
-
-
-def _factor_text(gpu_type: str, root: str, factor: GpuFactor) -> str:
-    of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
-    wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
-    return f"{gpu_type}/{root} {factor.factor:.3g} ({of}{wrong})"

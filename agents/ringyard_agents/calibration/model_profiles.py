@@ -64,9 +64,8 @@ def _measured(
             said = f"{where}, {len(here)} rows of {here.batch.nunique()} batches"
             measured[kind] = ComputeTime(line, said)
     if not measured:
-        raise ConfigurationError(
-            f"{where}: no row has the seconds of {name} on its own GPUs; measure it isolated on one GPU"
-        )
+        found = f"{where}: no row has the seconds of {name} on its own GPUs"
+        raise ConfigurationError(f"{found}; measure it isolated on one GPU")
     return measured
 
 
@@ -123,13 +122,9 @@ def _assumed_memory(rows: pd.DataFrame, gradient_bytes: float) -> Mapping[str, t
     each = (room - fixed) / ran.batch.to_numpy()
     tightest = ran.iloc[int(each.argmin())]
     beside = " beside a neighbour" if shared[each.argmin()] else ""
-    return {
-        "fixed_memory_bytes": (fixed, "assumed: 16 bytes x gradient_bytes / 4"),
-        "sample_memory_bytes": (
-            six_digits_down(float(each.min())),
-            f"assumed: batch {tightest.batch:g}{beside}, which ran on {tightest.gpu_type}, fills it",
-        ),
-    }
+    source = f"assumed: batch {tightest.batch:g}{beside}, which ran on {tightest.gpu_type}, fills it"
+    memory = {"fixed_memory_bytes": (fixed, "assumed: 16 bytes x gradient_bytes / 4")}
+    return memory | {"sample_memory_bytes": (six_digits_down(float(each.min())), source)}
 
 
 def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:

@@ -47,11 +47,10 @@ class _Rows:
         of_model = table.model.map(dict(gradient_bytes)).astype(np.float64)
         self.bytes = table.transfer_bytes.fillna(of_model).to_numpy(dtype=np.float64)
         between, self.ring = servers > 1, self.gpus > 1
+        columns = zip(between, self.ring, table.network, table.interconnect, strict=True)
         self.fabrics = [
             ("network", network) if crosses else ("interconnect", inside) if ring else None
-            for crosses, ring, network, inside in zip(
-                between, self.ring, table.network, table.interconnect, strict=True
-            )
+            for crosses, ring, network, inside in columns
         ]
         self.count = np.where(between, servers, self.gpus).astype(int)
         self.steps = 2.0 * (self.gpus - 1.0)
@@ -113,23 +112,16 @@ class _Problem:
             line = fit_line(rows.batch[chosen], rows.seconds[chosen])
             found.append([np.log(max(line.fixed, LEAST_FIXED_SECONDS)), np.log(max(line.sample, 1e-9))])
         lines: NDArray[np.float64] = np.array(found).reshape(-1, 2)
-        return np.concatenate(
-            [
-                lines.T.ravel(),
-                np.zeros(len(self.free_models)),
-                np.full(len(self.fabrics), np.log(_BEGIN_LATENCY)),
-                np.full(self.mixing.shape[1], np.log(_BEGIN_BANDWIDTH)),
-            ]
-        )
+        latencies = np.full(len(self.fabrics), np.log(_BEGIN_LATENCY))
+        bandwidths = np.full(self.mixing.shape[1], np.log(_BEGIN_BANDWIDTH))
+        return np.concatenate([lines.T.ravel(), np.zeros(len(self.free_models)), latencies, bandwidths])
 
     def parts(self, logs: NDArray[np.float64]) -> tuple[Any, Any, Any, Any]:
         """Return {key: line}, {model: exponent}, latencies [fabrics] and log bandwidths [knots of all]."""
         sizes = [len(self.free_lines)] * 2 + [len(self.free_models), len(self.fabrics)]
         fixed, sample, exponent, latency, bandwidth = np.split(logs, np.cumsum(sizes))
-        lines = {
-            key: ComputeLine(max(float(f), LEAST_FIXED_SECONDS), float(s))
-            for key, f, s in zip(self.free_lines, np.exp(fixed), np.exp(sample), strict=True)
-        }
+        seconds = np.maximum(np.exp(fixed), LEAST_FIXED_SECONDS).tolist(), np.exp(sample).tolist()
+        lines = dict(zip(self.free_lines, map(ComputeLine, *seconds), strict=True))
         above_one = np.exp(np.minimum(exponent, np.log(_MAX_EXPONENT - 1.0)))
         exponents = dict(zip(self.free_models, (1.0 + above_one).tolist(), strict=True))
         return {**self.held.lines, **lines}, {**self.held.exponents, **exponents}, np.exp(latency), bandwidth
@@ -157,12 +149,9 @@ class _Problem:
         for (where, name), values, seconds in zip(self.fabrics, figures, latency.tolist(), strict=False):
             knots = self.knots[where, name]
             fabrics[where][name] = Fabric(dict(zip(knots, values.tolist(), strict=True)), seconds)
-        return FittedConstants(
-            {key: line for key, line in lines.items() if key in self.lines and key[0]},
-            {model: exponent for model, exponent in exponents.items() if model in self.models},
-            fabrics["network"],
-            fabrics["interconnect"],
-        )
+        own_lines = {key: line for key, line in lines.items() if key in self.lines and key[0]}
+        own_exponents = {model: exponent for model, exponent in exponents.items() if model in self.models}
+        return FittedConstants(own_lines, own_exponents, fabrics["network"], fabrics["interconnect"])
 
 
 def fit_rings(
@@ -176,12 +165,9 @@ def fit_rings(
     """
     if table.empty:
         return FittedConstants()
-    transfers = {
-        ("", gpu_type): ComputeLine(0.0, 0.0) for gpu_type in table.gpu_type[table.model == ""].unique()
-    }
-    problem = _Problem(
-        _Rows(table, gradient_bytes), FittedConstants({**held.lines, **transfers}, exponents=held.exponents)
-    )
+    transfers = {("", kind): ComputeLine(0.0, 0.0) for kind in table.gpu_type[table.model == ""].unique()}
+    known = FittedConstants({**held.lines, **transfers}, exponents=held.exponents)
+    problem = _Problem(_Rows(table, gradient_bytes), known)
     initial_values = problem.initial_values()
     root = np.sqrt(problem.rows.weights())
     log_measured = np.log(problem.rows.seconds)

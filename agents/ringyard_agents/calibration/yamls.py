@@ -67,21 +67,13 @@ def _text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _word(text: str) -> str:
-    """Write a text, quoted only if yaml would not read it as text."""
-    return text if yaml.safe_load(text) == text else _text(text)
-
-
 def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float, float]]) -> str:
     fixed, sample = (_number(four_digits(one)) for one in figure.line)
-    pairs = ", ".join(
-        f"{_number(batch)}: {_value(list(map(four_digits, pair)))}" for batch, pair in sorted(sharing.items())
-    )
-    shared = f"sharing: {{{pairs}}}, " if pairs else ""
-    return (
-        f"  {gpu_type}: {{fixed_seconds: {fixed}, sample_seconds: {sample}, {shared}"
-        f"source: {_text(figure.source)}}}"
-    )
+    items = sorted(sharing.items())
+    pairs = [f"{_number(batch)}: {_value([*map(four_digits, pair)])}" for batch, pair in items]
+    shared = f"sharing: {{{', '.join(pairs)}}}, " if pairs else ""
+    seconds = f"fixed_seconds: {fixed}, sample_seconds: {sample}"
+    return f"  {gpu_type}: {{{seconds}, {shared}source: {_text(figure.source)}}}"
 
 
 def profile_yaml(model: CalibratedModel, command: str) -> str:
@@ -90,7 +82,8 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
     first = list(model.fields.values).index("batch_size") + 1
     lines = [
         f"# {model.head} Written by `{command}`; do not edit.",
-        f"name: {_word(model.name)}",
+        # quoted only if yaml would not read it as text
+        f"name: {model.name if yaml.safe_load(model.name) == model.name else _text(model.name)}",
         *([f"task: {model.task}"] if model.task else []),
         *fields[:first],
         "gpus:  # by GPU type: seconds of an iteration = fixed_seconds + sample_seconds x samples per GPU;"
@@ -131,10 +124,8 @@ def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite:
         if overwrite or not file.is_file():
             continue
         if f"Written by `{command}" not in file.read_text().partition("\n")[0]:
-            raise ConfigurationError(
-                f"{file} was not written by {command} and would be replaced; give another --out,"
-                " or --overwrite"
-            )
+            found = f"{file} was not written by {command} and would be replaced"
+            raise ConfigurationError(f"{found}; give another --out, or --overwrite")
     for name, text in texts.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Schedulers as users name them, and their Hydra configs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -9,7 +9,7 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.renamed import explain_renamed
@@ -38,18 +38,14 @@ class SchedulerEntry:
     def read(cls, given: Any, setting: str = "schedulers") -> Self:
         """Read an entry of a list `setting`: a name or {label: {scheduler: name, options: {name: value}}}."""
         if isinstance(given, str):
-            return cls(
-                given if given.startswith(ZOO_PREFIX) else given.partition(":")[0], given, setting=setting
-            )
+            label = given if given.startswith(ZOO_PREFIX) else given.partition(":")[0]
+            return cls(label, given, setting=setting)
         if isinstance(given, Mapping) and len(given) == 1:
             [(label, value)] = given.items()
-            valid = isinstance(value, Mapping) and {"scheduler"} <= set(value) <= {"scheduler", "options"}
-            if (
-                valid
-                and isinstance(value["scheduler"], str)
-                and isinstance(value.get("options", {}), Mapping)
-            ):
-                return cls(str(label), value["scheduler"], dict(value.get("options", {})), setting)
+            if isinstance(value, Mapping) and {"scheduler"} <= set(value) <= {"scheduler", "options"}:
+                name, options = value["scheduler"], value.get("options", {})
+                if isinstance(name, str) and isinstance(options, Mapping):
+                    return cls(str(label), name, dict(options), setting)
         raise ConfigurationError(
             f"{setting} has {shown(given)}; expected a name such as fifo@consolidate, or"
             " {LABEL: {scheduler: NAME, options: {OPTION: VALUE}}}"
@@ -81,9 +77,9 @@ def scheduler_config(
     """
     if entry.is_agent:
         config = hydra.compose("entry", ["scheduler=learned/agent"]).scheduler
-        own = (
-            interface if interface and entry.checkpoint.endswith(".zip") else dict.fromkeys(INTERFACE_GROUPS)
-        )
+        own: Mapping[str, Any] = dict.fromkeys(INTERFACE_GROUPS)
+        if interface and entry.checkpoint.endswith(".zip"):
+            own = interface
         fixed = {"name": entry.label, "trust": trust, "checkpoint": entry.checkpoint, **own}
         return _with_options(entry, config, fixed)
     name, at, placement = entry.scheduler.partition("@")
@@ -94,7 +90,7 @@ def scheduler_config(
             raise ConfigurationError(f"{found}: {reason}; expected a label and a file, such as mine:{name}")
         raise ConfigurationError(
             explain_renamed("schedulers", name, f"{found}, which")
-            or f"{found}; expected {', '.join(scheduler_names())}, one of them with @placement, or an agent:"
+            or f"{found}; expected {suggest(name, scheduler_names())}, perhaps with @placement, or an agent:"
             " label:run_folder, such as mine:runs/quickstart, mine:model.zip, or zoo:NAME"
         )
     if placement:
@@ -141,9 +137,7 @@ def require_placement(where: str, rule: str) -> None:
     """Raise a ConfigurationError unless conf/placement or RINGYARD_CONF has the rule that a setting names."""
     rules = config_files("placement")
     if rule not in rules:
-        raise ConfigurationError(
-            f"{where} has the placement rule {rule!r}; expected one of {', '.join(rules)}"
-        )
+        raise ConfigurationError(f"{where} has the placement rule {rule!r}; expected {suggest(rule, rules)}")
 
 
 def accepts_placement(name: str) -> bool:
@@ -156,6 +150,11 @@ def accepts_placement(name: str) -> bool:
 def scheduler_names() -> list[str]:
     """Return the names in conf/scheduler and in folders of RINGYARD_CONF, without agents."""
     return list(config_files("scheduler"))
+
+
+def plain_groups(config: Any, groups: Iterable[str] = ENVIRONMENT_GROUPS) -> dict[str, Any]:
+    """Return {group: plain config} of some groups of a config."""
+    return {group: to_plain(config[group]) for group in groups}
 
 
 def to_plain(config: Any) -> Any:

@@ -7,9 +7,9 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
+from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.renamed import explain_renamed, renamed_names
-from ringyard_agents.config.target_validation import suggest
 
 _LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
 
@@ -128,10 +128,7 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if expected not in known:
         line = re.compile(rf"^{re.escape(last)}:", re.MULTILINE)
         choices = [(group, *one) for group in map(str, around) for one in config_files(group).items()]
-        has_it = (
-            f"{group}={choice} {group}.{last}="
-            for group, choice, file in choices
-            if line.search(file.read_text())
-        )
+        matching = [one for one in choices if line.search(one[2].read_text())]
+        has_it = (f"{group}={choice} {group}.{last}=" for group, choice, _ in matching)
         expected = next(has_it, "") or f"{expected}; +{name}=... adds it"
     return f"{name}: there is no {last}{inside}; expected {expected}"

@@ -21,18 +21,9 @@ Decisions = Annotated[float, "[1, 1e15]"]
 #: bound of a metric, in a range that keeps penalties finite
 MetricBound = Annotated[float, "[1e-6, 1e12]"]
 #: fields of Metrics that are minimised
-MinimizedMetric = Literal[
-    "mean_jct",
-    "median_jct",
-    "p95_jct",
-    "p99_jct",
-    "makespan",
-    "mean_queueing",
-    "mean_slowdown",
-    "mean_fairness",
-    "worst_fairness",
-    "blocking_rate",
-]
+_JctMetric = Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_queueing"]
+_RatioMetric = Literal["mean_slowdown", "mean_fairness", "worst_fairness", "blocking_rate"]
+MinimizedMetric = Literal[_JctMetric, _RatioMetric]
 TrustSetting = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
@@ -179,9 +170,8 @@ def check_groups(command: str, config: DictConfig) -> None:
         return
     for group, form in _PER_SCHEDULER_FORMS.items():
         if group in config:
-            raise ConfigurationError(
-                f"`ringyard {command}` has no {group}, since it runs several schedulers; expected {form}"
-            )
+            found = f"`ringyard {command}` has no {group}, since it runs several schedulers"
+            raise ConfigurationError(f"{found}; expected {form}")
 
 
 def warn_unused_settings(command: str, words: Sequence[str]) -> None:
@@ -191,12 +181,10 @@ def warn_unused_settings(command: str, words: Sequence[str]) -> None:
     groups = {word: re.split("[.=@]", word.lstrip("+~"))[0] for word in words}
     unused = [word for word, group in groups.items() if group in _AGENT_GROUPS and group not in used]
     if command != "train" and unused:
-        warnings.warn(
-            f"{' '.join(unused)} has no effect on `ringyard {command}`: schedulers do not use it, and agents"
-            " use what they were trained with; give it to `ringyard train`",
-            ConfigurationWarning,
-            stacklevel=2,
-        )
+        found = f"{' '.join(unused)} has no effect on `ringyard {command}`"
+        why = "schedulers do not use it, and agents use what they were trained with"
+        text = f"{found}: {why}; give it to `ringyard train`"
+        warnings.warn(text, ConfigurationWarning, stacklevel=2)
 
 
 #: {group of one scheduler: how `schedulers` sets it for several}

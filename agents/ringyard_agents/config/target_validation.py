@@ -1,13 +1,12 @@
 """Check of configs: every `_target_` exists, and its function or class takes the given arguments."""
 
-import difflib
 import importlib
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ringyard.checks import require, shown
+from ringyard.checks import require, shown, suggest
 from ringyard.errors import ConfigurationError
 
 _PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
@@ -37,10 +36,8 @@ def _check_target(where: str, target: str, config: Mapping[Any, Any]) -> None:
         names = [one.name for one in known if one.kind in _NAMED_KINDS]
         for name in given:
             if name not in names:
-                raise ConfigurationError(
-                    f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}; expected"
-                    f" {suggest(name, names)}"
-                )
+                found = f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}"
+                raise ConfigurationError(f"{found}; expected {suggest(name, names)}")
     if target.partition(".")[0] in _PACKAGES:
         _check_values(where, called, given)
     if config.get("_partial_") is True or "_args_" in config:
@@ -91,11 +88,3 @@ def _resolve_target(where: str, target: str) -> Any:
     if not callable(called):
         raise ConfigurationError(f"{where}._target_ is {shown(target)}; expected a function or class")
     return called
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the `known` name that is like an unknown `name`, or the list of all."""
-    names = list(known)
-    if alike := difflib.get_close_matches(name, names, n=1):
-        return alike[0]
-    return ("one of " if len(names) > 1 else "") + ", ".join(names) or "none"

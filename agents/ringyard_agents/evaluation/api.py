@@ -9,16 +9,16 @@ from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.checks import PositiveInt, require, shown
+from ringyard.checks import PositiveInt, require, shown, suggest
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import (
-    ENVIRONMENT_GROUPS,
     INTERFACE_GROUPS,
     SchedulerEntry,
+    plain_groups,
     scheduler_config,
     to_plain,
 )
@@ -45,22 +45,16 @@ class _SchedulerAdapter(Scheduler):
     published = False
 
     def __init__(self, policy: Any) -> None:
-        defaults = {
-            "name": type(policy).__name__,
-            "observability": Observability.SIZES,
-            "capabilities": Capabilities.START,
-            "round_seconds": None,
-            "placement": None,
-            "reset": lambda cluster, jobs, rng: None,
-            "decide": None,
-        }
+        defaults = {"name": type(policy).__name__, "observability": Observability.SIZES}
+        defaults |= {"capabilities": Capabilities.START, "reset": lambda cluster, jobs, rng: None}
+        defaults |= dict.fromkeys(("round_seconds", "placement", "decide"))
         for name, value in defaults.items():
             setattr(self, name, getattr(policy, name, value))
 
 
 def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]:
     """Return the label and the scheduler of a name or of an object. `config` is that of the comparison."""
-    interface = {group: to_plain(config[group]) for group in INTERFACE_GROUPS}
+    interface = plain_groups(config, INTERFACE_GROUPS)
     label = None
     if isinstance(given, Mapping) and len(given) == 1 and not isinstance(next(iter(given.values())), Mapping):
         [(label, given)] = given.items()
@@ -84,10 +78,9 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
         )
     label = str(label or getattr(given, "__name__", type(given).__name__))
     actions = build_object(interface["action"])
-    plain = {**to_plain(hydra.compose("entry", ["scheduler=learned/agent"]).scheduler), **interface}
-    agent = hydra.utils.instantiate({**plain, "name": label}, _partial_=True, _convert_="all")(
-        checkpoint=given
-    )
+    plain = to_plain(hydra.compose("entry", ["scheduler=learned/agent"]).scheduler)
+    loader = hydra.utils.instantiate({**plain, **interface, "name": label}, _partial_=True, _convert_="all")
+    agent = loader(checkpoint=given)
     agent.require_spaces(build_object(to_plain(config.cluster)), actions)
     return label, agent
 
@@ -96,12 +89,9 @@ def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictCon
     if isinstance(overrides, str):
         raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
     for word in overrides:
-        name = str(word).lstrip("+~").partition("=")[0]
-        if name in _COMMAND_ONLY:
-            raise ConfigurationError(
-                f"overrides: {word} has no effect here; use the argument of that name, or call"
-                " `ringyard compare`"
-            )
+        if str(word).lstrip("+~").partition("=")[0] in _COMMAND_ONLY:
+            found = f"overrides: {word} has no effect here"
+            raise ConfigurationError(f"{found}; use the argument of that name, or call `ringyard compare`")
     try:
         config = hydra.compose("compare", [*([f"experiment={experiment}"] if experiment else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:
@@ -124,15 +114,14 @@ def _run_all(
     labels = [label for label, _ in labelled]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more with different names")
-    environment = {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
+    environment = plain_groups(config)
     seed, window = config.seed + COMPARISON_SEED_OFFSET, tuple(config.measured_jobs)
     results = []
     for workload in range(seeds):
         configs = workload_environment(environment, seed, workload)
         for label, scheduler in labelled:
-            results.append(
-                run_scheduler(scheduler, EvaluationTask(label, {}, configs, workload, seed, window))
-            )
+            task = EvaluationTask(label, {}, configs, workload, seed, window)
+            results.append(run_scheduler(scheduler, task))
     return results
 
 
@@ -195,9 +184,8 @@ def compare(
         example = schedulers if isinstance(schedulers, str) else "fifo"
         raise ConfigurationError(f"schedulers is {shown(schedulers)}; expected a list, such as [{example!r}]")
     runs = runs_frame(_run_all(schedulers, experiment, seeds, overrides))
-    labels = set(runs["scheduler"])
+    labels = sorted(set(runs["scheduler"]))
     if reference is not None and reference not in labels:
-        raise ConfigurationError(
-            f"reference is {reference!r}; expected one of {', '.join(sorted(labels))}, or None"
-        )
+        expected = f"{suggest(reference, labels)}, or None"
+        raise ConfigurationError(f"reference is {reference!r}; expected {expected}")
     return schedulers_frame(runs, rank(runs, reference))

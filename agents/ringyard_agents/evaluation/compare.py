@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+import shlex
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -15,6 +17,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.progress import Progress
 
+from ringyard.checks import suggest
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
@@ -27,8 +31,9 @@ from ringyard_agents.evaluation.evaluate import (
     sharing_notes,
 )
 from ringyard_agents.evaluation.process_pool import run_in_processes
+from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
-from ringyard_agents.evaluation.results_frame import Results
+from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.evaluation.selection import (
     COMPARISON_SEED_OFFSET,
     ComparisonRequest,
@@ -44,21 +49,28 @@ from ringyard_agents.evaluation.tuned_configs import (
     read_tuned,
     with_tuned_options,
 )
-from ringyard_agents.report.comparison_report import remove_stale_tables, report_comparison
+from ringyard_agents.report import comparison_table as texts
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import print_line, print_note
+from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
+from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.run_folder import RunFolder
 
-_DPI = 60  # of the image of a schedule
+#: files that a comparison writes for an environment
+_OUTPUTS = (
+    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
+    *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
+    *("performance_profile.png", "interquartile_means.png"),
+)
 
-#: seconds; a schedule is drawn by another run, so schedulers that take longer are not drawn
-_MAX_DRAWN_SECONDS = 60.0
+#: number of schedulers in plots, the best of the table; TensorBoard has all
+_MAX_PLOTTED = 12
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A planned comparison in one environment."""
 
+    name: str  #: its experiment, "" for the run's own settings
     entries: Mapping[str, SchedulerEntry]  #: {label: entry} of the schedulers to run
     tasks: list[EvaluationTask]  #: every scheduler on every workload
     refused: Mapping[str, str]  #: {scheduler that does not support the jobs: reason}
@@ -66,12 +78,131 @@ class Comparison:
     notes: Sequence[str]  #: lines to print below the table
 
 
+def _remove_stale(folder: Path, written: Collection[str]) -> None:
+    """Remove files of an earlier comparison in this folder that this one did not write."""
+    for name in _OUTPUTS:
+        if name in written:
+            continue
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
+    """Remove tables and plots of environments that are not part of a comparison, `written`."""
+    if "" not in written:
+        _remove_stale(folder, ())
+    for name in config_files("experiment"):
+        inside = folder / name
+        if name in written or not inside.is_dir() or (inside / "run.json").exists():  # a run of that name
+            continue
+        _remove_stale(inside, ())
+        if not any(inside.iterdir()):
+            inside.rmdir()
+
+
+def report_comparison(
+    console: Console,
+    folder: Path,
+    comparison: Comparison,
+    results: Results,
+    plots: bool,
+    tensorboard: str | None,
+    wide: bool,
+) -> None:
+    """Print the tables and write the files, in place of those of an earlier comparison.
+
+    `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
+    in several tables.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_frame(folder / "runs.csv", results.runs)
+    write_frame(folder / "jobs.csv", results.jobs)
+    written = ["runs.csv", "jobs.csv"]
+    ranking = rank(results.runs, comparison.reference)
+    frame = schedulers_frame(results.runs, ranking)
+    frame.insert(4, "options", [format_options(comparison.entries[label]) for label in frame["scheduler"]])
+    rows = texts.table_rows(frame, ranking)
+    for row, chosen in zip(rows, frame["options"], strict=True):
+        row["options"] = chosen
+    workloads = results.runs["workload"].nunique()
+    with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
+    below = [
+        texts.best_note(rows),
+        "gap to bound: mean JCT / its lower bound (1: optimal)",
+        "rho: finish-time fairness (above 1: unfair)",
+        *texts.blocking_notes(ranking),
+        *([f"options: {'; '.join(with_options)}"] if with_options else []),
+        *comparison.notes,
+        *texts.interval_notes(ranking, workloads),
+        # `jobs` has only the measured ones
+        *(texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)),
+    ]
+    written += write_tables(folder, frame, rows, below)
+    heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
+    title = f"{comparison.name}: {heading}" if comparison.name else heading
+    _print_tables(console, title, rows, below, ranking, wide)
+    jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
+    written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
+    print_tenants(console, jobs)
+    images: list[Path] = []
+    if plots:
+        from ringyard_agents.report.plots import draw_plots
+
+        images = draw_plots(results.only(ranking.order[:_MAX_PLOTTED]), folder)
+        for file in images:
+            print_line(console, f"plot: {file}")
+    if tensorboard is not None:
+        from ringyard_agents.report.tensorboard import write_tensorboard
+
+        runs = folder / "tensorboard"
+        write_tensorboard(results, runs, f"{tensorboard}\n\n{texts.printed_markdown(rows, below)}", images)
+        print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
+        written.append(runs.name)
+    _remove_stale(folder, [*written, *(file.name for file in images)])
+    for name in ("table.csv", "runs.csv", "tenants.csv"):
+        if name in written:
+            print_line(console, f"table: {folder / name}")
+
+
+def _print_tables(
+    console: Console,
+    title: str,
+    rows: Sequence[Mapping[str, str]],
+    notes: Sequence[str],
+    ranking: Ranking,
+    wide: bool,
+) -> None:
+    """Print the table and the notes below it, or all tables with the parts of the mean JCT."""
+    groups = [ranking.groups[row["scheduler"]] for row in rows]
+    if not wide:
+        narrow, notes = texts.narrow_table(rows, notes, ranking)
+        print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
+
+    def table(heading: str, names: Sequence[str]) -> None:
+        wrapped = ("capabilities", "observability")
+        print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
+
+    for number, names in enumerate(texts.printed_columns(rows[0]) if wide else ()):
+        table("" if number else title, names)
+    for note in notes:
+        print_note(console, note)
+    if wide:
+        parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
+        table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)
+
+
+_DPI = 60  # of the image of a schedule
+
+#: seconds; a schedule is drawn by another run, so schedulers that take longer are not drawn
+_MAX_DRAWN_SECONDS = 60.0
+
+
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """Return {environment: its comparison} of a request. Hydra must be initialised."""
-    entries = read_entries(request.schedulers)
-    return {
-        name: _plan_comparison(request, entries, name, one) for name, one in request.environments().items()
-    }
+    entries, environments = read_entries(request.schedulers), request.environments().items()
+    return {name: _plan_comparison(request, entries, name, one) for name, one in environments}
 
 
 def _plan_comparison(
@@ -89,18 +220,16 @@ def _plan_comparison(
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
     environments = [workload_environment(environment, seed, workload) for workload in range(request.seeds)]
-    tasks = [
-        EvaluationTask(label, configs[label], environments[workload], workload, seed, request.measured_jobs)
-        for workload in range(request.seeds)
-        for label in labels
-    ]
+    runs = [(label, number, one) for number, one in enumerate(environments) for label in labels]
+    window = request.measured_jobs
+    tasks = [EvaluationTask(label, configs[label], one, number, seed, window) for label, number, one in runs]
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
     notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
-    return Comparison(supported, tasks, {**refused, **missing}, reference, notes)
+    return Comparison(name, supported, tasks, {**refused, **missing}, reference, notes)
 
 
 def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str | None:
@@ -110,17 +239,15 @@ def _reference(given: str | None, entries: Mapping[str, SchedulerEntry]) -> str 
     for label, entry in entries.items():
         if given in (label, entry.name):
             return label
-    raise ConfigurationError(f"reference is {given!r}; expected one of {', '.join(entries)}")
+    raise ConfigurationError(f"reference is {given!r}; expected {suggest(given, entries)}")
 
 
 def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, TunedScheduler]) -> list[str]:
     """Return a note on schedulers with a placement rule that tuning did not choose, if there are any."""
     tuned_entries = [one.entry for one in tuned.values()]
-    labels = [
-        label
-        for label, entry in entries.items()
-        if not entry.is_agent and entry not in tuned_entries and accepts_placement(entry.name)
-    ]
+    untuned = {label: entry for label, entry in entries.items() if entry not in tuned_entries}
+    schedulers = [label for label, entry in untuned.items() if not entry.is_agent]
+    labels = [label for label in schedulers if accepts_placement(entries[label].name)]
     if not labels:
         return []
     return [
@@ -148,10 +275,8 @@ def compare_command(config: DictConfig) -> float | None:
             folder.cache.unlink(missing_ok=True)
         folder.record(config, {"seed": request.seed, "workloads": request.seeds})
         if config.overwrite:
-            remove_stale_tables(
-                folder.path, ()
-            )  # tables of the replaced run must not stay while this one runs
-        return _run_comparisons(planned, folder, config.workers, plots, tensorboard, config.wide)
+            remove_stale_tables(folder.path, ())  # tables of the replaced run must not stay meanwhile
+        return _run_comparisons(planned, folder, config, plots, tensorboard)
 
 
 def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
@@ -170,15 +295,10 @@ def _output_enabled(setting: str, library: str, value: bool | None) -> bool:
 
 
 def _run_comparisons(
-    planned: Mapping[str, Comparison],
-    home: RunFolder,
-    workers: int | None,
-    plots: bool,
-    tensorboard: bool,
-    wide: bool,
+    planned: Mapping[str, Comparison], home: RunFolder, config: DictConfig, plots: bool, tensorboard: bool
 ) -> float | None:
     console = Console()
-    cached = CachedRuns(home.cache, workers, console)
+    cached = CachedRuns(home.cache, config.workers, console)
     text = None
     if tensorboard:
         from ringyard_agents.report.tensorboard import record_text
@@ -192,26 +312,14 @@ def _run_comparisons(
         if not found:
             continue
         results = Results.of(found)
-        report_comparison(
-            console,
-            home.path / name,
-            results,
-            title=name,
-            reference=comparison.reference,
-            options={label: format_options(entry) for label, entry in comparison.entries.items()},
-            notes=comparison.notes,
-            window=comparison.tasks[0].measured_jobs,
-            plots=plots,
-            tensorboard=text,
-            wide=wide,
-        )
+        report_comparison(console, home.path / name, comparison, results, plots, text, config.wide)
         if plots and tensorboard:
             runs = home.path / name / "tensorboard"
-            _draw_schedules(console, runs, comparison.tasks, results.runs, workers)
+            _draw_schedules(console, runs, comparison.tasks, results.runs, config.workers)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
-            print_line(console, f"left out: {label}: {reason}")
+            print_note(console, f"left out: {label}: {reason}")
     remove_stale_tables(home.path, reported)
     if failures:
         raise SchedulerError("; ".join(failures))
@@ -229,10 +337,8 @@ def _draw_schedules(
     own = [task for task in tasks if task.workload == first and task.label in took.index]
     short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
     if len(short) < len(own):
-        long = ", ".join(task.label for task in own if task not in short)
-        print_note(
-            console, f"schedules not drawn, since runs take long (`ringyard watch` draws them): {long}"
-        )
+        slow = ", ".join(task.label for task in own if task not in short)
+        print_note(console, f"schedules not drawn, as runs take long (`ringyard watch` draws them): {slow}")
     outcomes = run_in_processes(_schedule_image, short, workers)
     with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
         for task, image in bar.track(outcomes, len(short), description="drawing schedules"):

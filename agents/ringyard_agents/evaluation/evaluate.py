@@ -91,21 +91,11 @@ def make_simulator(
     """
     cluster = build_object(environment["cluster"])
     jobs = build_object(environment["workload"]).sample(cluster, np.random.default_rng((seed, workload)))
-    performance, restart, failures = (
-        build_object(environment[part]) for part in ("performance", "restart", "failures")
-    )
-    return Simulator(
-        cluster,
-        jobs,
-        performance,
-        restart,
-        round_seconds,
-        seed=derive_seed(seed, workload),
-        failures=failures,
-        rounds_only=rounds_only,
-        segment_rows=segment_rows,
-        losses=True,
-    )
+    parts = ("performance", "restart", "failures")
+    performance, restart, failures = (build_object(environment[part]) for part in parts)
+    options = {"failures": failures, "rounds_only": rounds_only, "segment_rows": segment_rows, "losses": True}
+    number = derive_seed(seed, workload)
+    return Simulator(cluster, jobs, performance, restart, round_seconds, seed=number, **options)
 
 
 def sharing_notes(sim: Simulator) -> list[str]:

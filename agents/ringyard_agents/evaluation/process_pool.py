@@ -27,6 +27,8 @@ RESULT = TypeVar("RESULT")
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
+_shown: dict[Any, Any] = {}  # registry of the warnings of workers
+
 
 def run_in_processes(
     function: Callable[[TASK], RESULT], tasks: Sequence[TASK], workers: int | None
@@ -49,7 +51,7 @@ def run_in_processes(
     def start(number: int) -> None:
         for task in itertools.islice(waiting, number):
             try:
-                running[pool.schedule(_attempt, [function, task])] = task
+                running[pool.schedule(_attempt_in_worker, [function, task])] = task
             except RuntimeError as error:
                 raise SchedulerError("worker processes cannot start; workers=1 runs without them") from error
 
@@ -67,7 +69,10 @@ def run_in_processes(
 
 def _outcome(future: Future[Any]) -> Any:
     try:
-        return future.result()
+        result, caught = future.result()
+        for text, category, file, line in caught:  # equal ones of several workers are shown once
+            warnings.warn_explicit(text, category, file, line, registry=_shown)
+        return result
     except ProcessExpired as error:
         code = error.exitcode
         reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -97,6 +102,13 @@ def _prepare_worker() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent.pid:  # the parent has ended already
             os._exit(1)
+
+
+def _attempt_in_worker(function: Callable[[Any], Any], task: Any) -> tuple[Any, list[Any]]:
+    """Return what `_attempt` returns, and the warnings meanwhile, which the parent shows."""
+    with warnings.catch_warnings(record=True) as caught:
+        result = _attempt(function, task)
+    return result, [(str(one.message), one.category, one.filename, one.lineno) for one in caught]
 
 
 def _attempt(function: Callable[[Any], Any], task: Any) -> Any:

@@ -39,12 +39,10 @@ class Ranking:
     @property
     def compared(self) -> list[str]:
         """Labels that can be compared with the reference; mean JCTs only if no jobs are blocked."""
-        comparable = [
-            label for label in self.rows if self.metric == "blocking_rate" or not self.blocked[label]
-        ]
-        return (
-            [label for label in comparable if label != self.reference] if self.reference in comparable else []
-        )
+        every = self.metric == "blocking_rate"
+        comparable = [label for label in self.rows if every or not self.blocked[label]]
+        others = [label for label in comparable if label != self.reference]
+        return others if self.reference in comparable else []
 
 
 def values_of(runs: pd.DataFrame, label: str, metric: str) -> NDArray[np.float64]:

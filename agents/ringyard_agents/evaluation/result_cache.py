@@ -49,9 +49,8 @@ class CachedRuns:
         before = cached_results(self._file, set(keys.values()))
         count = sum(key in before and key not in self._new for key in keys.values())
         if count:
-            self._console.print(
-                f"{count} of {len(tasks)} runs were stored by an earlier command; rerun=true repeats them"
-            )
+            stored = f"{count} of {len(tasks)} runs were stored by an earlier command"
+            self._console.print(f"{stored}; rerun=true repeats them")
 
         def note(task: EvaluationTask, error: Exception) -> None:
             failed.setdefault(task.label, f"workload {task.workload}: {error}")
@@ -141,27 +140,21 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
 
     def of(task: EvaluationTask) -> str:
         parts = [task.scheduler, task.environment, task.workload, task.seed, task.measured_jobs, code]
-        files = sorted(
-            {file for config in (task.scheduler, task.environment) for file in _input_files(config)}
-        )
-        content = [parts, [digest(file) for file in files]]
+        named = {*_input_files(task.scheduler), *_input_files(task.environment)}
+        content = [parts, [digest(file) for file in sorted(named)]]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=repr).encode()).hexdigest()
 
     configs = {id(one): one for task in tasks for one in (task.environment, task.scheduler)}.values()
     # classes and functions: `_target_`, or `path` of hydra.utils.get_class and similar
     targets = [text for one in configs for key, text in _strings(one) if key in ("_target_", "path")]
-    code = [_versions(), {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
-    return [of(task) for task in tasks]
-
-
-def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for name in _LIBRARIES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
-    return found
+    code = [found, {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
+    return [of(task) for task in tasks]
 
 
 def _package_files() -> list[Path]:

@@ -13,18 +13,10 @@ from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
 
 #: {column of `Results.jobs`: field of `JobTimes`}, between the names of the job and its losses
-_JOB_COLUMNS = {
-    "submit_time": "submit_seconds",
-    "gpus": "num_gpus",
-    "start_time": "start_seconds",
-    "end_time": "end_seconds",
-    "jct": "jct",
-    "queueing": "queueing_seconds",
-    "slowdown": "slowdown",
-    "rho": "fairness",
-    "gpu_seconds": "gpu_seconds",
-    "preemptions": "num_preemptions",
-}
+_JOB_COLUMNS = {"submit_time": "submit_seconds", "gpus": "num_gpus", "start_time": "start_seconds"}
+_JOB_COLUMNS |= {"end_time": "end_seconds", "jct": "jct", "queueing": "queueing_seconds"}
+_JOB_COLUMNS |= {"slowdown": "slowdown", "rho": "fairness", "gpu_seconds": "gpu_seconds"}
+_JOB_COLUMNS["preemptions"] = "num_preemptions"
 
 
 def outcome_names(outcomes: Sequence[int]) -> list[str]:
@@ -60,21 +52,15 @@ class Results:
     @classmethod
     def of(cls, results: Sequence[RunResult]) -> Self:
         """Make the tables of one or more runs."""
-        jobs = pd.concat(
-            [jobs_frame(one.label, one.workload, one.times) for one in results], ignore_index=True
-        )
-        names = ("end_seconds", "waiting", "utilisation")
-        bins = [
-            pd.DataFrame(
-                {
-                    "scheduler": one.label,
-                    "workload": one.workload,
-                    **dict(zip(names, one.timeline, strict=True)),
-                }
-            )
-            for one in results
-        ]
-        return cls(runs_frame(results), jobs, pd.concat(bins, ignore_index=True))
+        jobs, bins = [], []
+        for one in results:
+            run = {"scheduler": one.label, "workload": one.workload}
+            jobs.append(jobs_frame(one.label, one.workload, one.times))
+            ends, waiting, utilisation = one.timeline
+            curves = {"end_seconds": ends, "waiting": waiting, "utilisation": utilisation}
+            bins.append(pd.DataFrame(run | curves))
+        tables = (pd.concat(frames, ignore_index=True) for frames in (jobs, bins))
+        return cls(runs_frame(results), *tables)
 
     def only(self, labels: Collection[str]) -> Self:
         """Select the rows of the schedulers with some labels."""
@@ -106,15 +92,7 @@ def jobs_frame(label: str, workload: int, times: JobTimes) -> pd.DataFrame:
     """Make the table `Results.jobs` of one run out of the times of its measured jobs."""
     columns = {name: getattr(times, field) for name, field in _JOB_COLUMNS.items()}
     columns |= {f"lost_to_{name}": getattr(times, f"lost_to_{name}") for name in LOSS_NAMES}
-    return pd.DataFrame(
-        {
-            "scheduler": label,
-            "workload": workload,
-            "job_id": times.job_id,
-            "vc": times.vc,
-            "user": times.user,
-            **columns,
-            "work_seconds": times.work_seconds,
-            "outcome": outcome_names(times.outcome.tolist()),
-        }
-    )
+    first = {"scheduler": label, "workload": workload, "job_id": times.job_id}
+    first |= {"vc": times.vc, "user": times.user}
+    last = {"work_seconds": times.work_seconds, "outcome": outcome_names(times.outcome.tolist())}
+    return pd.DataFrame({**first, **columns, **last})

@@ -19,6 +19,7 @@ from ringyard_agents.config.compose import (
     ENVIRONMENT_GROUPS,
     INTERFACE_GROUPS,
     SchedulerEntry,
+    plain_groups,
     scheduler_names,
     to_plain,
 )
@@ -57,9 +58,7 @@ def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
         check_label(entry.label)
     labels = {entry.label: entry for entry in entries}
     if not labels or len(labels) != len(entries):
-        raise ConfigurationError(
-            f"schedulers is {given}; expected one or more schedulers with different labels"
-        )
+        raise ConfigurationError(f"schedulers is {given}; expected one or more with different labels")
     return labels
 
 
@@ -131,7 +130,7 @@ class ComparisonRequest:
         experiments are used if `schedulers=all` and no part of the environment was chosen. A part that the
         experiments would override is an error.
         """
-        default = _environment_of(hydra.compose("compare"))
+        default = plain_groups(hydra.compose("compare"))
         chosen = [group for group in ENVIRONMENT_GROUPS if self.environment[group] != default[group]]
         known = benchmark_experiments()
         names = self.experiments
@@ -147,18 +146,13 @@ class ComparisonRequest:
                 f"{chosen[0]} was chosen, but experiments bring their own {chosen[0]}; leave it out, or set"
                 " experiments=[] for a table of the environment that you chose"
             )
-        return {name: _environment_of(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+        return {name: plain_groups(hydra.compose("compare", [f"experiment={name}"])) for name in names}
 
     def interface_of(self, name: str) -> Mapping[str, Any]:
         """Return the configs of observation and action of an environment that `environments` names."""
         if not name:
             return self.interface
-        config = hydra.compose("compare", [f"experiment={name}"])
-        return {group: to_plain(config[group]) for group in INTERFACE_GROUPS}
-
-
-def _environment_of(config: DictConfig) -> dict[str, Any]:
-    return {group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS}
+        return plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
 
 
 def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,8 +36,14 @@ from ringyard_agents.evaluation.tuned_configs import (
     write_tuned,
 )
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import pluralize, print_line
-from ringyard_agents.report.tuning_report import report_tuning
+from ringyard_agents.report.tables import (
+    markdown,
+    pluralize,
+    print_line,
+    print_note,
+    print_table,
+    write_tables,
+)
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -47,10 +54,8 @@ TUNING_SEED_OFFSET = 3_000_000
 def _check(config: DictConfig) -> None:
     """Raise a ConfigurationError for an unknown scheduler or rule, or an output that cannot be written."""
     if config.screening_seeds > config.seeds:
-        raise ConfigurationError(
-            f"screening_seeds is {config.screening_seeds}; expected"
-            f" {config.seeds} or fewer, since seeds={config.seeds}"
-        )
+        found = f"screening_seeds is {config.screening_seeds}"
+        raise ConfigurationError(f"{found}; expected {config.seeds} or fewer, since seeds={config.seeds}")
     known = scheduler_names()
     for setting in ("options", "fast_schedulers"):
         for name in config[setting]:
@@ -79,7 +84,7 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": config.seed, "workloads": config.seeds})
         for note in search.notes:
-            print_line(console, note)
+            print_note(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(config, console, folder.path, found, search)
 
@@ -112,13 +117,27 @@ def _report(
         for name, best in found.items()
         for one in (best, *best.others)
     )
+    texts = tried.astype(str)[["scheduler", "tried", "options", "workloads"]]
+    texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")
+    kept, dropped = (texts[tried["dropped"] == which].to_dict("records") for which in (False, True))
+    apart = "Dropped after fewer workloads, on which they are compared with the best:"
+    below = [apart, markdown(dropped).rstrip()] if dropped else []
+    blocking_notes = search.blocking_notes()
+    write_tables(folder, tried, kept, [*below, *search.notes, *blocking_notes])
+    print_line(console, f"all configurations: {folder / 'table.md'}")
     # Fast schedulers run on more workloads than others, which says nothing of their means.
     means = {name: search.mean(best.entry, min(counts)) for name, best in found.items()}
+    rows = []
+    for name, mean in sorted(means.items(), key=itemgetter(1)):
+        best, *others = (row for row in kept if row["scheduler"] == name)
+        following = [f"{one['tried']} {one['options']}".rstrip() + f" {one['vs best']}" for one in others[:1]]
+        value = f"{mean:,.0f}" if mean >= 100 else f"{mean:.3g}"
+        row = {"scheduler": best["tried"], "options": best["options"], config.metric: value}
+        rows.append(row | {"chosen on": best["workloads"], "next best": "".join(following)})
     equal = f"{config.metric}: means over the same {pluralize(min(counts), 'workload')} {of_seed}"
-    notes = search.blocking_notes()
-    report_tuning(console, folder, tried, means, config.metric, equal, search.notes, notes)
-    for label, reason in search.failed.items():
-        print_line(console, f"failed: {label}: {reason}")
+    print_table(console, equal, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
+    for note in (*blocking_notes, *(f"failed: {label}: {why}" for label, why in search.failed.items())):
+        print_note(console, note)
 
 
 def _label(entry: SchedulerEntry) -> str:
@@ -150,30 +169,25 @@ class _Search:
         most = max(settings.seeds, *map(self._num_screening, self._names))
         self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
         if self.notes:
-            self.notes.append(
-                "comparisons in this environment use the same jobs: options tuned on them may not fit others"
-            )
+            note = "comparisons in this environment use the same jobs"
+            self.notes.append(f"{note}: options tuned on them may not fit others")
 
     def _tunable(self) -> list[str]:
         """Return the schedulers that support the jobs and have several configurations."""
         given = read_entries(self._settings.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
-                raise ConfigurationError(
-                    f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
-                )
+                found = f"schedulers has {entry.scheduler}"
+                raise ConfigurationError(f"{found}; expected names of conf/scheduler, or all")
         configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
         supported, refused = supported_schedulers(configs, self.environment, self._seed)
-        names = [
-            name for name in supported if name in self._settings.options or len(self._with_rules(name)) > 1
-        ]
+        options = self._settings.options
+        names = [name for name in supported if name in options or len(self._with_rules(name)) > 1]
         if not names:
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
             reasons += [f"{name}: has one placement rule and no options" for name in supported]
-            raise ConfigurationError(
-                f"nothing to tune: {'; '.join(reasons)}; expected a scheduler with several placement rules or"
-                " options"
-            )
+            found = f"nothing to tune: {'; '.join(reasons)}"
+            raise ConfigurationError(f"{found}; expected a scheduler with several placement rules or options")
         return names
 
     def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:
@@ -185,11 +199,8 @@ class _Search:
             entries += [more for leader in leaders for more in self._with_options(leader)]
         self._measure(runs, tried, "trying options")
         ranked = {name: self._ranked(entries) for name, entries in tried.items()}
-        finalists = {
-            name: self._finalists(entries)
-            for name, entries in ranked.items()
-            if name not in settings.fast_schedulers
-        }
+        slow = {name: entries for name, entries in ranked.items() if name not in settings.fast_schedulers}
+        finalists = {name: self._finalists(entries) for name, entries in slow.items()}
         self._measure(runs, finalists, "comparing the best of each", settings.seeds)
         finished = {name: self._ranked(entries) for name, entries in ranked.items()}
         return {name: self._best(entries) for name, entries in finished.items() if entries}
@@ -210,10 +221,8 @@ class _Search:
 
     def _first_round(self) -> dict[str, list[SchedulerEntry]]:
         """Return {scheduler: entries with each placement rule, or the scheduler as it is}."""
-        return {
-            name: [SchedulerEntry(placed, placed) for placed in self._with_rules(name)]
-            for name in self._names
-        }
+        placed = {name: self._with_rules(name) for name in self._names}
+        return {name: [SchedulerEntry(one, one) for one in labels] for name, labels in placed.items()}
 
     def _with_rules(self, name: str) -> list[str]:
         return [f"{name}@{rule}" for rule in self._rules] if accepts_placement(name) else [name]
@@ -222,9 +231,8 @@ class _Search:
         """Yield the entry with every other combination of its scheduler's options."""
         options = self._settings.options.get(entry.name, {})
         defaults = to_plain(scheduler_config(entry))
-        choices = [
-            [None, *(one for one in values if one != defaults.get(name))] for name, values in options.items()
-        ]
+        others = {name: [one for one in options[name] if one != defaults.get(name)] for name in options}
+        choices = [[None, *values] for values in others.values()]
         for values in itertools.product(*choices):
             given = {name: one for name, one in zip(options, values, strict=True) if one is not None}
             if given:
@@ -236,17 +244,12 @@ class _Search:
         settings = self._settings
         configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
-        environments = [
-            workload_environment(self.environment, self._seed, workload) for workload in range(most)
-        ]
-        first, last = settings.measured_jobs
+        environments = [workload_environment(self.environment, self._seed, number) for number in range(most)]
+        window = (settings.measured_jobs[0], settings.measured_jobs[1])
+        runs = [(entry.label, number) for number in range(most) for entry, count in wanted if number < count]
         return [
-            EvaluationTask(
-                entry.label, configs[entry.label], environments[workload], workload, self._seed, (first, last)
-            )
-            for workload in range(most)
-            for entry, count in wanted
-            if workload < count
+            EvaluationTask(label, configs[label], environments[number], number, self._seed, window)
+            for label, number in runs
         ]
 
     def _measure(
@@ -259,12 +262,9 @@ class _Search:
         """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
         metric = self._settings.metric
         counts = {name: workloads or self._num_screening(name) for name in tried}
-        new = [
-            (entry, counts[name])
-            for name, entries in tried.items()
-            for entry in entries
-            if entry.label not in self.failed and len(self._values.get(entry.label, ())) < counts[name]
-        ]
+        found = [(entry, counts[name]) for name, entries in tried.items() for entry in entries]
+        found = [one for one in found if one[0].label not in self.failed]
+        new = [one for one in found if len(self._values.get(one[0].label, ())) < one[1]]
         results, failed = runs.run(self._tasks(new), progress_text)
         self.failed |= failed
         for entry, _ in new:
@@ -305,8 +305,7 @@ class _Search:
             if entry is best:
                 continue
             own, against = self.mean(entry), self.mean(best, ran[entry.label])
-            beside_zero = 0.0 if own == 0.0 else float("inf")
-            change = own / against - 1.0 if against else beside_zero
+            change = own / against - 1.0 if against else 0.0 if own == 0.0 else float("inf")
             others.append(AlternativeConfig.of(entry, ran[entry.label], change=change))
         others.sort(key=lambda one: (-one.workloads, one.change))
         return TunedScheduler.of(best, ran[best.label], mean=self.mean(best), others=others)

@@ -128,10 +128,8 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
             _require_scheduler(scheduler, best.scheduler)
         return None if record is None else _TuningRecord.model_validate(record), found
     except (ConfigurationError, ValidationError) as error:
-        raise ConfigurationError(
-            f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}; write one"
-            " with `ringyard tune output=FILE`"
-        ) from error
+        problem = f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}"
+        raise ConfigurationError(f"{problem}; write one with `ringyard tune output=FILE`") from error
 
 
 def _error_text(error: Exception) -> str:

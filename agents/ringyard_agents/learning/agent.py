@@ -204,10 +204,8 @@ def _with_preemption_price(actions: ActionKind, preemption_price: float, name: s
             " preemption_price: null, or an agent that scores jobs (action=scores)"
         )
     if actions.allocator.start_only is not None:
-        raise ConfigurationError(
-            f"{name} has preemption_price: {preemption_price}, and never preempts (action=scores_start);"
-            " expected preemption_price: null"
-        )
+        found = f"{name} has preemption_price: {preemption_price}, and never preempts (action=scores_start)"
+        raise ConfigurationError(f"{found}; expected preemption_price: null")
     return replace(actions, allocator=replace(actions.allocator, preemption_price=preemption_price))
 
 
@@ -281,11 +279,8 @@ def load(
         return load_agent(checkpoint, name, trust)
     agent = load_agent(checkpoint, name, trust, observation=config.observation, action=config.actions)
     own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
-    differences = [
-        f"its {part}: {own[part]}; the environment's: {theirs[part]}"
-        for part in own
-        if part in theirs and own[part] != theirs[part]
-    ]
+    parts = [part for part in own if part in theirs and own[part] != theirs[part]]
+    differences = [f"its {part}: {own[part]}; the environment's: {theirs[part]}" for part in parts]
     if differences:
         raise CheckpointError(f"{name} cannot act in this environment: {'; '.join(differences)}")
     agent.require_spaces(config.cluster, config.actions)

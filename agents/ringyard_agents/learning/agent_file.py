@@ -14,8 +14,8 @@ from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError
 from ringyard.mdp.actions import ActionKind
 from ringyard.mdp.observations.observation import Observation
-from ringyard_agents.command_line import AGENT_LIBRARIES
-from ringyard_agents.config.compose import to_plain
+from ringyard_agents.command_line import causes, missing_library
+from ringyard_agents.config.compose import plain_groups
 from ringyard_agents.config.safe_load import Trust, check_classes, check_plain
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import MAX_SPACE_SIZE, Policy
@@ -39,7 +39,7 @@ AGENT_GROUPS = {"agent": ("agent",), "observation": ("observation",), "action": 
 
 def agent_parts(config: DictConfig) -> dict[str, Any]:
     """Return {group of `AGENT_GROUPS`: plain config} of a training run's config."""
-    return {group: to_plain(config[group]) for group in AGENT_GROUPS}
+    return plain_groups(config, AGENT_GROUPS)
 
 
 def save_agent(weights: Checkpoint, parts: dict[str, Any], file: Path) -> None:
@@ -52,17 +52,14 @@ def find_checkpoint(checkpoint: str | None, runs: Path = Path("runs")) -> Path:
     if checkpoint is None:
         found = sorted(runs.glob(f"**/{AGENT_FILE}"), key=lambda file: file.stat().st_mtime)
         if not found:
-            raise CheckpointError(
-                f"no trained agent under {runs}/; run `ringyard train`, or give scheduler.checkpoint=FILE"
-            )
+            problem = f"no trained agent under {runs}/"
+            raise CheckpointError(f"{problem}; run `ringyard train`, or give scheduler.checkpoint=FILE")
         return found[-1]
     file = agent_path(checkpoint)
     if file.is_dir():
         file = file / AGENT_FILE
     if not file.is_file():
-        raise CheckpointError(
-            f"there is no checkpoint {file}; give an {AGENT_FILE}, its run folder or a model.zip"
-        )
+        raise CheckpointError(f"there is no checkpoint {file}; give an {AGENT_FILE}, a run or a model.zip")
     return file
 
 
@@ -82,8 +79,7 @@ def load_policy(file: Path, trust: Trust = ()) -> tuple[Policy, Observation, Act
             raise
         raise CheckpointError(f"{file} is not a usable checkpoint: {error}") from error
     except Exception as error:  # a damaged or hostile file can raise anything
-        if missing := _missing_library(error):
-            reason = f'{missing} is not installed: pip install "ringyard[agents]"'
+        if reason := next(filter(None, map(missing_library, causes(error))), None):
             raise CheckpointError(f"cannot load {file}, because {reason}") from error
         cause = error.__cause__ if isinstance(error.__cause__, RingyardError) else error  # Hydra wraps ours
         reason = str(cause) or type(cause).__name__
@@ -107,16 +103,6 @@ def _network_no_larger_than(weights: Checkpoint) -> Iterator[None]:
         yield
     finally:
         hook.remove()
-
-
-def _missing_library(error: BaseException | None) -> str | None:
-    """Return the library of `ringyard[agents]` that is missing and caused an error, or None."""
-    while error is not None:
-        library = str(getattr(error, "name", "")).partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and library in AGENT_LIBRARIES:
-            return library
-        error = error.__cause__
-    return None
 
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:

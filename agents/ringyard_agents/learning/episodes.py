@@ -62,12 +62,9 @@ class EpisodeBatch(NamedTuple):
 
     def append(self, later: "EpisodeBatch") -> "EpisodeBatch":
         """Return these steps followed by later steps of the same episodes."""
-        return EpisodeBatch(
-            np.concatenate((self.rewards, later.rewards)),
-            np.concatenate((self.times, later.times)),
-            np.concatenate((self.valid, later.valid)),
-            later.ends,
-        )
+        rewards = np.concatenate((self.rewards, later.rewards))
+        times = np.concatenate((self.times, later.times))
+        return EpisodeBatch(rewards, times, np.concatenate((self.valid, later.valid)), later.ends)
 
 
 class EpisodeRunner:
@@ -116,12 +113,9 @@ class EpisodeRunner:
             batch.step(actions, clusters)
             rewards.append(batch.rewards.astype(np.float32))
         shape = (len(times), batch.num_clusters)
-        return EpisodeBatch(
-            np.array(rewards, np.float32).reshape(shape),
-            np.array(times).reshape(shape),
-            np.array(valid, np.bool_).reshape(shape),
-            batch.state.clusters["now"].copy(),
-        )
+        valid_steps = np.array(valid, np.bool_).reshape(shape)
+        given, seconds = np.array(rewards, np.float32).reshape(shape), np.array(times).reshape(shape)
+        return EpisodeBatch(given, seconds, valid_steps, batch.state.clusters["now"].copy())
 
     def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
         return act(observations, masks, clusters)

@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
+from ringyard_agents.config.compose import SchedulerEntry, plain_groups, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.learning.episodes import Constraint
@@ -159,7 +159,7 @@ class EvaluationWorkloads(NamedTuple):
         scheduler = to_plain(scheduler_config(entry, self.trust))
         means = {}
         for label, environment in self.environments.items():
-            parts = {name: to_plain(environment[name]) for name in ENVIRONMENT_GROUPS}
+            parts = plain_groups(environment)
             indices = range(self.num_workloads)
             tasks = [EvaluationTask(entry.label, scheduler, parts, i, self.seed) for i in indices]
             check_tasks(tasks[:1])  # raises an error early if the scheduler does not support the jobs
@@ -213,8 +213,6 @@ def build_constraint(
     bounds = workloads.mean_metrics(entry, metric)
     for label, value in bounds.items():
         if not value > 0:
-            raise ConfigurationError(
-                f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label});"
-                " expected a scheduler with more than 0, or a number"
-            )
+            found = f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label})"
+            raise ConfigurationError(f"{found}; expected a scheduler with more than 0, or a number")
     return Constraint(metric, bounds, multiplier_learning_rate)

@@ -18,10 +18,8 @@ def _split_by_parameter(network: ScoreNetwork, vectors: torch.Tensor) -> dict[st
     """Split vectors [..., all weights of a network] into {name of a parameter: [..., its shape]}."""
     parameters = dict(network.named_parameters())
     parts = torch.split(vectors, [one.numel() for one in parameters.values()], -1)
-    return {
-        name: part.reshape(*vectors.shape[:-1], *parameter.shape)
-        for (name, parameter), part in zip(parameters.items(), parts, strict=True)
-    }
+    shapes = {name: (*vectors.shape[:-1], *parameter.shape) for name, parameter in parameters.items()}
+    return {name: part.reshape(shapes[name]) for name, part in zip(parameters, parts, strict=True)}
 
 
 class PerturbedNetworks:
@@ -40,8 +38,7 @@ class PerturbedNetworks:
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        array: Floats = scores.cpu().numpy()
-        return array
+        return scores.cpu().numpy()
 
 
 def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -64,10 +64,8 @@ class ImitateAllocator:
         """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""
         unknown = [label for label in self.options or {} if label not in environments]
         if unknown:
-            raise ConfigurationError(
-                f"agent.teacher.options has {shown(unknown)}; expected environments of the run:"
-                f" {', '.join(environments)}"
-            )
+            found = f"agent.teacher.options has {shown(unknown)}"
+            raise ConfigurationError(f"{found}; expected environments of the run: {', '.join(environments)}")
         for label, config in environments.items():
             try:
                 self._teacher(label, config)
@@ -99,12 +97,8 @@ class ImitateAllocator:
                     f" {estimate.name}, without that option; expected one of {', '.join(_ESTIMATES)}"
                 )
             estimate = _ESTIMATES[estimate.name](options["unknown_seconds"])
-        return replace(
-            own,
-            gamma=options.get("gamma", own.gamma),
-            running_factor=options.get("running_factor", own.running_factor),
-            estimate=estimate,
-        )
+        others: dict[str, Any] = {name: value for name, value in options.items() if name != "unknown_seconds"}
+        return replace(own, **others, estimate=estimate)
 
     def fit(self, network: ScoreNetwork, environments: EnvConfigs, seed: int) -> dict[str, float]:
         """Fit the network by least squares to a sample of decisions, and return {TensorBoard tag: value}.

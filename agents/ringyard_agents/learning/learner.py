@@ -125,11 +125,8 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
             " (agent=evolution observation=live_jobs, or agent=ppo_mlp), or discrete actions"
             " (action=start_stop)"
         )
-    return replace(
-        config,
-        observation=replace(config.observation, flat=learner.flat),
-        actions=config.actions.with_raise_on_invalid(learner.masked),
-    )
+    actions = config.actions.with_raise_on_invalid(learner.masked)
+    return replace(config, observation=replace(config.observation, flat=learner.flat), actions=actions)
 
 
 _WEIGHTS, _OPTIMIZER = "network.", "optimizer."
@@ -203,11 +200,8 @@ def random_state() -> Checkpoint:
     """Copy the states of the global random generators of torch, NumPy and Python."""
     _, keys, position, has_gauss, gauss = np.random.get_state()
     version, numbers, next_gauss = random.getstate()
-    arrays = {
-        "random.torch": torch.get_rng_state().numpy().copy(),
-        "random.numpy": np.asarray(keys).copy(),
-        "random.python": np.array(numbers, np.int64),
-    }
+    arrays = {"random.torch": torch.get_rng_state().numpy().copy(), "random.numpy": np.asarray(keys).copy()}
+    arrays["random.python"] = np.array(numbers, np.int64)
     return Checkpoint(arrays, {"numpy": [position, has_gauss, gauss], "python": [version, next_gauss]})
 
 
@@ -233,9 +227,8 @@ def restore_spaces(described: Mapping[str, Any]) -> tuple[spaces.Space[Any], spa
         shape = tuple(described["shape"])
         left -= math.prod(shape)
         if math.prod(shape) <= 0 or left < 0:
-            raise CheckpointError(
-                f"a space has the shape {shape}; expected up to {MAX_SPACE_SIZE:,} numbers in all spaces"
-            )
+            found = f"a space has the shape {shape}"
+            raise CheckpointError(f"{found}; expected up to {MAX_SPACE_SIZE:,} numbers in all spaces")
         return spaces.Box(described["low"], described["high"], shape, np.float32)
 
     actions = described["actions"]

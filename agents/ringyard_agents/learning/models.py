@@ -14,6 +14,7 @@ from torch import nn
 from ringyard.checks import shown
 from ringyard.errors import CheckpointError
 from ringyard_agents.config.safe_load import Trust
+from ringyard_agents.learning.episodes import index_rows
 
 
 class ModelPolicy:
@@ -79,19 +80,14 @@ class ModelPolicy:
         values = found.cpu().numpy() if isinstance(found, torch.Tensor) else None
         if values is None or (not self._scores and (values.shape != masks.shape or np.isnan(values).any())):
             shape = f" of shape {values.shape}" if values is not None else ""
-            raise CheckpointError(
-                f"{type(self.network).__name__} returned {shown(found)}{shape}; expected a logit per action,"
-                f" a tensor of shape {masks.shape}"
-            )
+            problem = f"{type(self.network).__name__} returned {shown(found)}{shape}"
+            raise CheckpointError(f"{problem}; expected a logit per action, a tensor of shape {masks.shape}")
         return values if self._scores else np.where(masks, values, -np.inf).argmax(-1)
 
     def _call(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
-        rows = (
-            observations.copy()
-            if self.flat
-            else [{name: block[i].copy() for name, block in observations.items()} for i in range(len(masks))]
-        )
-        return [self.network(row, mask.astype(np.int8)) for row, mask in zip(rows, masks, strict=True)]
+        rows = [index_rows(observations, np.array([i])) for i in range(len(masks))]
+        one = [row[0] if self.flat else {name: block[0] for name, block in row.items()} for row in rows]
+        return [self.network(row, mask.astype(np.int8)) for row, mask in zip(one, masks, strict=True)]
 
 
 def read_model(file: Path, trust: Trust) -> Any:
@@ -99,7 +95,7 @@ def read_model(file: Path, trust: Trust) -> Any:
     if trust is not True:
         raise CheckpointError(
             f"{file} is read by Stable-Baselines3, which runs any code in it; if you trust it whole, add"
-            " trust=true (in Python trust=True, or load the model yourself and give the object)"
+            " trust=true (in Python overrides=['trust=true'], or load(..., trust=True))"
         )
     from stable_baselines3.common.save_util import load_from_zip_file
 
@@ -115,8 +111,6 @@ def read_model(file: Path, trust: Trust) -> Any:
         network = make(data["observation_space"], data["action_space"], **options)
         network.load_state_dict(weights["policy"])
     except Exception as error:  # a damaged file can raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(
-            f"{file} is not a model of Stable-Baselines3 or sb3-contrib: {reason}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{file} is not a model of Stable-Baselines3 or sb3-contrib: {why}") from error
     return network

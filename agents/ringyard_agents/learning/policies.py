@@ -2,6 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -37,10 +38,8 @@ class _IdentityExtractor(BaseFeaturesExtractor):
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         if not isinstance(observation_space, spaces.Dict) or set(_REQUIRED) - set(observation_space.spaces):
-            raise ConfigurationError(
-                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}; got"
-                f" {observation_space} (with flat=true, use another policy)"
-            )
+            found = f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+            raise ConfigurationError(f"{found}; got {observation_space} (with flat=true, use another policy)")
         for name in observation_space.spaces:
             if name not in _SUPPORTED:
                 raise ConfigurationError(
@@ -105,13 +104,8 @@ class PointerNetwork(nn.Module):
         size = {name: spaces.flatdim(box) for name, box in space.spaces.items()}
         num_waiting, num_running = size["waiting_mask"], size["running_mask"]
         num_rules = size["placements"] // (num_waiting * _FEATURES["placements"])
-        num_items = {
-            "waiting": num_waiting,
-            "placements": num_waiting * num_rules,
-            "running": num_running,
-            "servers": size["servers"] // _FEATURES["servers"],
-            "cluster": 1,
-        }
+        num_items = {"waiting": num_waiting, "placements": num_waiting * num_rules, "running": num_running}
+        num_items |= {"servers": size["servers"] // _FEATURES["servers"], "cluster": 1}
         totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
         features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
@@ -121,12 +115,8 @@ class PointerNetwork(nn.Module):
         self.job = nn.Sequential(nn.Linear(features["waiting"], width), nn.ReLU(), nn.Linear(width, width))
         self.running = nn.Sequential(nn.Linear(features["running"], width), nn.ReLU())
         self.server = nn.Sequential(nn.Linear(features["servers"], narrow), nn.ReLU())
-        self.context = nn.Sequential(
-            nn.Linear(2 * width + narrow + features["cluster"], width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.ReLU(),
-        )
+        parts = nn.Linear(2 * width + narrow + features["cluster"], width)
+        self.context = nn.Sequential(parts, nn.ReLU(), nn.Linear(width, width), nn.ReLU())
         self.context_to_job = nn.Linear(width, width)
         self.job_to_rule = nn.Linear(width, narrow)
         self.placement = nn.Linear(features["placements"], narrow)
@@ -144,12 +134,9 @@ class PointerNetwork(nn.Module):
         waiting, running = _Items.of(blocks, "waiting"), _Items.of(blocks, "running")
         jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
-        pooled = (
-            waiting.mean(torch.relu(jobs)),
-            running.mean(running_jobs),
-            self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers,
-            _joined(blocks, "cluster"),
-        )
+        servers = self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers
+        means = waiting.mean(torch.relu(jobs)), running.mean(running_jobs)
+        pooled = (*means, servers, _joined(blocks, "cluster"))
         return waiting, jobs, running, running_jobs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -204,14 +191,9 @@ class PointerPolicy(MaskableActorCriticPolicy):
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
         self.width = width
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            ortho_init=False,
-            features_extractor_class=_IdentityExtractor,
-            optimizer_kwargs=optimizer_kwargs,
-        )
+        options: dict[str, Any] = {"optimizer_kwargs": optimizer_kwargs}
+        options["features_extractor_class"] = _IdentityExtractor
+        super().__init__(observation_space, action_space, lr_schedule, ortho_init=False, **options)
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
         """Return the blocks `obs` as float32, without a `features_extractor`."""
@@ -236,48 +218,34 @@ class PointerPolicy(MaskableActorCriticPolicy):
         return {**known, "lr_schedule": self._dummy_schedule, "width": self.width}
 
 
-class _Bfloat16(nn.Module):
+class _Bfloat16(MlpExtractor):
     """An `MlpExtractor` that computes in bfloat16 and returns float32."""
-
-    def __init__(self, extractor: MlpExtractor) -> None:
-        super().__init__()
-        self.extractor = extractor
-        self.latent_dim_pi = extractor.latent_dim_pi
-        self.latent_dim_vf = extractor.latent_dim_vf
-
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        return self.forward_actor(features), self.forward_critic(features)
 
     def forward_actor(self, features: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            return self.extractor.forward_actor(features).float()
+            return super().forward_actor(features).float()
 
     def forward_critic(self, features: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
-            return self.extractor.forward_critic(features).float()
+            return super().forward_critic(features).float()
 
 
 class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
     """The maskable MLP policy of sb3-contrib with bfloat16 hidden layers, float32 heads and optimizer."""
 
     def _build_mlp_extractor(self) -> None:
-        super()._build_mlp_extractor()
-        assert isinstance(self.mlp_extractor, MlpExtractor)
-        self.mlp_extractor = _Bfloat16(self.mlp_extractor)  # type: ignore[assignment]
+        self.mlp_extractor = _Bfloat16(self.features_dim, self.net_arch, self.activation_fn, self.device)
 
 
 class NetworkLearner(ABC):
     """Base class of learners with a policy network of Stable-Baselines3.
 
-    Subclasses implement `_trained_network` and `_build_network`.
+    Subclasses set `_network`, the network being trained, in `setup`, and implement `_build_network`.
     """
 
     flat: bool
     masked: bool
-
-    @abstractmethod
-    def _trained_network(self) -> BasePolicy:
-        """Return the network being trained."""
+    _network: Any
 
     @abstractmethod
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
@@ -286,15 +254,15 @@ class NetworkLearner(ABC):
     @property
     def policy(self) -> "GreedyPolicy":
         """The current policy."""
-        return GreedyPolicy(self._trained_network(), self.flat, self.masked)
+        return GreedyPolicy(self._network, self.flat, self.masked)
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from these weights. See `Learner.load_weights`."""
-        restore_network(self._trained_network(), weights)
+        restore_network(self._network, weights)
 
     def weights(self) -> Checkpoint:
         """Copy the weights of the network, and its spaces."""
-        return weights_with_spaces(self._trained_network())
+        return weights_with_spaces(self._network)
 
     def load(self, saved: Checkpoint) -> "GreedyPolicy":
         """Make the policy of saved `weights`."""
@@ -303,23 +271,20 @@ class NetworkLearner(ABC):
         return GreedyPolicy(network, self.flat, self.masked)
 
 
+@dataclass(eq=False)
 class GreedyPolicy:
     """Policy that takes the most likely action of a network.
 
     A pointer network runs on any cluster. A network on flat rows needs rows as long as in training.
-
-    Args:
-        network: a policy network of Stable-Baselines3 or sb3-contrib.
-        flat: True if it reads one row of numbers per cluster, False if it reads blocks.
-        masked: True if it chooses among valid actions only, which needs a maskable network.
     """
 
-    def __init__(self, network: BasePolicy, flat: bool, masked: bool) -> None:
+    network: BasePolicy  #: a policy network of Stable-Baselines3 or sb3-contrib
+    flat: bool  #: True if it reads one row of numbers per cluster, False if it reads blocks
+    masked: bool  #: True if it chooses among valid actions only, which needs a maskable network
+
+    def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        network.set_training_mode(False)
-        self.network = network
-        self.flat = flat
-        self.masked = masked
+        self.network.set_training_mode(False)
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[Any]:
         """Return [clusters] actions, or [clusters, (1 + T) N] scores.
@@ -343,10 +308,8 @@ class GreedyPolicy:
         slots = masks.shape[1]
         fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
         if not fits:
-            raise CheckpointError(
-                f"the agent's action space is {space} and there are {slots} actions or jobs to score; its"
-                " weights and its actions are not of the same training"
-            )
+            found = f"the agent's action space is {space} and there are {slots} actions or jobs to score"
+            raise CheckpointError(f"{found}; its weights and its actions are not of the same training")
         tensors = obs_as_tensor(observations, self.network.device)
         network: Any = self.network
         with torch.no_grad():

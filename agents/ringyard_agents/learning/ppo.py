@@ -145,9 +145,6 @@ class GroupRelative(NetworkLearner):
     #: number of the next round, from 1 on. 0 before learning starts
     _round: int = field(default=0, init=False, repr=False)
 
-    def _trained_network(self) -> MaskableActorCriticPolicy:
-        return self._network
-
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         return self.network(observations, actions, lambda progress: self.learning_rate)
 
@@ -238,9 +235,11 @@ class GroupRelative(NetworkLearner):
         self._begin_round()
         records: list[tuple[Any, ...]] = []
 
+        @torch.inference_mode()
         def act(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
-            actions, log_probs = self._sample(observations, masks, self._noise()[clusters])
-            records.append((observations, masks, actions, log_probs))
+            log_probs = _log_probs(self._network, observations, masks)
+            actions, chosen = sample_actions(log_probs, masks, self._noise()[clusters])
+            records.append((observations, masks, actions, chosen))
             return actions
 
         # A job starts once, and waiting ends at an arrival or a completion. Longer episodes are cut off.
@@ -251,13 +250,6 @@ class GroupRelative(NetworkLearner):
         order = order_decisions(self.hardware.process_group, [episodes.valid])
         decisions = DecisionBatch(observations, masks, actions, log_probs, advantages)
         return decisions, order, self._count(episodes)
-
-    @torch.inference_mode()
-    def _sample(
-        self, observations: Any, masks: NDArray[np.bool_], noise: NDArray[np.float32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return sampled actions and their log probabilities, see `sample_actions`."""
-        return sample_actions(_log_probs(self._network, observations, masks), masks, noise)
 
     def _noise(self) -> NDArray[np.float32]:
         """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""

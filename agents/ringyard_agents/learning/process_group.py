@@ -35,10 +35,8 @@ class ProcessGroup:
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
         """Return this process's slice among `num_groups`, a multiple of the processes, of `group_size`."""
         if num_groups % self.size:
-            raise ConfigurationError(
-                f"{setting} is {num_groups} and there are {self.size} processes; expected a multiple of"
-                " the number of processes"
-            )
+            found = f"{setting} is {num_groups} and there are {self.size} processes"
+            raise ConfigurationError(f"{found}; expected a multiple of the number of processes")
         local = num_groups // self.size * group_size
         return slice(self.rank * local, (self.rank + 1) * local)
 
@@ -61,8 +59,7 @@ class ProcessGroup:
         values: list[Any] = [value]
         if self.size > 1:
             dist.broadcast_object_list(values, src=0)
-        received: OBJECT = values[0]
-        return received
+        return values[0]
 
     def sum_values(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return [n], the sums over processes of [n] values."""

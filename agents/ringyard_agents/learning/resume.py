@@ -28,12 +28,7 @@ from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes, read_plain, training_groups
 from ringyard_agents.config.schema import check_settings
-from ringyard_agents.learning.agent_file import (
-    AGENT_GROUPS,
-    find_checkpoint,
-    read_agent,
-    validate_agent_parts,
-)
+from ringyard_agents.learning import agent_file
 from ringyard_agents.learning.learner import Learner
 from ringyard_agents.runs.run_folder import flatten_config
 
@@ -89,8 +84,7 @@ def _parse(word: str) -> Override:
 
 def _key(word: str) -> str:
     """Return the key of an override: `agent.learning_rate` of `++agent.learning_rate=0.1`."""
-    key: str = _parse(word).key_or_group
-    return key
+    return _parse(word).key_or_group
 
 
 def check_agreement(overrides: Sequence[str], composed: Any, saved: Any, file: Path) -> None:
@@ -135,7 +129,7 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
         agent, groups_of_yamls = _init_of_yamls(sources)
     if agent is None:
         return list(words)
-    parts, _ = read_agent(find_checkpoint(str(agent)), _trust(overrides))
+    parts, _ = agent_file.read_agent(agent_file.find_checkpoint(str(agent)), _trust(overrides))
     if any(key.startswith("agent.teacher.") for key in overrides):
         raise _teacher_error(agent)
     if parts["agent"].get("teacher") is not None:
@@ -157,11 +151,11 @@ def _add_parts(
 def _add_parts_of_run(words: Sequence[str], overrides: Mapping[str, str]) -> list[str]:
     """Add overrides that choose the parts of the run to resume, where further overrides change one."""
     of_parts = {key.partition(".")[0] for key in overrides if "." in key}
-    changed = [group for group in AGENT_GROUPS if group in of_parts and group not in overrides]
+    changed = [group for group in agent_file.AGENT_GROUPS if group in of_parts and group not in overrides]
     if not changed or any(group in overrides for group in _GLOBAL_GROUPS):
         return list(words)
     trust, file = _trust(overrides), Path(str(_value(overrides["resume"]))).expanduser() / "config.yaml"
-    parts = validate_agent_parts(read_run_config(file, trust), trust, file)
+    parts = agent_file.validate_agent_parts(read_run_config(file, trust), trust, file)
     return _add_parts(words, overrides["resume"], parts, changed)
 
 
@@ -224,8 +218,8 @@ def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], t
 
     Observation, actions and network must be those of the run, and no teacher may overwrite the weights.
     """
-    file = find_checkpoint(agent)
-    parts, weights = read_agent(file, trust)
+    file = agent_file.find_checkpoint(agent)
+    parts, weights = agent_file.read_agent(file, trust)
     # Arguments of the actions may differ, such as action.allocator.gamma.
     same_actions = own["action"].get("_target_") == parts["action"].get("_target_")
     same_observation = own["observation"] == parts["observation"]
@@ -241,7 +235,5 @@ def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], t
         learner.load_weights(weights)
     except (CheckpointError, KeyError, TypeError) as error:
         network = parts["agent"].get("network", parts["agent"].get("model"))
-        raise CheckpointError(
-            f"cannot start from {file}: the run's agent has another network than {network}; leave agent="
-            f" out, or give it that network ({error})"
-        ) from error
+        found = f"cannot start from {file}: the run's agent has another network than {network}"
+        raise CheckpointError(f"{found}; leave agent= out, or give it that network ({error})") from error

@@ -92,8 +92,7 @@ class _Attention(nn.Module):
     def forward(self, hidden: Tensor, present: Tensor) -> Tensor:
         logits = self.asks(hidden) @ self.offers(hidden).transpose(-1, -2) / hidden.shape[-1] ** 0.5
         weights = torch.softmax(logits - 1e9 * (1.0 - present.unsqueeze(-2)), -1)
-        attended: Tensor = weights @ self.says(hidden)
-        return attended
+        return weights @ self.says(hidden)
 
 
 Floats = NDArray[np.float32]
@@ -139,15 +138,13 @@ def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
     """Return [clusters, slots, 1 + scored GPU types] scores of a `network` for `inputs`, with gradients."""
     device = next(network.parameters()).device
     jobs, present, cluster = (to_device(device, part) for part in inputs)
-    scores: torch.Tensor = network(jobs, present.float(), cluster)
-    return scores
+    return network(jobs, present.float(), cluster)
 
 
 @torch.no_grad()
 def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
     """Return `score_tensor` of a `network` and `inputs` as an array, without gradients."""
-    scores: Floats = score_tensor(network, inputs).cpu().numpy()
-    return scores
+    return score_tensor(network, inputs).cpu().numpy()
 
 
 def scores_to_action(scores: Floats, inputs: PolicyInput, num_jobs: int) -> Floats:

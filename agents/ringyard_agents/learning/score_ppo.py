@@ -274,7 +274,11 @@ class ForkAndCompare(_ScorePPO):
         policy = self._perturbed_policy(rng, runner)
         noisy = runner.continue_episodes(policy, max_decisions=self.noisy_decisions)
         episodes = self._penalized(label, noisy.append(runner.continue_episodes(exploit)))
-        by_cluster = _group_advantages(episodes.returns, self.group_size)
+        # [clusters] normalised returns x sqrt(std / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`
+        groups = episodes.returns.reshape(-1, self.group_size)
+        mean, std = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
+        weight = np.minimum(np.sqrt(std / (np.abs(mean) + 1e-12) / _TYPICAL_STD), _MAX_WEIGHT)
+        by_cluster = ((groups - mean) / (std + 1e-12) * weight).astype(np.float32).reshape(-1)
         advantages = np.broadcast_to(by_cluster, noisy.valid.shape)[noisy.valid]
         return episodes, policy.samples(advantages, self.hardware.process_group), noisy.valid
 
@@ -283,11 +287,3 @@ class ForkAndCompare(_ScorePPO):
         batch = shuffled[: np.searchsorted(np.cumsum(order.counts[shuffled]), self.batch_size) + 1]
         # The network has not changed since the decisions, so every ratio is 1 and nothing is clipped.
         return [self._step(samples, order, batch, np.inf)]
-
-
-def _group_advantages(returns: NDArray[np.float64], group_size: int) -> Floats:
-    """Return [clusters] normalised returns x sqrt(std / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`."""
-    groups = returns.reshape(-1, group_size)
-    mean, std = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
-    weight = np.minimum(np.sqrt(std / (np.abs(mean) + 1e-12) / _TYPICAL_STD), _MAX_WEIGHT)
-    return ((groups - mean) / (std + 1e-12) * weight).astype(np.float32).reshape(-1)

@@ -59,13 +59,13 @@ class _BetweenRollouts(BaseCallback, KVWriter):
     def close(self) -> None:
         """Do nothing, because there is nothing to close."""
 
+    def _on_step(self) -> bool:
+        return True
+
     def _on_rollout_start(self) -> None:
         self.logger.dump(self.num_timesteps)
         self._callback(self.scalars)
         self.scalars = {}
-
-    def _on_step(self) -> bool:
-        return True
 
     def _on_training_end(self) -> None:
         self._on_rollout_start()
@@ -113,10 +113,8 @@ class StableBaselines(NetworkLearner):
                 require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
         if self.teacher is not None and not self.masked:
-            raise ConfigurationError(
-                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__};"
-                " set agent.teacher=null"
-            )
+            found = f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
+            raise ConfigurationError(f"{found}; set agent.teacher=null")
 
     def _argument(self, name: str) -> Any:
         """Return an argument of the algorithm, given or default. None if it has no such argument."""
@@ -129,15 +127,11 @@ class StableBaselines(NetworkLearner):
         """Decisions learnt from so far."""
         return self._model.num_timesteps
 
-    def _trained_network(self) -> BasePolicy:
-        return self._model.policy
-
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
         algorithm: Any = self.model.func
         policy, options = self._argument("policy"), self._argument("policy_kwargs") or {}
         network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
-        network: BasePolicy = network_class(observations, actions, lambda progress: 0.0, **options)
-        return network
+        return network_class(observations, actions, lambda progress: 0.0, **options)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make model and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
@@ -152,6 +146,7 @@ class StableBaselines(NetworkLearner):
         self._require_memory(config)
         self._seed, self._env = seed, RingyardVecEnv(config, self.num_envs, seed=seed)
         model = self._model = self.model(env=self._env, seed=seed, device=self.hardware.device)
+        self._network = model.policy
         if saved is None:
             return
         metadata, arrays = saved.metadata, saved.arrays
@@ -176,12 +171,8 @@ class StableBaselines(NetworkLearner):
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
         model, arrays = self._model, self._env.episode_state()
-        metadata = {
-            "decisions": self.decisions,
-            "updates": model._n_updates,
-            "started": False,
-            "episodes": [],
-        }
+        metadata: dict[str, Any] = {"decisions": self.decisions, "updates": model._n_updates}
+        metadata["started"] = False
         if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None

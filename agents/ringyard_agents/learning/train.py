@@ -1,27 +1,33 @@
 """The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
+import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import hydra
 import numpy as np
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.checks import shown
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.experiments import build_env_config
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.compose import to_plain
-from ringyard_agents.config.safe_load import check_classes, training_groups
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, plain_groups, to_plain
+from ringyard_agents.config.safe_load import check_classes, check_plain, training_groups
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
-from ringyard_agents.learning.environments import build_env_configs, compose_environments
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evaluation import (
     Evaluation,
@@ -30,6 +36,7 @@ from ringyard_agents.learning.evaluation import (
     measure_baselines,
     ratio,
 )
+from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 from ringyard_agents.learning.process_group import (
     Hardware,
     environment_integer,
@@ -37,10 +44,82 @@ from ringyard_agents.learning.process_group import (
     select_device,
 )
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
-from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run
-from ringyard_agents.report.tables import SECONDS
+from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run, set_up_learner
+from ringyard_agents.report.tables import SECONDS, print_note
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
+
+#: label of the environment that the run's own settings describe
+OWN = "own"
+
+#: groups that are the same in all environments of a run, because the agent is made for them
+_SHARED = ("observation", "action", "reward")
+
+#: groups and settings that the overrides of another environment may change
+_CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
+
+
+def compose_environments(
+    own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
+) -> dict[str, DictConfig]:
+    """Return {label: config} of all environments of a run. Hydra must be initialised.
+
+    `own` describes the run's own environment. `others` are names of experiments, or {label: [override, ...]}
+    in words of the command line. `check` may refuse each composed config. Observation, action and reward are
+    those of the run in every environment; overrides of them are an error.
+    """
+    simulated = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
+    configs = {OWN: simulated}
+    for entry in others:
+        label, overrides = _parse_entry(entry)
+        if label in configs:
+            raise ConfigurationError(
+                f"environments has {label!r} twice; expected a label of its own for each environment:"
+                " {label: [experiment=..., ...]}"
+            )
+        configs[label] = {**simulated, **_compose_overrides(label, overrides)}
+        if check is not None:
+            check(configs[label])
+    return {label: OmegaConf.create(config) for label, config in configs.items()}
+
+
+def build_env_configs(
+    learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
+) -> EnvConfigs:
+    """Return {label: environment} of a run with a number of job tables, as a learner needs them."""
+    configs = {label: build_env_config(one, num_workloads, seed) for label, one in environments.items()}
+    return {label: adapt_env_config(learner, config) for label, config in configs.items()}
+
+
+def _parse_entry(entry: Any) -> tuple[str, list[str]]:
+    """Return (label, overrides) of an entry of the setting `environments`."""
+    given = {entry: [f"experiment={entry}"]} if isinstance(entry, str) else entry
+    if isinstance(given, Mapping) and len(given) == 1:
+        [(label, overrides)] = given.items()
+        words = isinstance(overrides, list) and all(isinstance(word, str) for word in overrides)
+        if words and isinstance(label, str) and label and label.isprintable() and "/" not in label:
+            return label, overrides
+    raise ConfigurationError(
+        f"environments has {shown(entry)}; expected the name of an experiment, or {{label: [override, ...]}},"
+        " such as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
+    )
+
+
+def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
+    """Compose `ENVIRONMENT_GROUPS` and `limit_seconds` of another environment."""
+    try:
+        for word in overrides:
+            override = OverridesParser.create().parse_override(word)
+            if re.split("[./]", override.package or override.key_or_group)[0] not in _CHANGEABLE:
+                raise ConfigurationError(
+                    f"environments: {label}: {word} does not change what is simulated; expected a setting of"
+                    f" {', '.join(_CHANGEABLE)}: all other settings are the same in every environment"
+                )
+            check_plain(override.value())  # an escaped interpolation is one once the word is read
+        other = hydra.compose("train", overrides)
+        return {"limit_seconds": other.limit_seconds, **plain_groups(other)}
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigurationError(f"environments: {label}: {' '.join(str(error).split())}") from error
 
 
 class _TrainingEndedError(Exception):
@@ -91,13 +170,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)
-    try:
-        env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
-        learner.setup(env_configs, seed, saved)
-    except (KeyError, TypeError, CheckpointError) as error:
-        if saved is None:
-            raise
-        raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
+    env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
+    set_up_learner(learner, env_configs, seed, saved, folder)
     if saved is None and settings["init"] is not None:
         load_initial_weights(learner, settings["init"], parts, settings["trust"])
     eval_configs = build_env_configs(learner, environments, workloads.num_workloads, workloads.seed)
@@ -106,10 +180,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if saved_evaluation is not None:
         evaluation.restore(saved_evaluation)
     if total < min(learner.decisions, earlier_decisions):
-        raise ConfigurationError(
-            f"{folder} has learnt from {learner.decisions:,} decisions already; total_decisions is {total:,},"
-            " expected more"
-        )
+        found = f"{folder} has learnt from {learner.decisions:,} decisions already"
+        raise ConfigurationError(f"{found}; total_decisions is {total:,}, expected more")
 
     if saved is None:
         remove_run(folder)
@@ -231,10 +303,10 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation, total
                 ": constraint VIOLATED by every agent so far; try more decisions, more evaluations"
                 " (evaluate.every), a larger constraint.multiplier_learning_rate or a larger constraint.bound"
             )
-        console.print(found + result, highlight=False, soft_wrap=True)
+        print_note(console, found + result)
     decisions = evaluation.learner.decisions
     note = f" (total_decisions={total:,.0f}; the last round is completed)" if decisions > total else ""
-    console.print(f"learnt from {decisions:,} decisions{note}", highlight=False, soft_wrap=True)
+    print_note(console, f"learnt from {decisions:,} decisions{note}")
     console.print(f"agent: {folder / AGENT_FILE}", soft_wrap=True, markup=False)
     curves = shlex.join(["tensorboard", "--logdir", str(folder.parent)])
     console.print(f"curves: {curves}", soft_wrap=True, markup=False)

@@ -4,22 +4,22 @@ import csv
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from numpy.typing import NDArray
 from torch.utils.tensorboard import SummaryWriter, summary
 
-from ringyard.errors import CheckpointError
+from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.agent import choose_action
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
-from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
@@ -39,11 +39,28 @@ def read_last(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     """Return (state of the learner, state of the evaluation) of an interrupted or finished run."""
     file = folder / LAST_FILE
     saved = Checkpoint.read(file)
-    if set(saved.metadata) != {"learner", "evaluation"}:
-        raise CheckpointError(f"{file} is not the saved state of a training run; it cannot be resumed")
-    if math.isfinite(saved.metadata["evaluation"]["best"]):
+    try:
+        check_plain(saved.metadata)
+        learner, evaluation = dict(saved.metadata["learner"]), saved.metadata["evaluation"]
+        finite = {name: math.isfinite(value) for name, value in evaluation.items()}  # all are numbers
+        has_agent = finite["best"]
+    except (ConfigurationError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CheckpointError(f"{file} is not the saved state of a training run: {error!r}") from error
+    if has_agent:
         Checkpoint.read(folder / AGENT_FILE)  # must exist, because only a better agent replaces it
-    return Checkpoint(saved.arrays, saved.metadata["learner"]), saved.metadata["evaluation"]
+    return Checkpoint(saved.arrays, learner), evaluation
+
+
+def set_up_learner(
+    learner: Learner, environments: EnvConfigs, seed: int, saved: Checkpoint | None, folder: Path
+) -> None:
+    """Set up a learner from `seed`, or as `saved` in the `folder` of a run. See `Learner.setup`."""
+    try:
+        learner.setup(environments, seed, saved)
+    except Exception as error:  # a damaged or hostile file can raise anything
+        if saved is None:
+            raise
+        raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
 
 
 def remove_run(folder: Path) -> None:
@@ -93,6 +110,7 @@ class _ScalarLog:
         self.events.flush()
 
 
+@dataclass(eq=False)
 class TrainingRun:
     """Writes the scalars and checkpoints of a run, evaluates its learner and calls its callbacks.
 
@@ -106,28 +124,24 @@ class TrainingRun:
     training.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        learner: Learner,
-        evaluation: Evaluation,
-        parts: dict[str, Any],
-        save_minutes: float,
-        resumed: bool,
-        callbacks: Sequence[Any],
-    ) -> None:
-        self.folder = folder
-        self.learner = learner
-        self.evaluation = evaluation
+    folder: Path
+    learner: Learner
+    evaluation: Evaluation
+    parts: dict[str, Any]
+    save_minutes: float
+    resumed: bool
+    callbacks: Sequence[Any]
+
+    def __post_init__(self) -> None:
         self.stopped_by: str | None = None
-        self._parts, self._callbacks = parts, callbacks
-        self._save_seconds, self._saved_at = 60.0 * save_minutes, time.monotonic()
-        self._scalars = _ScalarLog(folder / "tensorboard", learner.decisions if resumed else None)
-        _write_start(self._scalars.events, folder, evaluation.metric)
+        self._saved_at = time.monotonic()
+        begin = self.learner.decisions if self.resumed else None
+        self._scalars = _ScalarLog(self.folder / "tensorboard", begin)
+        _write_start(self._scalars.events, self.folder, self.evaluation.metric)
         self._copy_state()
-        for callback in callbacks:
+        for callback in self.callbacks:
             callback.on_training_start(self)
-        if not resumed:
+        if not self.resumed:
             _write_hyperparameters(self._scalars.events, HydraConfig.get().overrides.task)
             self.save()  # so that a run can be resumed that is interrupted while it imitates a teacher
 
@@ -143,7 +157,24 @@ class TrainingRun:
         """Write the learning curve, results and the agent's first schedule, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
-        _write_end(self._scalars.events, self._summary(), files, _gantt(self.learner.policy, config))
+        env = ClusterEnv(config, render_mode="rgb_array")
+        observation, info = env.reset(options={"workload": 0})
+        done = False
+        while not done:
+            action = choose_action(self.learner.policy, observation, info["action_mask"])
+            observation, _, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        schedule = env.render()  # [height, width, 3] pixels
+        env.close()
+        writer, results = self._scalars.events, self._summary()
+        metric, best = results["metric"], results["best"]
+        lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
+        for name, value in {"best agent": best, **results["baselines"]}.items():
+            lines.append(f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |")
+        writer.add_text("result", "\n".join(lines), results[_STEP])
+        add_images(writer, files, results[_STEP])
+        if schedule is not None:
+            writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
         return files
 
     @property
@@ -156,15 +187,15 @@ class TrainingRun:
         scalars = dict(measured)
         if evaluate:
             if self.evaluation.evaluate():
-                save_agent(self.learner.weights(), self._parts, self.folder / AGENT_FILE)
+                save_agent(self.learner.weights(), self.parts, self.folder / AGENT_FILE)
                 self._call_on_checkpoint(AGENT_FILE)
             scalars |= self.evaluation.scalars
-            for callback in self._callbacks:
+            for callback in self.callbacks:
                 if callback.on_evaluation({**self.evaluation.scalars, _STEP: float(self.learner.decisions)}):
                     self.stopped_by = type(callback).__name__
         self._scalars.add(self.learner.decisions, scalars)
         self._copy_state()
-        if evaluate or time.monotonic() - self._saved_at > self._save_seconds:
+        if evaluate or time.monotonic() - self._saved_at > 60.0 * self.save_minutes:
             self.save()
 
     def _copy_state(self) -> None:
@@ -175,13 +206,9 @@ class TrainingRun:
 
     def _summary(self) -> dict[str, Any]:
         evaluation, constraint = self.evaluation, self.evaluation.constraint
-        summary = {
-            "decisions": self.learner.decisions,
-            "metric": evaluation.metric,
-            "best": evaluation.best,
-            "last": evaluation.latest,
-            "baselines": dict(evaluation.baselines),
-        }
+        summary: dict[str, Any] = {"decisions": self.learner.decisions, "metric": evaluation.metric}
+        summary |= {"best": evaluation.best, "last": evaluation.latest}
+        summary["baselines"] = dict(evaluation.baselines)
         if constraint is not None:
             bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
             ratio = {"best_ratio_to_bound": evaluation.best_bound_ratio}
@@ -198,14 +225,14 @@ class TrainingRun:
         self._call_on_checkpoint(LAST_FILE)
 
     def _call_on_checkpoint(self, name: str) -> None:
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback.on_checkpoint(self.folder / name)
 
     def close(self) -> None:
         """Save a last time, close the files and call `on_training_end`."""
         self.save()
         self._scalars.events.close()
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             callback.on_training_end()
 
 
@@ -236,34 +263,3 @@ def _number(word: str) -> float | str:
         return float(word)
     except ValueError:
         return word
-
-
-def _write_end(
-    writer: SummaryWriter,
-    results: Mapping[str, Any],
-    images: Sequence[Path],
-    schedule: NDArray[np.uint8] | None,
-) -> None:
-    """Write the contents of training.json as a table, PNG files and pixels of a schedule as images."""
-    metric, best = results["metric"], results["best"]
-    rows = [("best agent", best), *results["baselines"].items()]
-    lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
-    lines += [f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |" for name, value in rows]
-    writer.add_text("result", "\n".join(lines), results[_STEP])
-    add_images(writer, images, results[_STEP])
-    if schedule is not None:
-        writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
-
-
-def _gantt(policy: Policy, config: EnvConfig) -> NDArray[np.uint8] | None:
-    """Return [height, width, 3] pixels: the jobs on each GPU under a policy, for the first workload."""
-    env = ClusterEnv(config, render_mode="rgb_array")
-    observation, info = env.reset(options={"workload": 0})
-    done = False
-    while not done:
-        action = choose_action(policy, observation, info["action_mask"])
-        observation, _, terminated, truncated, info = env.step(action)
-        done = terminated or truncated
-    image = env.render()
-    env.close()
-    return image

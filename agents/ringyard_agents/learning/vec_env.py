@@ -158,8 +158,7 @@ class RingyardVecEnv(VecEnv):
         return self._observations()
 
     def _observations(self) -> VecEnvObs:
-        observations: VecEnvObs = self.batch.split(self.batch.observations.copy())
-        return observations
+        return self.batch.split(self.batch.observations.copy())
 
     def close(self) -> None:
         """Close the environment. Later steps and resets raise an error."""

@@ -21,7 +21,7 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.compose import plain_groups, to_plain
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.predictors.hazard_file import write_hazard_network
 from ringyard_agents.runs.atomic_write import require_writable
@@ -114,13 +114,10 @@ class _Network(nn.Module):
         deviation = samples.features.std(axis=0)
         scale = np.where(deviation > _MIN_DEVIATION, 1.0 / np.maximum(deviation, _MIN_DEVIATION), 0.0)
         self.constants = {"mean": samples.features.mean(axis=0), "scale": scale}
-        layers = {name: PARAMETERS[name] for name in ("first", "second", "output")}
-        self.layers = nn.ParameterDict(
-            {
-                name: nn.Parameter(torch.randn(shape, generator=generator) / shape[0] ** 0.5)
-                for name, shape in layers.items()
-            }
-        )
+        self.layers = nn.ParameterDict()
+        for name in ("first", "second", "output"):
+            shape = PARAMETERS[name]
+            self.layers[name] = nn.Parameter(torch.randn(shape, generator=generator) / shape[0] ** 0.5)
         with torch.no_grad():
             for layer in self.layers.values():
                 layer[-1] = 0.0
@@ -128,9 +125,8 @@ class _Network(nn.Module):
 
     def inputs(self, features: torch.Tensor) -> torch.Tensor:
         """Return standardised and clipped `features` [samples, FEATURES]."""
-        mean, scale = (
-            torch.as_tensor(self.constants[name], dtype=torch.float32) for name in ("mean", "scale")
-        )
+        constants = (self.constants["mean"], self.constants["scale"])
+        mean, scale = (torch.as_tensor(one, dtype=torch.float32) for one in constants)
         return ((features - mean) * scale).clamp(-CLIP, CLIP)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -218,12 +214,11 @@ def fit_network(
 
 def _environments(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return environments to fit to and environments to stop by, one for each load; the latter come later."""
-    environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
+    environment = plain_groups(config)
     workload = environment["workload"]
     if config.loads is not None and "load" not in workload:
-        raise ConfigurationError(
-            f"loads is {to_plain(config.loads)}, but the workload has no load; set loads=null"
-        )
+        given = to_plain(config.loads)
+        raise ConfigurationError(f"loads is {given}, but the workload has no load; set loads=null")
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     for load in [None] if config.loads is None else to_plain(config.loads):
         for environments, later in zip(found, (False, True), strict=True):
@@ -256,9 +251,8 @@ def fit_hazard(config: DictConfig) -> None:
         write_hazard_network(file, network, facts)
         console = Console()
         counts = f"{len(samples.ages):,} samples of jobs and {len(held_out.ages):,} of later jobs"
-        console.print(
-            f"{counts} simulated in {simulated - begin:.0f} s; fitted in {time.monotonic() - simulated:.0f} s"
-        )
+        fitted = time.monotonic() - simulated
+        console.print(f"{counts} simulated in {simulated - begin:.0f} s; fitted in {fitted:.0f} s")
         console.print(
             f"mean loss on later jobs: {loss:.3f} nats (after step {steps}), with hazard rates of all jobs"
             f" together: {marginal:.3f} nats"

@@ -1,10 +1,12 @@
-"""`ringyard fit`: train the interference networks IASP and IAPP, and print their errors on unseen jobs."""
+"""`ringyard fit`: train the interference networks IASP and IAPP on measured pairs, and print their errors."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -12,111 +14,95 @@ from rich.table import Table
 from torch import nn
 
 from ringyard.errors import ConfigurationError
-from ringyard.gpu_types import REFERENCE_GPU
-from ringyard.performance import sensitivity_pressure
-from ringyard.profiles import model_id, profile
-from ringyard.state.gpu_effects import sharing_factors
-from ringyard.workloads.cells import numbers
-from ringyard_agents.measurements import Source, read_cells
-from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, InterferenceNetworks
+from ringyard_agents.measurements import measurement_kinds, read_measured_rows
+from ringyard_baselines.papers.interference_aware.networks import (
+    PARAMETERS,
+    REFERENCES,
+    InterferenceNetworks,
+    Job,
+    job_profiles,
+)
 
-#: columns of Gavel's measured pairs
-_PAIR_COLUMNS = ("source", "gpu", "model_a", "bs_a", "model_b", "bs_b", "norm_a", "norm_b", "feasible")
-#: spread of ln(excess) about sensitivity x pressure: Gavel's held-out pairs deviate by 6.3 % in speed
-SCATTER = 0.15
-
-_HELD_OUT = 0.2  # share of jobs that the networks are not trained on
-
-#: fields of `JobPairs` with a row for each pair
-_OF_PAIRS = ("own", "other", "computing", "similarity", "performance")
+#: titles of `error_rows`
+ERROR_COLUMNS = ("model left out", "GPU", "pairs", "IASP", "IAPP", "guess the mean")
 
 
 @dataclass(frozen=True)
 class JobPairs:
-    """Pairs of jobs that share a GPU, and the speed of the first beside the second."""
+    """Pairs of jobs that shared a GPU, both with a profile, and the speed of the first beside the second.
 
-    #: [jobs, 2 x references] speeds beside the reference jobs, and of these beside the job
-    profiles: NDArray[np.float64]
-    own: NDArray[np.int64]  #: [pairs] row of the job in `profiles`
-    other: NDArray[np.int64]  #: [pairs] row of its neighbour
-    computing: NDArray[np.float64]  #: [pairs] share of the job's iteration time in which it computes
+    Reference jobs are in no pair: their measured speeds are what the networks are given.
+    """
+
+    own: NDArray[np.float64]  #: [pairs, 2 x references] profile of the job (`job_profiles`)
+    other: NDArray[np.float64]  #: [pairs, 2 x references] profile of its neighbour
+    #: [pairs] share of the job's iteration in which it computes. Pairs were measured on one GPU, where it
+    #: is 1: smaller shares are drawn, and lower what the neighbour costs.
+    computing: NDArray[np.float64]
     #: [pairs] compute speed beside the neighbour, relative to the isolated speed
     similarity: NDArray[np.float64]
     performance: NDArray[np.float64]  #: [pairs] the same for whole iterations
-    source: str  #: source of the pairs, for tables
+    models: NDArray[Any]  #: [pairs, 2] names of both models
+    gpu_types: NDArray[Any]  #: [pairs] GPU type
 
     def rows(self, chosen: NDArray[np.bool_]) -> "JobPairs":
         """Return the pairs for which `chosen` [pairs] is true."""
-        return replace(self, **{name: getattr(self, name)[chosen] for name in _OF_PAIRS})
+        return replace(self, **{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
 
-def _pairs(
-    excess: NDArray[np.float64], references: NDArray[np.int64], rng: np.random.Generator, source: str
-) -> JobPairs:
-    """Return every pair with a known `excess` [jobs, jobs], extra time of the first as a share, NaN: unknown.
-
-    Computing shares are drawn, since profiles do not depend on them. `references` are rows of jobs.
-    """
-    profiles = np.concatenate([1 / (1 + excess[:, references]), 1 / (1 + excess[references].T)], axis=1)
-    whole = np.isfinite(profiles).all(axis=1)
-    own, other = np.nonzero(np.isfinite(excess) & whole[:, None] & whole[None, :])
-    computing = rng.uniform(0.2, 1.0, len(own))
-    extra = excess[own, other]
-    alone, whole_task = 1 / (1 + extra), 1 / (1 + computing * extra)
-    return JobPairs(np.nan_to_num(profiles), own, other, computing, alone, whole_task, source)
-
-
-def simulated_pairs(rng: np.random.Generator, jobs: int = 300) -> JobPairs:
-    """Draw pairs with sensitivities and pressures around the catalogue's, and scatter of their product."""
-    table = sensitivity_pressure().sharing_on([REFERENCE_GPU])
-    known = [sharing_factors(table, model_id(name), profile(name).batch_size) for name in REFERENCES]
-    sensitivity, pressure = np.maximum(np.array(known).T, 1e-3)
-    count = len(known)
-    drawn = [
-        np.concatenate([values, np.exp(rng.normal(np.log(values).mean(), 1.0, jobs - count))])
-        for values in (sensitivity, pressure)
-    ]
-    excess = drawn[0][:, None] * drawn[1][None, :] * np.exp(rng.normal(0.0, SCATTER, (jobs, jobs)))
-    return _pairs(np.minimum(excess, 9.0), np.arange(count), rng, f"{jobs} simulated jobs")
-
-
-def measured_pairs(folder: str | Path, rng: np.random.Generator) -> JobPairs:
-    """Read Gavel's pairs (calibration/gavel_colocation_pairs.csv.gz), with four references on each GPU."""
-    file = Path(folder).expanduser() / "calibration" / "gavel_colocation_pairs.csv.gz"
-    if not file.is_file():
-        raise ConfigurationError(
-            f"there are no measured pairs at {file}; give --data the folder that holds calibration/"
-        )
-    cells = read_cells(file)
-    table = cells.frame.copy()
-    missing = set(_PAIR_COLUMNS).difference(table.columns)
-    if missing:
-        raise ConfigurationError(f"{file}: there is no column {min(missing)}; it has {[*table.columns]}")
-    source = Source(str(file), {}, cells.numbers.tolist())
-    for name in ("norm_a", "norm_b", "feasible"):
-        table[name] = numbers(table[name])
-        wrong = ~(table[name] > 0) & (cells.frame["feasible"] != "0")
-        source.refuse(name, cells.frame[name], wrong, "a number above 0")
-    table = table[(table.source == "oracle_throughputs_single_gpu") & (table.feasible == 1)]
-    parts, offset = [], 0
-    for _, rows in table.groupby("gpu", sort=True):
-        own = (rows.model_a + " " + rows.bs_a.astype(str)).to_numpy()
-        other = (rows.model_b + " " + rows.bs_b.astype(str)).to_numpy()
-        names, both = np.unique(np.concatenate([own, other]).astype(str), return_inverse=True)
-        a, b = np.split(both, 2)
-        excess = np.full((len(names), len(names)), np.nan)
-        for one, two, fast_one, fast_two in zip(a, b, rows.norm_a, rows.norm_b, strict=True):
-            excess[one, two] = max(1.0 / fast_one - 1.0, 0.0)
-            excess[two, one] = max(1.0 / fast_two - 1.0, 0.0)
-        known = np.isfinite(excess).sum(axis=1)
-        order = np.argsort(-known, kind="stable")[: 2 * len(REFERENCES) : 2]
-        part = _pairs(excess, order, rng, "")
-        parts.append(replace(part, own=part.own + offset, other=part.other + offset))
-        offset += len(names)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in ("profiles", *_OF_PAIRS)
+def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[Job, Job], float]:
+    """Return {(job, neighbour): extra iteration time as a share} for jobs measured alone."""
+    own = [Job(*key) for key in zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True)]
+    other = [Job(*key) for key in zip(pairs.gpu_type, pairs.neighbour, pairs.neighbour_batch, strict=True)]
+    return {
+        (mine, theirs): max(seconds / alone[mine] - 1.0, 0.0)
+        for mine, theirs, seconds in zip(own, other, pairs.seconds, strict=True)
+        if mine in alone.index
     }
-    return JobPairs(**columns, source="Gavel's measured pairs (V100, P100, K80)")
+
+
+def measured_pairs(
+    rows: pd.DataFrame, rng: np.random.Generator, where: str
+) -> tuple[JobPairs, Mapping[Job, NDArray[np.float64]]]:
+    """Return the pairs of a tidy table of measurements, and the profile of every job.
+
+    Args:
+        rows: tidy table (`ringyard_agents.measurements`): jobs alone on one GPU, and beside one another.
+        rng: generator of the shares of computing.
+        where: name of the table, for errors.
+
+    Raises:
+        ConfigurationError: no two jobs with a profile shared a GPU.
+    """
+    kinds = measurement_kinds(rows)
+    alone = rows[kinds == "one GPU"].groupby(["gpu_type", "model", "batch"]).seconds.mean()
+    excess = _excess(rows[(kinds == "sharing a GPU") & (rows.placement == "1")], alone)
+    profiles: dict[Job, NDArray[np.float64]] = {}
+    for job in {mine for mine, _ in excess}:
+        references = [Job(job.gpu_type, *reference) for reference in REFERENCES]
+        suffered = np.array([excess.get((job, one), np.nan) for one in references])
+        inflicted = np.array([excess.get((one, job), np.nan) for one in references])
+        if np.isfinite([suffered, inflicted]).all() and job not in references:
+            profiles[job] = job_profiles(suffered, inflicted)
+    known = sorted(pair for pair in excess if pair[0] in profiles and pair[1] in profiles)
+    if not known:
+        wanted = ", ".join(f"{model} with {samples:g} samples" for model, samples in REFERENCES)
+        raise ConfigurationError(
+            f"{where}: no two jobs shared a GPU that were also measured alone and beside each of {wanted};"
+            " expected rows with a neighbour (docs/validation.md names the columns)"
+        )
+    extra = np.array([excess[pair] for pair in known])
+    computing = rng.uniform(0.2, 1.0, len(known))
+    pairs = JobPairs(
+        own=np.array([profiles[mine] for mine, _ in known]),
+        other=np.array([profiles[theirs] for _, theirs in known]),
+        computing=computing,
+        similarity=1.0 / (1.0 + extra),
+        performance=1.0 / (1.0 + computing * extra),
+        models=np.array([(mine.model, theirs.model) for mine, theirs in known]),
+        gpu_types=np.array([mine.gpu_type for mine, _ in known]),
+    )
+    return pairs, profiles
 
 
 class _Networks(nn.Module):
@@ -148,60 +134,104 @@ class _Networks(nn.Module):
 
 
 def train_networks(
-    pairs: JobPairs, seed: int = 0, epochs: int = 30, batch_size: int = 512
+    pairs: JobPairs, seed: int = 0, epochs: int = 200, batch_size: int = 128
 ) -> InterferenceNetworks:
     """Fit the networks by least squares in speed."""
+    torch.set_num_threads(1)  # the matrices are small
     generator = torch.Generator().manual_seed(seed)
     network = _Networks(generator)
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
     steps = epochs * -(-len(pairs.own) // batch_size)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
-    measured = (pairs.profiles, pairs.computing, pairs.similarity, pairs.performance)
-    profiles, computing, similarity, performance = (
-        torch.as_tensor(column, dtype=torch.float32) for column in measured
+    own, other, computing, similarity, performance = (
+        torch.as_tensor(column, dtype=torch.float32)
+        for column in (pairs.own, pairs.other, pairs.computing, pairs.similarity, pairs.performance)
     )
-    own_rows, other_rows = torch.as_tensor(pairs.own), torch.as_tensor(pairs.other)
     for _ in range(epochs):
-        for rows in torch.randperm(len(own_rows), generator=generator).split(batch_size):  # type: ignore[no-untyped-call]
-            own, other = profiles[own_rows[rows]], profiles[other_rows[rows]]
-            loss = ((network.similarity(own, other) - similarity[rows]) ** 2).mean()
-            loss = loss + ((network.performance(own, other, computing[rows]) - performance[rows]) ** 2).mean()
+        for rows in torch.randperm(len(own), generator=generator).split(batch_size):  # type: ignore[no-untyped-call]
+            loss = ((network.similarity(own[rows], other[rows]) - similarity[rows]) ** 2).mean()
+            predicted = network.performance(own[rows], other[rows], computing[rows])
+            loss = loss + ((predicted - performance[rows]) ** 2).mean()
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             decay.step()
     weights = {name: network.layers[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
-    return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()})
+    return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()}, {})
 
 
-def _errors(networks: InterferenceNetworks, pairs: JobPairs, mean: float) -> tuple[float, float, float]:
-    """Return mean absolute errors in speed of IASP, IAPP, and of predicting `mean` in place of IASP."""
-    own, other = pairs.profiles[pairs.own], pairs.profiles[pairs.other]
-    iasp = np.abs(networks.similarity(own, other) - pairs.similarity).mean()
-    iapp = np.abs(networks.performance(own, other, pairs.computing) - pairs.performance).mean()
-    return float(iasp), float(iapp), float(np.abs(mean - pairs.similarity).mean())
+def left_out_errors(pairs: JobPairs, seed: int = 0) -> pd.DataFrame:
+    """Return the errors on pairs of each model, of networks that have seen no pair of this model.
+
+    Args:
+        pairs: all pairs.
+        seed: seed of the training.
+
+    Returns:
+        A row for each pair of a left-out model, as the job or the neighbour: `model`, `gpu_type`, and the
+        absolute errors of speed, relative to the isolated speed, by `IASP`, by `IAPP`, and of predicting
+        the mean of the pairs that were seen in place of IASP, `mean`.
+    """
+    tables = []
+    for model in np.unique(pairs.models).tolist():
+        left_out = (pairs.models == model).any(axis=1)
+        seen, unseen = pairs.rows(~left_out), pairs.rows(left_out)
+        if not len(seen.own):
+            continue
+        networks = train_networks(seen, seed)
+        predicted = networks.performance(unseen.own, unseen.other, unseen.computing)
+        errors = {
+            "model": model,
+            "gpu_type": unseen.gpu_types,
+            "IASP": np.abs(networks.similarity(unseen.own, unseen.other) - unseen.similarity),
+            "IAPP": np.abs(predicted - unseen.performance),
+            "mean": np.abs(seen.similarity.mean() - unseen.similarity),
+        }
+        tables.append(pd.DataFrame(errors))
+    return pd.concat(tables, ignore_index=True)
 
 
-def fit_interference(data: str | None, out: str | None, seed: int) -> None:
-    """Train the networks on measured (None: simulated) pairs, print errors and write the weights to `out`."""
-    rng = np.random.default_rng(seed)
-    pairs = simulated_pairs(rng) if data is None else measured_pairs(data, rng)
-    held_out = rng.random(len(pairs.profiles)) < _HELD_OUT
-    without = held_out[pairs.own] | held_out[pairs.other]
-    known, unseen = pairs.rows(~without), pairs.rows(without)
-    networks = train_networks(known, seed, epochs=30 if data is None else 400)
-    table = Table(title=f"{pairs.source}; mean absolute error of predicted speed, relative to isolated speed")
-    for title in ("pairs", "count", "IASP", "IAPP", "always the mean"):
-        table.add_column(title, justify="left" if title == "pairs" else "right")
-    for title, part in (("of training jobs", known), ("with a held-out job", unseen)):
-        iasp, iapp, guess = _errors(networks, part, float(known.similarity.mean()))
-        table.add_row(title, f"{len(part.own):,}", f"{iasp:.3f}", f"{iapp:.3f}", f"{guess:.3f}")
+def error_rows(errors: pd.DataFrame) -> list[list[str]]:
+    """Return the rows of a table of `left_out_errors` with the columns `ERROR_COLUMNS`."""
+    groups = {key: one for key, one in errors.groupby(["model", "gpu_type"])} | {("all", "all"): errors}
+    return [
+        [*map(str, key), f"{len(one):,}", *(f"{one[name].mean():.3f}" for name in ("IASP", "IAPP", "mean"))]
+        for key, one in groups.items()
+    ]
+
+
+def fit_interference(rows: pd.DataFrame, where: str, out: str | None, seed: int) -> pd.DataFrame:
+    """Train the networks, print their errors by left-out model, and write what they learnt to `out`.
+
+    Args:
+        rows: tidy table of measurements.
+        where: name of the table, for errors.
+        out: file `.npz`. None: nothing is written.
+        seed: seed of the training.
+
+    Returns:
+        `left_out_errors`.
+
+    Raises:
+        ConfigurationError: the table has too few pairs.
+    """
+    pairs, profiles = measured_pairs(rows, np.random.default_rng(seed), where)
+    errors = left_out_errors(pairs, seed)
+    table = Table(title="Mean absolute error of the predicted speed (1: as fast as alone)")
+    for title in ERROR_COLUMNS:
+        table.add_column(title, justify="left" if title in ERROR_COLUMNS[:2] else "right")
+    for row in error_rows(errors):
+        table.add_row(*row)
     console = Console()
     console.print(table)
     if out is not None:
         file = Path(out).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as stream:
-            arrays: dict[str, Any] = {n: a.astype(np.float32) for n, a in networks.weights.items()}
-            np.savez(stream, **arrays)
+        replace(train_networks(pairs, seed), profiles=profiles).save(file)
         console.print(f"weights: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)
+    return errors
+
+
+def fit_measurements(file: str, out: str | None, seed: int) -> None:
+    """Run `ringyard fit FILE`: `fit_interference` of a tidy table of measurements."""
+    fit_interference(read_measured_rows(Path(file).expanduser()), file, out, seed)

@@ -55,9 +55,8 @@ def hazard(
         gpu_power: see `LeastEstimated`.
         round_seconds: see `LeastEstimated`.
     """
-    return LeastEstimated(
-        placement, read_survival_estimate(file), "hazard", gpu_power, running_factor, round_seconds
-    )
+    estimate = read_survival_estimate(file)
+    return LeastEstimated(placement, estimate, "hazard", gpu_power, running_factor, round_seconds)
 
 
 @checked("scheduler")
@@ -77,11 +76,6 @@ def allocator_hazard(
         size_power: see `Allocator`.
         preemption_price: see `Allocator`.
     """
-    allocator = Allocator(
-        gamma,
-        size_power,
-        running_factor=running_factor,
-        preemption_price=preemption_price,
-        estimate=read_survival_estimate(file),
-    )
+    options: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
+    allocator = Allocator(gamma, size_power, estimate=read_survival_estimate(file), **options)
     return AllocatingScheduler(allocator, "allocator_hazard")

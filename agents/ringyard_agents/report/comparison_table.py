@@ -149,14 +149,10 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     mean = _text("{:,.0f}", row["mean_jct"])
     if ranking.varied and mean != NO_VALUE:
         mean += f" [{row['mean_jct_low']:,.0f}, {row['mean_jct_high']:,.0f}]"
-    texts = {
-        "scheduler": row["scheduler"],
-        "best": "*" if row["best"] else "",
-        "capabilities": row["capabilities"],
-        "observability": row["observability"],
-        "mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)": mean,
-        f"{blocked}vs {ranking.reference}": _change(row, ranking),
-    }
+    texts = {"scheduler": row["scheduler"], "best": "*" if row["best"] else ""}
+    texts |= {name: row[name] for name in ("capabilities", "observability")}
+    texts["mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)"] = mean
+    texts[f"{blocked}vs {ranking.reference}"] = _change(row, ranking)
     if ranking.varied:
         texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
@@ -183,11 +179,8 @@ def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
     for label, own in jobs.groupby("scheduler", sort=False):
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
-    return [
-        f"equal schedules: {' and '.join(labels)} start and end all jobs at the same times"
-        for labels in found.values()
-        if len(labels) > 1
-    ]
+    equal = [" and ".join(labels) for labels in found.values() if len(labels) > 1]
+    return [f"equal schedules: {labels} start and end all jobs at the same times" for labels in equal]
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:

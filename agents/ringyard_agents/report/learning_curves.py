@@ -44,16 +44,14 @@ def _draw(runs: Sequence[TrainingResult], file: Path) -> Path:
         for label, some in groups.items():
             _draw_group(axes, some, f"{label} ({len(some)} seeds)" if len(some) > 1 else label)
         for style, (name, value) in enumerate(runs[0].baselines.items()):
-            axes.axhline(
-                value, color="black", linestyle=("--", ":", "-.")[style % 3], linewidth=1, label=name
-            )
+            dashes = ("--", ":", "-.")[style % 3]
+            axes.axhline(value, color="black", linestyle=dashes, linewidth=1, label=name)
         axes.set(xlabel="training decisions (millions)", ylabel=_TITLES.get(runs[0].metric, runs[0].metric))
 
     several = any(len(some) > 1 for some in groups.values())
     bands = "; means over seeds, 95 % intervals" if several else ""
-    return save_figure(
-        file, draw, f"Learning curves: agents on the evaluation workloads of their training{bands}"
-    )
+    title = f"Learning curves: agents on the evaluation workloads of their training{bands}"
+    return save_figure(file, draw, title)
 
 
 def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
@@ -71,33 +69,25 @@ def _draw_group(axes: Any, runs: Sequence[TrainingResult], label: str) -> None:
 def group_by_settings(runs: Sequence[TrainingResult]) -> dict[str, list[TrainingResult]]:
     """Group runs that differ only in their seed, by a label of the settings that distinguish them."""
     settings = [run.settings for run in runs]
-    different = [
-        name
-        for name in dict.fromkeys(name for one in settings for name in one)
-        if name.partition(".")[0] not in _IGNORED_SETTINGS
-        and len({repr(one.get(name)) for one in settings}) > 1
-    ]
+    given = dict.fromkeys(name for one in settings for name in one)
+    names = [name for name in given if name.partition(".")[0] not in _IGNORED_SETTINGS]
+    different = [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
     variants: dict[str, list[TrainingResult]] = {}
     for run in runs:
         variants.setdefault(repr([run.settings.get(name) for name in different]), []).append(run)
     groups = list(variants.values())
     if len(runs) > 1 and len(groups) == 1:
         return {"agent": groups[0]}
-    short = _drop_nested_settings(different)
-    labels = [
-        ", ".join(_setting_text(name, group[0].settings.get(name)) for name in short) for group in groups
-    ]
+    # Drop the settings inside of a part if its class differs
+    parts = [name.removesuffix("_target_") for name in different if name.endswith("._target_")]
+    outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
+    rest = [name for name in different if not any(name.startswith(part) for part in parts)]
+    short = [*(f"{part}_target_" for part in outer), *rest]
+    values = [group[0].settings for group in groups]
+    labels = [", ".join(_setting_text(name, one.get(name)) for name in short) for one in values]
     if len(set(labels)) < len(labels) or "" in labels or len(short) > _MAX_LABEL_SETTINGS:
         labels = short_names([group[0].folder for group in groups])
     return dict(zip(labels, groups, strict=True))
-
-
-def _drop_nested_settings(names: Sequence[str]) -> list[str]:
-    """Drop the settings inside of a part if its class differs."""
-    parts = [name.removesuffix("_target_") for name in names if name.endswith("._target_")]
-    outer = [part for part in parts if not any(part != one and part.startswith(one) for one in parts)]
-    rest = [name for name in names if not any(name.startswith(part) for part in parts)]
-    return [*(f"{part}_target_" for part in outer), *rest]
 
 
 def _setting_text(name: str, value: Any) -> str:

@@ -131,14 +131,9 @@ def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
     if not scores:
         return []
     over = _sample_text(sum(len(strata) for strata in next(iter(scores.values()))), len(environments))
-    return [
-        ("performance_profile", lambda axes: _draw_profile(axes, scores), f"Performance profile; {over}"),
-        (
-            "interquartile_means",
-            lambda axes: _draw_aggregates(axes, scores),
-            f"Mean JCT / lower bound; {over}",
-        ),
-    ]
+    titles = f"Performance profile; {over}", f"Mean JCT / lower bound; {over}"
+    profile = ("performance_profile", lambda axes: _draw_profile(axes, scores), titles[0])
+    return [profile, ("interquartile_means", lambda axes: _draw_aggregates(axes, scores), titles[1])]
 
 
 def _sample_text(workloads: int, environments: int = 1) -> str:
@@ -190,14 +185,9 @@ def _draw_profile(axes: Any, scores: _Scores) -> None:
     taus = np.geomspace(1.0, max(worst, 1.01), _POINTS)
     for label, values in pooled.items():
         band_of_shares(values[None, :] <= taus[:, None] * (1 + 1e-12)).draw(axes, taus, label)
-    axes.set(
-        xscale="log", xlabel="mean JCT / lower bound, at most", ylabel="fraction of workloads", ylim=(0, 1.02)
-    )
-    _plain_ticks(axes)
-
-
-def _plain_ticks(axes: Any) -> None:
-    """Label a logarithmic axis that spans little more than a decade with numbers such as 1.5."""
+    axes.set(xscale="log", xlabel="mean JCT / lower bound, at most")
+    axes.set(ylabel="fraction of workloads", ylim=(0, 1.02))
+    # Label a logarithmic axis that spans little more than a decade with numbers such as 1.5
     from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
 
     low, high = axes.get_xlim()

@@ -12,7 +12,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from rich.console import Console
 
 from ringyard_agents.evaluation.results_frame import write_frame
-from ringyard_agents.report.tables import pluralize, print_line, print_table
+from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
 from ringyard_agents.runs.sweep_table import (
@@ -39,7 +39,7 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
     names = swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_line(console, f"failed: job {describe_job(record, names)}: {record.failure}")
+            print_note(console, f"failed: job {describe_job(record, names)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
@@ -68,10 +68,8 @@ def _print(console: Console, table: pd.DataFrame) -> None:
     best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
     names = [name for name in table.columns if name not in ("error", "folder")]
     headers = {name: _header(name, names) for name in names}
-    rows = [
-        {headers[str(name)]: _value_text(value) for name, value in row.items()}
-        for row in best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
-    ]
+    records = best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
+    rows = [{headers[str(name)]: _value_text(value) for name, value in row.items()} for row in records]
     of = " of each environment" if several else ""
     title = f"{pluralize(len(table), 'job')}, the best{of} first (a lower objective is better)"
     print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))

@@ -17,8 +17,6 @@ from ringyard_agents.runs.atomic_write import atomic_write
 #: how the names of metrics in seconds begin
 SECONDS = ("mean_jct", "median", "p95", "p99", "makespan", "mean_queueing", "mean_work", "lost_to_")
 
-_MIN_FILE_WIDTH = 150  # characters of a table when the output is no terminal
-
 
 def markdown(rows: Sequence[Mapping[Any, Any]]) -> str:
     """Return a Markdown table of one or more rows."""
@@ -48,16 +46,14 @@ def print_table(
     groups: Sequence[object] = (),
     folds: bool = False,
 ) -> None:
-    """Print the columns `names`, split into several tables if the terminal is too narrow for one.
+    """Print the columns `names`, split into several tables if the console is too narrow for one.
 
     The first column is part of every table. Columns `left` are aligned left, texts `wrapped` may be broken
     into lines, and a gap separates `groups` of rows. With `folds` one table is printed, in which the first
     column is as narrow as the others need.
     """
     if title:
-        console.print(title, style="italic", soft_wrap=True, markup=False)
-    if not (console.is_terminal or folds):
-        console = Console(width=max(console.width, _MIN_FILE_WIDTH))
+        console.print(title, style="italic", markup=False)
     texts = {name: [name, *(row[name] for row in rows)] for name in names}
     widths = {  # headers wrap; so do the texts of some columns
         name: max(map(len, (*name.split(), *(" ".join(own).split() if name in wrapped else own[1:]))))
@@ -88,13 +84,13 @@ def _fit_columns(names: Sequence[str], widths: Mapping[str, int], room: int) -> 
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a `line` on a `console` without markup, highlighting or line breaks."""
+    """Print a `line` with a path or a command on a `console`: no markup, highlighting or line breaks."""
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def print_note(console: Console, note: str) -> None:
-    """Print a `note` on a `console`: on a terminal broken between words, elsewhere as one line."""
-    console.print(note, soft_wrap=not console.is_terminal, highlight=False, markup=False)
+    """Print a `note` on a `console`, broken between words."""
+    console.print(note, highlight=False, markup=False)
 
 
 def pluralize(number: int, noun: str) -> str:

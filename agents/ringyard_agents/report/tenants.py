@@ -28,9 +28,8 @@ def tenant_frame(jobs: pd.DataFrame, kind: str) -> pd.DataFrame:
     for tenant, of_tenant in jobs.groupby(kind):
         served = of_tenant[of_tenant["outcome"] != "blocked"]
         means = {f"mean_{name}": served[name].mean() for name in ("jct", "queueing", "slowdown")}
-        rows.append(
-            {"tenant": tenant, "jobs": len(of_tenant), **means, "gpu_seconds": of_tenant["gpu_seconds"].sum()}
-        )
+        total = of_tenant["gpu_seconds"].sum()
+        rows.append({"tenant": tenant, "jobs": len(of_tenant), **means, "gpu_seconds": total})
     return pd.DataFrame(rows).sort_values("gpu_seconds", ascending=False, kind="stable")
 
 
@@ -40,11 +39,8 @@ def write_tenants(file: Path, jobs: pd.DataFrame) -> bool:
     if not kinds:
         file.unlink(missing_ok=True)
         return False
-    rows = {
-        (label, workload, kind): tenant_frame(own, kind)
-        for (label, workload), own in jobs.groupby(["scheduler", "workload"], sort=False)
-        for kind in kinds
-    }
+    runs = jobs.groupby(["scheduler", "workload"], sort=False)
+    rows = {(*run, kind): tenant_frame(own, kind) for run, own in runs for kind in kinds}
     write_frame(file, pd.concat(rows, names=["scheduler", "workload", "kind"]).droplevel(3).reset_index())
     return True
 
@@ -60,9 +56,8 @@ def print_tenants(console: Console, jobs: pd.DataFrame) -> None:
     if kind is None:
         return
     header, found = _KINDS[kind], tenant_frame(first, kind)
-    texts = pd.DataFrame(
-        {header: found["tenant"].replace("", _UNNAMED), "jobs": found["jobs"].map("{:,}".format)}
-    )
+    names = found["tenant"].replace("", _UNNAMED)
+    texts = pd.DataFrame({header: names, "jobs": found["jobs"].map("{:,}".format)})
     if others:
         title = f"mean JCT (s) by {header}"
         for name, own in schedulers.items():

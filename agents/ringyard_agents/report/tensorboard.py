@@ -25,12 +25,8 @@ _OVER_TIME = {
 _COMMAND_WIDTH = 100  # characters; TensorBoard's page is not much wider
 _JCT = f"{_PERCENTILE}/JCT"
 
-_LAYOUT = {
-    "comparison": {
-        **{title: ["Multiline", [f"{tag}$"]] for tag, (_, title) in _OVER_TIME.items()},
-        "JCT (s), by percentile of the jobs": ["Multiline", [f"{_JCT}$"]],
-    }
-}
+_CURVES = {title: ["Multiline", [f"{tag}$"]] for tag, (_, title) in _OVER_TIME.items()}
+_LAYOUT = {"comparison": _CURVES | {"JCT (s), by percentile of the jobs": ["Multiline", [f"{_JCT}$"]]}}
 
 
 def write_tensorboard(results: Results, folder: Path, text: str, images: Sequence[Path]) -> None:
@@ -92,13 +88,8 @@ def record_text(folder: Path) -> str:
     record = read_plain(folder / "run.json", interpolations=True)
     command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
     versions = ", ".join(f"{name} {version}" for name, version in (record.get("versions") or {}).items())
-    facts = {
-        "commit": record.get("commit") or "unknown",
-        "date": record.get("date"),
-        "Python": record.get("python"),
-        "CPU": record.get("cpu"),
-        "cores": record.get("cores"),
-        "versions": versions,
-    }
+    names = {"Python": "python", "CPU": "cpu", "cores": "cores"}
+    facts = {"commit": record.get("commit") or "unknown", "date": record.get("date")}
+    facts |= {name: record.get(field) for name, field in names.items()} | {"versions": versions}
     lines = [f"* {name}: {fact}" for name, fact in facts.items() if fact]
     return "\n".join([f"# {folder.name}", "", *(f"    {line}" for line in command), "", *lines])

@@ -76,14 +76,9 @@ def interquartile_mean(strata: Sequence[NDArray[np.float64]]) -> Interval:
     value = float(statistic(*strata, axis=-1))
     if min(len(scores) for scores in strata) < 2:
         return Interval(value, value, value)
-    found = bootstrap(
-        tuple(strata),
-        statistic,
-        method="percentile",
-        confidence_level=_CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        rng=np.random.default_rng(0),
-    ).confidence_interval
+    rng = np.random.default_rng(0)
+    options = {"method": "percentile", "confidence_level": _CONFIDENCE, "n_resamples": _RESAMPLES, "rng": rng}
+    found = bootstrap(tuple(strata), statistic, **options).confidence_interval
     return Interval(value, float(found.low), float(found.high))
 
 
@@ -119,14 +114,9 @@ def time_curves(
     for label, own in jobs.groupby("scheduler", sort=False):
         # [workloads, 2, points]
         finished = np.array([_finished_by(one, seconds) for _, one in own.groupby("workload")])
-        bins = timelines[timelines["scheduler"] == label]
-        waiting, utilisation = (
-            band_of_means(_resample([one for _, one in bins.groupby("workload")], name, seconds))
-            for name in ("waiting", "utilisation")
-        )
-        found[str(label)] = {
-            "running_jct": band_of_ratios(finished[:, 0].T, finished[:, 1].T).within(0.0, np.inf),
-            "waiting": waiting.within(0.0, np.inf),
-            "utilisation": utilisation.within(0.0, 1.0),
-        }
+        bins = [one for _, one in timelines[timelines["scheduler"] == label].groupby("workload")]
+        means = {name: band_of_means(_resample(bins, name, seconds)) for name in ("waiting", "utilisation")}
+        jct = band_of_ratios(finished[:, 0].T, finished[:, 1].T).within(0.0, np.inf)
+        waiting, utilisation = means["waiting"].within(0.0, np.inf), means["utilisation"].within(0.0, 1.0)
+        found[str(label)] = {"running_jct": jct, "waiting": waiting, "utilisation": utilisation}
     return seconds, found

@@ -1,5 +1,6 @@
 """`ringyard reproduce`: run a paper's experiment and compare the result with its claims."""
 
+import operator
 import shlex
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import hydra
 import numpy as np
@@ -17,24 +18,172 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from ringyard.checks import checked, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
-from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
-from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.learning.agent_file import AGENT_FILE
-from ringyard_agents.report.tables import print_line
-from ringyard_agents.reproduction.claims import (
-    CaseMetrics,
-    MeasuredClaim,
-    claim_rows,
-    measure_claim,
-    metric_values,
-    read_claims,
+from ringyard_agents.config.compose import plain_groups, to_plain
+from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, check_tasks, run_tasks
+from ringyard_agents.evaluation.statistics import (
+    Interval,
+    mean_interval,
+    ratio_interval,
+    small_sample_warning,
 )
-from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
-from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
+from ringyard_agents.learning.agent_file import AGENT_FILE
+from ringyard_agents.report.tables import print_line, print_note
+from ringyard_baselines.papers.ada_srsf.transfers import FIRST_FIT, RANDOM, published_mix, simulate_transfers
+from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
+
+#: {case: {scheduler: {metric: values [seeds]}}}
+CaseMetrics = Mapping[str, Mapping[str, Mapping[str, NDArray[np.float64]]]]
+
+
+@checked("claim")
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One number of a paper.
+
+    Raises:
+        ConfigurationError: a field of another kind, or a reference where the form has none.
+    """
+
+    text: str  #: the claim in words
+    case: str  #: name of a case of the reproduction
+    scheduler: str  #: label of the scheduler that the claim is about
+    #: a field of `Metrics`, "cpu_queueing" (mean queueing seconds of CPU-only jobs), "finished_early"
+    #: (jobs that ended before the last one arrived), "job_gpu_activity" (mean over jobs of the share of
+    #: its GPU time in which GPUs compute), "jct_over_bound" (mean JCT / lower bound),
+    #: "kernels_on_used_gpus" (kernel_utilisation / utilisation) or "utility" (GADGET's total utility of
+    #: the GPU time that jobs held, `ringyard_baselines.papers.gadget`). Ada-SRSF's transfer model has
+    #: "mean_jct" and "makespan" only.
+    metric: str
+    #: "change" (scheduler / reference - 1), "ratio" (reference / scheduler), "growth" (scheduler /
+    #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
+    #: value, which may be larger)
+    form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
+    claimed: float  #: the claimed number in this form
+    #: label of the scheduler of the comparison. None: the claim is about the metric itself.
+    reference: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.form in ("value", "at_least")) != (self.reference is None):
+            raise ConfigurationError(
+                f"claim {self.text!r}: forms value and at_least have no reference, every other form one"
+            )
+
+
+@dataclass(frozen=True)
+class MeasuredClaim:
+    """A claim and the interval of its measured value."""
+
+    claim: Claim
+    interval: Interval
+
+    @property
+    def verdict(self) -> str:
+        """Whether the claim was reproduced, in words."""
+        claimed, found = self.claim.claimed, self.interval
+        if np.isnan(found.value):
+            return "no: the reference is 0"
+        if self.claim.form == "at_most":
+            return "yes: not more" if found.value <= claimed else "no"
+        if self.claim.form == "at_least":
+            return "yes: not less" if found.value >= claimed else "no"
+        neutral = {"change": 0.0, "ratio": 1.0, "growth": 1.0}.get(self.claim.form)
+        if found.low <= claimed <= found.high:
+            open_question = neutral is not None and found.low <= neutral <= found.high
+            return "inconclusive: so is no effect" if open_question else "yes: within the interval"
+        if neutral is None:
+            return f"no: {found.value / claimed - 1:+.0%}" if claimed else "no"
+        if (found.value - neutral) * (claimed - neutral) <= 0:
+            return "no: not even the direction"
+        stronger = abs(found.value - neutral) > abs(claimed - neutral)
+        if found.low <= neutral <= found.high:
+            return "no: the direction, within noise"
+        return "direction only: " + ("stronger" if stronger else "weaker")
+
+
+def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list[Claim]:
+    """Read the claims of a reproduction's yaml. A row without `case` is about the first case."""
+    claims = [Claim(**{"case": cases[0], **row}) for row in rows]
+    for claim in claims:
+        if claim.case not in cases:
+            found = f"claim {claim.text!r} has case {claim.case!r}"
+            raise ConfigurationError(f"{found}; expected one of {', '.join(cases)}")
+    return claims
+
+
+def _utility(run: RunResult) -> float:
+    """Return GADGET's total utility of the GPU time that jobs held."""
+    times = run.times
+    drawn = drawn_utilities(int(times.rows.max()) + 1)
+    own = Utilities(*(column[times.rows] for column in drawn))
+    return total_utility(times.gpu_seconds / SLOT_SECONDS, own)
+
+
+#: {name: function of a run} of metrics that are not fields of `Metrics`
+_METRICS: Mapping[str, Callable[[Any], float]] = {
+    "cpu_queueing": lambda run: run.times.queueing_seconds[run.times.num_gpus == 0].mean(),
+    "finished_early": lambda run: (run.times.end_seconds <= run.times.submit_seconds.max()).sum(),
+    "job_gpu_activity": lambda run: float(np.nanmean(run.times.gpu_activity)),
+    "jct_over_bound": lambda run: run.metrics.mean_jct / run.bounds.mean_jct,
+    "kernels_on_used_gpus": lambda run: run.metrics.kernel_utilisation / run.metrics.utilisation,
+    "utility": _utility,
+}
+
+
+def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
+    """Return a metric of one scheduler's runs [seeds], see `Claim`."""
+    measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
+    return np.array([measure(run) for run in results], dtype=np.float64)
+
+
+def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
+    """Measure a claim's number with its 95 % interval."""
+    of_case = metrics[claim.case]
+    own = of_case[claim.scheduler][claim.metric]
+    if claim.reference is None:
+        return MeasuredClaim(claim, mean_interval(own))
+    other = of_case[claim.reference][claim.metric]
+    if claim.form == "ratio":
+        return MeasuredClaim(claim, ratio_interval(other, own))
+    ratio = ratio_interval(own, other)
+    if claim.form == "change":
+        ratio = Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
+    return MeasuredClaim(claim, ratio)
+
+
+#: metrics in [0, 1]
+_SHARES = {"utilisation", "gpu_activity", "job_gpu_activity", "blocking_rate"}
+_SHARES |= {"kernel_utilisation", "kernels_on_used_gpus"}
+
+
+def format_metric(value: float, metric: str) -> str:
+    """Format a value of a metric: three decimals for shares, otherwise none from 100 on and two below."""
+    if metric in _SHARES:
+        return f"{value:.3f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def _formed(value: float, measured: MeasuredClaim) -> str:
+    form = measured.claim.form
+    if form == "change":
+        return f"{value:+.1%}"
+    if form in ("value", "at_least"):
+        return format_metric(value, measured.claim.metric)
+    return f"{value:.2f}x"
+
+
+def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, str]]:
+    """Return the cells of a table: claim, claimed value, measured value with interval, verdict."""
+    rows = []
+    for one in measured:
+        low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)
+        found = f"{_formed(one.interval.value, one)} [{low}, {high}]"
+        rows.append((one.claim.text, _formed(one.claim.claimed, one), found, one.verdict))
+    return rows
+
 
 #: metrics shown for every scheduler
 _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
@@ -58,7 +207,7 @@ def read_paper(paper: str) -> dict[str, Any]:
     files = config_files("reproduction")
     if paper not in files:
         found = f"unknown paper {paper!r}" if paper else "no paper"
-        raise ConfigurationError(f"{found}; expected one of {', '.join(files)}")
+        raise ConfigurationError(f"{found}; expected {suggest(paper, files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
@@ -81,9 +230,8 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     config = hydra.compose("entry", words)
     OmegaConf.resolve(config)
     if placement is None and config.scheduler.get("placement") == config.placement:
-        raise ConfigurationError(
-            f"scheduler {name!r} needs a placement rule; expected {name}@RULE, or the key rule in the yaml"
-        )
+        found = f"scheduler {name!r} needs a placement rule"
+        raise ConfigurationError(f"{found}; expected {name}@RULE, or the key rule in the yaml")
     return to_plain(config.scheduler)
 
 
@@ -104,10 +252,8 @@ def _trained(
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise SchedulerError(f"training {label} failed: {done.stderr.strip()}")
-            entries[label] = {
-                "scheduler": "learned/agent",
-                "overrides": [f"scheduler.checkpoint={run / AGENT_FILE}"],
-            }
+            agent = f"scheduler.checkpoint={run / AGENT_FILE}"
+            entries[label] = {"scheduler": "learned/agent", "overrides": [agent]}
     return entries
 
 
@@ -115,20 +261,13 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     """Return a task for every scheduler and seed. Random clusters differ between seeds."""
     schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
     config = hydra.compose("compare", case["overrides"])
-    environment = {name: to_plain(config[name]) for name in ENVIRONMENT_GROUPS}
-    cluster, measured = environment["cluster"], tuple(config.measured_jobs)
-    return [
-        EvaluationTask(
-            label,
-            scheduler,
-            environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})},
-            seed,
-            seed,
-            measured,
-        )
-        for seed in range(seeds)
-        for label, scheduler in schedulers.items()
-    ]
+    environment = plain_groups(config)
+    cluster, measured, tasks = environment["cluster"], tuple(config.measured_jobs), []
+    for seed in range(seeds):
+        drawn = environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
+        for label, scheduler in schedulers.items():
+            tasks.append(EvaluationTask(label, scheduler, drawn, seed, seed, measured))
+    return tasks
 
 
 def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -138,23 +277,17 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     for label, entry in case["schedulers"].items():
         options = {"placement": 1, **case.get("settings", {}), **entry}
         options["placement"] = named.get(options["placement"], options["placement"])
-        runs = [
-            simulate_transfers(
-                published_mix(np.random.default_rng(seed), **case["mix"]), seed=seed, **options
-            )
-            for seed in range(seeds)
-        ]
-        figures[label] = {
-            "mean_jct": np.array([run.jct.mean() / 1e3 for run in runs]),
-            "makespan": np.array([run.makespan / 1e3 for run in runs]),
-        }
+        mixes = [published_mix(np.random.default_rng(seed), **case["mix"]) for seed in range(seeds)]
+        runs = [simulate_transfers(mix, seed=seed, **options) for seed, mix in enumerate(mixes)]
+        jcts, makespans = np.array([run.jct.mean() for run in runs]), np.array([run.makespan for run in runs])
+        figures[label] = {"mean_jct": jcts / 1e3, "makespan": makespans / 1e3}
     return figures
 
 
 def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """Return `_SHOWN` and the metrics that claims, the ablation and tables name for a case."""
+    """Return `_SHOWN` and the metrics that claims, ablations and tables name for a case."""
     first = next(iter(content["cases"]))
-    rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
+    rows = [*content["claims"], *content.get("ablations", [])]
     wanted = {row["metric"] for row in rows if row.get("case", first) == name}
     wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
     return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
@@ -233,13 +366,12 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Repro
     """Run a paper's experiment, and print its claims and the measured values; see `reproduce`."""
     console = Console()
     one = reproduce(paper, seeds, workers, lambda line: print_line(console, line))
-    table = Table(title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
-    for title in ("claim", "claimed", "measured [95% CI]", "reproduced"):
-        table.add_column(title)
+    header = ("claim", "claimed", "measured [95% CI]", "reproduced")
+    table = Table(*header, title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
     for row in claim_rows(one.measured):
         table.add_row(*row)
     console.print(table)
     warning = small_sample_warning(one.seeds)
     if warning is not None:
-        console.print(warning, soft_wrap=True, highlight=False)
+        print_note(console, warning)
     return one

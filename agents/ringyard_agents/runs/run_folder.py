@@ -74,7 +74,8 @@ def _make_run_folder(name: object, resume: object, *, _root_: DictConfig) -> str
     folder = Path(_resolve_run_folder(name, resume))
     if resume is not None or "${now:" not in str(_root_._get_node("name")):
         return str(folder)
-    if os.environ.get("RANK", "0") != "0":  # another process of torchrun, which writes nothing
+    others = _root_.hydra.job.config_name == "train" and os.environ.get("WORLD_SIZE", "1") != "1"
+    if others and os.environ.get("RANK", "0") != "0":  # another process of torchrun, which writes nothing
         return "runs"
     for free in itertools.chain([folder], (Path(f"{folder}-{number}") for number in itertools.count(2))):
         with suppress(FileExistsError):
@@ -216,8 +217,7 @@ class RunFolder:
 def command_of(file: Path) -> str | None:
     """Return the command that wrote a run.json, or None if the file cannot be read."""
     try:
-        command: str = read_plain(file, interpolations=True)["command"]
-        return command
+        return read_plain(file, interpolations=True)["command"]
     except (ConfigurationError, KeyError, TypeError):
         return None
 

@@ -130,8 +130,7 @@ class HydraJob:
         check_groups(self.command, config)
         warn_unused_settings(self.command, _overrides())
         module, _, name = self.function_path.partition(":")
-        objective: float | None = getattr(importlib.import_module(module), name)(config)
-        return objective
+        return getattr(importlib.import_module(module), name)(config)
 
     def _recorded(self, config: Any, folder: Path, record: JobRecord) -> float | None:
         """Run the command and write the record of the job."""

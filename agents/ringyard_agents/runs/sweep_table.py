@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, to_plain
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, plain_groups
 from ringyard_agents.config.safe_load import check_plain, read_plain
 from ringyard_agents.runs.run_folder import flatten_config
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
@@ -68,8 +68,7 @@ def _environment_words(job: Path, record: JobRecord) -> list[str]:
     words = [word for word in record.overrides if word.lstrip("+~").partition("=")[0] in chosen]
     words = [word for word in words if _is_plain(word)]
     with hydra_initialized():
-        config = compose("compare", words)
-    found = flatten_config({group: to_plain(config[group]) for group in ENVIRONMENT_GROUPS})
+        found = flatten_config(plain_groups(compose("compare", words)))
     changed = {name: value for name, value in wanted.items() if name not in found or found[name] != value}
     changed = {name: value for name, value in changed.items() if _CLASS not in name}
     removed = [f"~{name}" for name in found if name not in wanted] if wanted else []
@@ -134,7 +133,7 @@ def _print_best(sweep: Path, best: JobRecord, jobs: Sequence[JobRecord], names: 
         print(f"agent: {folder / AGENT}")
         entry = quoted(f"best:{folder}")
         words = [f"schedulers=[fifo_backfill,sjf,{entry}]", *_environment_words(folder, best)]
-        print(f"compare with: {shlex.join(['ringyard', 'compare', *words])}")
+        print(f"compare on other workloads than the objective: {shlex.join(['ringyard', 'compare', *words])}")
 
 
 SEED = "seed"

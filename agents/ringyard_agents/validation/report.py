@@ -9,13 +9,13 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from ringyard.checks import shown
+from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.validation.shipped_errors import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
+from ringyard_agents.validation.shipped import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
 
 _HEAD = """# Validation: predicted against measured
 
@@ -134,12 +134,14 @@ def validation_page(
 
 def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table of Markdown cells."""
-    table = Table(title=title, title_justify="left", box=SIMPLE)
-    for name in header:
-        table.add_column(name)
+    table = Table(*header, title=title, title_justify="left", box=SIMPLE)
     for row in rows:
         table.add_row(*(cell.replace("**", "") for cell in row))
     Console().print(table)
+
+
+def _print_note(note: str) -> None:
+    Console().print(note, highlight=False, markup=False)
 
 
 def print_errors(sets: Sequence[PredictedSet]) -> None:
@@ -149,30 +151,29 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
     for one in sets:
         for why, count in one.left_out.items():
             text = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-            print(f"{one.name}: {count} left out: {text}")
+            _print_note(f"{one.name}: {count} left out: {text}")
 
 
 def print_networks(sets: Sequence[PredictedSet]) -> None:
     """Print achieved and wire speed of the networks of rows that span servers, and which kind to take."""
-    names = {
-        name for one in sets for name in one.rows.network[one.rows.placement.str.contains("+", regex=False)]
-    }
+    spanning = [one.rows[one.rows.placement.str.contains("+", regex=False)] for one in sets]
+    names = {name for rows in spanning for name in rows.network}
     for name in sorted(names & set(config_files("network"))):
-        print(f"network {name}: {network(name)}")
+        _print_note(f"network {name}: {network(name)}")
     if "" in names:
-        print("rows that span servers and name no network: that of --performance; --network takes another")
+        _print_note(
+            "rows of several servers without a network: that of --performance; --network takes another"
+        )
     if names:
-        print("take a network that trainings got; a benchmark's figure is an upper limit (docs/physics.md)")
+        _print_note("take a network that trainings got; a benchmark's is an upper limit (docs/physics.md)")
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Raise a ConfigurationError unless conf has the performance model and {folder of conf: name}."""
     for group, name in {"performance": performance, **links}.items():
-        there = config_files(group)
-        if name not in there:
-            raise ConfigurationError(
-                f"--{group} is {shown(name)}; expected one of conf/{group}: {', '.join(there)}"
-            )
+        if name not in (there := config_files(group)):
+            expected = f"{suggest(name, there)} (conf/{group})"
+            raise ConfigurationError(f"--{group} is {shown(name)}; expected {expected}")
 
 
 def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
@@ -188,10 +189,8 @@ def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
 
 def write_predictions(sets: Sequence[PredictedSet], folder: Path) -> None:
     """Write predictions.csv, if there are any: rows with set, `predicted`, `error`, and `reason` for none."""
-    tables = [
-        one.rows[[*filled_columns(one.rows), "predicted", "error", "reason"]].assign(set=one.name)
-        for one in sets
-    ]
+    added = ["predicted", "error", "reason"]
+    tables = [one.rows[[*filled_columns(one.rows), *added]].assign(set=one.name) for one in sets]
     if tables:
         table = pd.concat(tables, ignore_index=True)
         table[["set", *table.columns.drop("set")]].to_csv(folder / "predictions.csv", index=False)

@@ -43,14 +43,8 @@ def _by_gpus(jobs: JobTable, rng: np.random.Generator) -> NDArray[np.float64]:
 
 def srtf(placement: PlacementRule) -> PreemptiveScheduler:
     """Shortest remaining isolated run time first. Ties keep their order, new jobs come last."""
-    return PreemptiveScheduler(
-        "srtf",
-        remaining_seconds,
-        np.zeros(1),
-        placement,
-        Observability.DURATIONS,
-        key_changes=KeyChanges.WHILE_RUNNING,
-    )
+    takes, changes = Observability.DURATIONS, KeyChanges.WHILE_RUNNING
+    return PreemptiveScheduler("srtf", remaining_seconds, np.zeros(1), placement, takes, key_changes=changes)
 
 
 def srsf(placement: PlacementRule) -> PreemptiveScheduler:
@@ -58,10 +52,8 @@ def srsf(placement: PlacementRule) -> PreemptiveScheduler:
 
     Source: `shortest-gpu` of Tiresias' public simulator (NSDI 2019).
     """
-    takes = Observability.SIZES | Observability.DURATIONS
-    return PreemptiveScheduler(
-        "srsf", remaining_service, np.zeros(1), placement, takes, key_changes=KeyChanges.WHILE_RUNNING
-    )
+    takes, changes = Observability.SIZES | Observability.DURATIONS, KeyChanges.WHILE_RUNNING
+    return PreemptiveScheduler("srsf", remaining_service, np.zeros(1), placement, takes, key_changes=changes)
 
 
 @checked("las")
@@ -72,15 +64,9 @@ def las(placement: PlacementRule, round_seconds: Positive) -> PreemptiveSchedule
         placement: rule that places a job.
         round_seconds: length of a round, seconds. Without rounds, two equal jobs would never take turns.
     """
-    return PreemptiveScheduler(
-        "las",
-        service,
-        np.zeros(1),
-        placement,
-        Observability.ATTAINED_SERVICE,
-        round_seconds=round_seconds,
-        key_changes=KeyChanges.WHILE_RUNNING,
-    )
+    order = ("las", service, np.zeros(1), placement, Observability.ATTAINED_SERVICE)
+    changes = KeyChanges.WHILE_RUNNING
+    return PreemptiveScheduler(*order, round_seconds=round_seconds, key_changes=changes)
 
 
 def smallest_first(

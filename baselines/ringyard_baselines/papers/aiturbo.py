@@ -1,8 +1,7 @@
 """AITurbo (HPDC 2021), after a public follow-on: unit changes of CPU and GPU, Borda count, feedback queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,46 +9,24 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
-from ringyard.state.records import JobKind, JobStatus
+from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import curve_prediction
+from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
 from ringyard_baselines.tools.time_slots import TimeSlots
-
-
-class JobSize(NamedTuple):
-    """Resources that a job shall hold: workers (one GPU each), parameter servers, cores of each worker."""
-
-    workers: int
-    servers: int
-    cores: int
-
 
 #: (workers, parameter servers) profiled for parameter-server jobs: the public calibration points with
 #: one GPU a worker
 CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 
-#: single-unit changes of a job in one direction, at most: a worker, and a server or a core
-_MAX_CHANGES = 2
+#: sizes of a job: the present one, those with one unit more, and those with one unit less. A unit is a
+#: worker, or else a server if the job has some, a core of each worker if not
+_STEPS = (0, 1, 1, -1, -1)
+_MORE, _FEWER = slice(1, 3), slice(3, 5)
 
 #: CPU cores that a pod counts for if the cluster does not count cores
 POD_CORES = 5
-
-#: a loss curve is fitted anew when its log has grown by this factor
-REFIT_GROWTH = 1.1
-
-#: smallest number of iterations left, as a share of those done, whatever the loss curve says
-MIN_REMAINING_SHARE = 0.02
-
-
-@dataclass(frozen=True)
-class _LossForecast:
-    """Last extrapolation of a job's loss log."""
-
-    points: int = 0  #: length of the log then
-    end: float = float("inf")  #: iteration at which training ends
-    confident: bool = False  #: whether the confidence has ever been high enough
 
 
 def borda_scores(
@@ -95,7 +72,8 @@ class AITurbo(Scheduler):
     model's two terms in w/p are one, because they are collinear at equal cores. A size must fit the memory
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A
     ring's CPU unit is one core for each worker, judged by a CPU profile measured in advance.
-    `curve_prediction` replaces the trained classifier (its features and weights are not public).
+    The test of `predictions.forecast` replaces the trained classifier (its features and weights are not
+    public). A job that fails it later is no longer predictable.
 
     Args:
         placement: where jobs go.
@@ -104,8 +82,10 @@ class AITurbo(Scheduler):
         within_level: "score" (FOUND, then levels change nothing) or "submission" (first come, first served).
         gpu_weight: number of cores that one GPU counts for, best of the public sweep.
         max_servers: largest number of parameter servers of a job.
-        predictor: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses.
+        predictor: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses,
+            "none" if no job is predictable.
         confidence: confidence of the loss curve, 0 to 1, from which a job is predictable.
+        borda: whether gains count for the order of jobs. False: attained service alone.
     """
 
     name = "aiturbo"
@@ -120,8 +100,9 @@ class AITurbo(Scheduler):
         within_level: Literal["score", "submission"] = "score",
         gpu_weight: Positive = 10.0,
         max_servers: PositiveInt = 10,
-        predictor: Literal["workload", "loss_curve"] = "workload",
+        predictor: Literal["workload", "loss_curve", "none"] = "workload",
         confidence: Fraction = 0.5,
+        borda: bool = True,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
@@ -129,9 +110,10 @@ class AITurbo(Scheduler):
         self._by_score = within_level == "score"
         self._gpu_weight = gpu_weight
         self._max_servers = max_servers
-        self._by_curve = predictor == "loss_curve"
+        self._predictor = predictor
         self._confidence = confidence
-        if self._by_curve:
+        self._borda = borda
+        if predictor == "loss_curve":
             self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -139,40 +121,36 @@ class AITurbo(Scheduler):
         num_jobs = len(jobs)
         self._slots = TimeSlots(self.round_seconds or np.inf)
         self._models = StepModels(self._points)
-        self._sizes: dict[int, JobSize] = {}
-        self._shapes: dict[int, Allocation] = {}
-        # sizes with one unit more, and with one unit less
-        self._unit_changes: dict[int, tuple[list[JobSize], list[JobSize]]] = {}
+        # [jobs, sizes, 3] workers (one GPU each), parameter servers, cores of each worker. 0: not sized yet
+        self._sizes = np.zeros((num_jobs, len(_STEPS), 3), np.int64)
         self._fewest: dict[int, int] = {}
         self._core_profile: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
-        self._curves: dict[int, _LossForecast] = {}
+        self._curves = LossCurves(self._confidence)
         self._last = 0.0
         self._service = np.zeros(num_jobs)
-        self._workers, self._servers, self._worker_cores = np.zeros((3, num_jobs), np.int64)  # of `_sizes`
-        self._rates = np.zeros(num_jobs)  # R of `_sizes`
         self._profiled_at = np.full(num_jobs, -1)  # GPUs that were up then, -1 if not profiled
-        # columns: the present size, larger ones, smaller ones
-        self._seconds_of = np.full((num_jobs, 1 + 2 * _MAX_CHANGES), np.inf)
-        self._rate_of = np.zeros((num_jobs, 1 + 2 * _MAX_CHANGES))
+        self._seconds_of = np.full((num_jobs, len(_STEPS)), np.inf)  # of a step; inf: there is no such size
+        self._rate_of = np.zeros((num_jobs, len(_STEPS)))  # R
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes if a slot begins or a job turned predictable, then rank and admit all jobs."""
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
-        self._service[view.running] += self._rates[view.running] * elapsed
-        left = self._left(view, jobs) if self._by_curve else view.select(jobs).predicted_iterations
-        known = ~np.isnan(left)
-        newly_predictable = bool((known & ~self._predictable[jobs]).any())
-        self._predictable[jobs[known]] = True
-        changing = self._slots.begins(view) or newly_predictable
-        for job in jobs[self._workers[jobs] == 0].tolist():
+        self._service[view.running] += self._rate_of[view.running, 0] * elapsed
+        logged = self._predictor == "loss_curve"
+        left = self._curves.iterations_left(view, jobs) if logged else view.select(jobs).predicted_iterations
+        known = ~np.isnan(left) & (self._predictor != "none")
+        changing = self._slots.begins(view) or bool((known & ~self._predictable[jobs]).any())
+        self._predictable[jobs] = known
+        for job in jobs[self._sizes[jobs, 0, 0] == 0].tolist():
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
-            self._resize(view, job, self._requested_size(view, job))
-        overloaded = int(self._workers[jobs].sum()) > num_gpu_slots(view, self.placement)
+            asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")
+            self._resize(view, job, np.array([view.column(name)[job] for name in asked]))
+        overloaded = int(self._sizes[jobs, 0, 0].sum()) > num_gpu_slots(view, self.placement)
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         add[known], remove[known] = self._change_sizes(view, jobs[known], left[known], changing, overloaded)
-        scores = borda_scores(self._service[jobs], add, remove, known)
+        scores = borda_scores(self._service[jobs], add, remove, known & self._borda)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
         return apply_sizes(view, self._admit(view, jobs[order]), self.placement)
@@ -192,105 +170,70 @@ class AITurbo(Scheduler):
         for job in jobs[self._profiled_at[jobs] != view.num_gpus_up].tolist():
             self._profile_changes(view, job)
         seconds = self._seconds_of[jobs]
-        gains = _gains(seconds, self._rate_of[jobs], left)
-        larger, smaller = gains[:, :_MAX_CHANGES], gains[:, _MAX_CHANGES:]
-        add, remove = larger.max(axis=1), smaller.max(axis=1)
-        if changing and overloaded:
-            for i in np.flatnonzero(np.maximum(add, remove) > 0).tolist():
-                more, fewer = self._unit_changes[int(jobs[i])]
-                sizes, gained = (more, larger[i]) if add[i] > remove[i] else (fewer, smaller[i])
-                self._resize(view, int(jobs[i]), sizes[int(np.argmax(gained))])
-        elif changing:  # the addition that shortens a step most, if any does
-            shortest = np.argmin(seconds[:, : 1 + _MAX_CHANGES], axis=1)
-            for i in np.flatnonzero(shortest).tolist():
-                self._resize(view, int(jobs[i]), self._unit_changes[int(jobs[i])][0][shortest[i] - 1])
-        return add, remove
+        exists = np.isfinite(seconds)
+        cost = left[:, None] * np.where(exists, seconds, 0.0) * self._rate_of[jobs]
+        gains = np.where(exists, cost[:, :1] - cost, -np.inf)
+        if changing:  # with room for all, take the addition that shortens a step most, if any does
+            chosen = gains.argmax(axis=1) if overloaded else seconds[:, : _MORE.stop].argmin(axis=1)
+            for i in np.flatnonzero(chosen).tolist():
+                self._resize(view, int(jobs[i]), self._sizes[jobs[i], chosen[i]])
+        return gains[:, _MORE].max(axis=1), gains[:, _FEWER].max(axis=1)
 
-    def _resize(self, view: SchedulingView, job: int, size: JobSize) -> None:
+    def _resize(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> None:
         """Set the size that the job shall have from now on."""
-        self._sizes[job] = size
-        self._shapes[job] = Allocation(job, cores_per_worker=size.cores, parameter_servers=size.servers)
-        self._workers[job], self._servers[job], self._worker_cores[job] = size
-        self._rates[job] = self._rate(view, job, size)
+        self._sizes[job, 0] = size
+        self._rate_of[job, 0] = self._rate(view, job, size)
         self._profiled_at[job] = -1
 
     def _profile_changes(self, view: SchedulingView, job: int) -> None:
         """Profile the sizes one unit away, which depend only on the present size and the GPUs that are up."""
-        size = self._sizes[job]
-        larger, smaller = (self._changes(view, job, size, sign) for sign in (1, -1))
-        self._unit_changes[job] = (larger, smaller)
+        sizes, unit = self._sizes[job], 1 if self._sizes[job, 0, 1] else 2
+        low = (self._fewest[job], 1, 1)
+        most = max(view.cluster.cores_per_server, default=0)
+        high = (min(int(view.column("max_gpus")[job]), view.num_gpus_up), self._max_servers, most)
         self._seconds_of[job] = np.inf
-        self._seconds_of[job, 0] = self._rate_of[job, 0] = 1.0  # stays if the job cannot change
-        present = [size] if larger or smaller else []
-        for first, sizes in ((0, present), (1, larger), (1 + _MAX_CHANGES, smaller)):
-            for i, one in enumerate(sizes, first):
-                self._seconds_of[job, i] = self._seconds(view, job, one)
-                self._rate_of[job, i] = self._rate(view, job, one)
+        for i, unit_changed in enumerate((0, unit, 0, unit), 1):
+            sizes[i] = sizes[0]
+            sizes[i, unit_changed] += _STEPS[i]
+            inside = low[unit_changed] <= sizes[i, unit_changed] <= high[unit_changed]
+            if sizes[0, unit_changed] and inside and self._fits(view, job, sizes[i]):
+                self._seconds_of[job, i] = self._seconds(view, job, sizes[i])
+                self._rate_of[job, i] = self._rate(view, job, sizes[i])
+        changes = np.isfinite(self._seconds_of[job]).any()
+        self._seconds_of[job, 0] = self._seconds(view, job, sizes[0]) if changes else 1.0
         self._profiled_at[job] = view.num_gpus_up
 
-    def _left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return [n] base iterations left by loss curves, NaN where the confidence was never high enough."""
-        done = view.select(jobs).completed_iterations
-        left = np.full(len(jobs), np.nan)
-        for i, job in enumerate(jobs.tolist()):
-            iterations, loss = view.loss_log(job)
-            curve = self._curves.get(job, _LossForecast())
-            if len(loss) >= REFIT_GROWTH * max(curve.points, 1):
-                end, confidence = curve_prediction(iterations, loss)
-                confident = curve.confident or confidence >= self._confidence
-                curve = _LossForecast(len(loss), end if end < np.inf else curve.end, confident)
-                self._curves[job] = curve
-            if curve.confident:
-                left[i] = max(curve.end - done[i], MIN_REMAINING_SHARE * done[i])
-        return left
-
-    def _requested_size(self, view: SchedulingView, job: int) -> JobSize:
-        asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")
-        return JobSize(*(int(view.column(name)[job]) for name in asked))
-
-    def _cores(self, view: SchedulingView, job: int, size: JobSize) -> int:
+    def _cores(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> int:
+        workers, servers, cores = size.tolist()
         if not view.cluster.cores_per_server:
-            return POD_CORES * (size.workers + size.servers)
-        return size.workers * size.cores + size.servers * int(view.column("asked_cores_per_server_task")[job])
+            return int(POD_CORES * (workers + servers))
+        return int(workers * cores + servers * view.column("asked_cores_per_server_task")[job])
 
-    def _rate(self, view: SchedulingView, job: int, size: JobSize) -> float:
+    def _rate(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> float:
         """Return R, the service per second of a job of this size."""
-        return self._gpu_weight * size.workers + self._cores(view, job, size)
+        return float(self._gpu_weight * size[0] + self._cores(view, job, size))
 
-    def _changes(self, view: SchedulingView, job: int, size: JobSize, sign: int) -> list[JobSize]:
-        low, high = self._fewest[job], view.column("max_gpus")[job]
-        changes = []
-        if low <= size.workers + sign <= min(high, view.num_gpus_up):
-            changes.append(size._replace(workers=size.workers + sign))
-        if size.servers and 1 <= size.servers + sign <= self._max_servers:
-            changes.append(size._replace(servers=size.servers + sign))
-        most = max(view.cluster.cores_per_server, default=0)
-        if not size.servers and size.cores and 1 <= size.cores + sign <= most:
-            changes.append(size._replace(cores=size.cores + sign))
-        return [change for change in changes if self._fits(view, job, change)]
-
-    def _fits(self, view: SchedulingView, job: int, size: JobSize) -> bool:
+    def _fits(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> bool:
         """Return whether the empty cluster can hold the job in this size."""
         if not view.cluster.cores_per_server:
             return True
         cores = np.array(view.cluster.cores_per_server)
-        workers = np.minimum(view.cluster.gpus_per_server, cores // max(size.cores, 1)).sum()
-        return bool(size.workers <= workers and self._cores(view, job, size) <= cores.sum())
+        workers = np.minimum(view.cluster.gpus_per_server, cores // max(size[2], 1)).sum()
+        return bool(size[0] <= workers and self._cores(view, job, size) <= cores.sum())
 
-    def _seconds(self, view: SchedulingView, job: int, size: JobSize) -> float:
+    def _seconds(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> float:
         """Return the predicted seconds per step."""
-        seconds = self._models.seconds(view, job, size.workers, size.servers)
-        if size.cores != view.column("asked_cores")[job]:
-            seconds *= self._core_factor(view, job, size.cores)
+        seconds = self._models.seconds(view, job, int(size[0]), int(size[1]))
+        if size[2] != view.column("asked_cores")[job]:
+            seconds *= self._core_factor(view, job, int(size[2]))
         return seconds
 
     def _core_factor(self, view: SchedulingView, job: int, cores: int) -> float:
         """Return seconds per step with `cores` / seconds with the requested cores, by the CPU profile."""
         if job not in self._core_profile:
             tried = np.arange(1, max(view.cluster.cores_per_server) + 1)
-            rows = np.full(len(tried), job)
-            asked = float(view.column("isolated_iteration_seconds")[job])
-            self._core_profile[job] = isolated_iteration_seconds(view, rows, cores_per_worker=tried) / asked
+            seconds = isolated_iteration_seconds(view, np.full(len(tried), job), cores_per_worker=tried)
+            self._core_profile[job] = seconds / float(view.column("isolated_iteration_seconds")[job])
         return float(self._core_profile[job][cores - 1])
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -306,38 +249,14 @@ class AITurbo(Scheduler):
         gpus = num_gpu_slots(view, self.placement)
         cores = sum(view.cluster.cores_per_server) or np.inf
         targets = []
-        has_all = self._runs_as_sized(view, order).tolist()
-        for job, workers, has in zip(order.tolist(), self._workers[order].tolist(), has_all, strict=True):
-            if workers > gpus:
-                continue
-            need = self._cores(view, job, self._sizes[job]) if cores < np.inf else 0
-            if need <= cores:
-                gpus -= workers
+        for job in order.tolist():
+            size = self._sizes[job, 0]
+            need = self._cores(view, job, size) if cores < np.inf else 0
+            if size[0] <= gpus and need <= cores:
+                gpus -= int(size[0])
                 cores -= need
-                targets.append(Target(job, workers, None if has else self._shapes[job]))
+                shape = Allocation(job, cores_per_worker=int(size[2]), parameter_servers=int(size[1]))
+                targets.append(Target(job, int(size[0]), shape))
                 if gpus == 0:
                     break
         return targets
-
-    def _runs_as_sized(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return [n] whether a job runs with everything that it shall have."""
-        seen = view.select(jobs)
-        has = seen.column("status") == JobStatus.RUNNING
-        has &= seen.column("num_gpus") == self._workers[jobs]
-        has &= seen.column("cores_per_worker") == self._worker_cores[jobs]
-        has &= seen.column("parameter_servers") == self._servers[jobs]
-        return has
-
-
-def _gains(
-    seconds: NDArray[np.float64], rate: NDArray[np.float64], left: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return [n, 2 x changes] drops in cost-to-finish by larger, then smaller sizes, -inf where none.
-
-    Cost-to-finish is remaining time x R. `seconds` [n, 1 + 2 x changes] per step has the present size first,
-    inf where there is no such size. `rate` is R of these sizes, `left` [n] the base iterations left.
-    """
-    with np.errstate(invalid="ignore"):
-        cost = left[:, None] * seconds * rate
-    gains = cost[:, :1] - np.where(np.isinf(seconds[:, 1:]), np.inf, cost[:, 1:])
-    return gains

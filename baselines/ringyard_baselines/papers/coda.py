@@ -102,11 +102,10 @@ class Coda(Scheduler):
             view, self._groups, training, self._tuning, lambda job: self._start(view, plan, job, evictable)
         )
         evicted = {allocation.job for allocation in allocations if allocation.preempts}
-        cpu_jobs = view.waiting[view.column("kind")[view.waiting] == JobKind.CPU_ONLY]
         kept = [job for job in self._running_cpu_jobs(view) if job not in evicted]
-        waiting = {*cpu_jobs.tolist(), *evicted}
+        waiting = {*np.setdiff1d(view.waiting, view.gpu_jobs).tolist(), *evicted}
         return allocations + _start_by_dominant_share(
-            view, self._groups, waiting, kept, lambda job: self._start_cpu_job(plan, job)
+            view, self._groups, waiting, kept, lambda job: [plan.place(self.placement, job)]
         )
 
     def _tune_cores(
@@ -129,8 +128,7 @@ class Coda(Scheduler):
             most = self._cores_of_model.get(int(model[job]), 0) if steps else 0
             self._cores_of_model[int(model[job])] = max(int(held[job]), most)
             resized = (self._resized(view, plan, job, step, reserved) for step in steps)
-            made = next((one for one in resized if one is not None), None)
-            if made is not None:
+            if made := next(filter(None, resized), None):
                 allocations.append(made)
                 tuning.step_seconds, tuning.utilisation = view.now, utilisation[job]
                 tuning.last_step = 1 if made.cores_per_worker > held[job] else -1
@@ -166,14 +164,8 @@ class Coda(Scheduler):
 
     def _reserved_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] cores closed to steps up: unused ones of the CPU array, a share per free GPU."""
-        unused = np.maximum(self._array_cores(view) - self._cpu_cores(view), 0)
         fair = np.array(view.cluster.cores_per_server) // np.array(view.cluster.gpus_per_server)
-        reserved: NDArray[np.int64] = unused + fair * view.free_gpus_per_server
-        return reserved
-
-    def _array_cores(self, view: SchedulingView) -> NDArray[np.int64]:
-        """Return [servers] the cores of the CPU array."""
-        return np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
+        return np.maximum(-self._borrowed_cores(view), 0) + fair * view.free_gpus_per_server
 
     def _running_cpu_jobs(self, view: SchedulingView) -> list[int]:
         """Return running CPU-only jobs, the last started first."""
@@ -181,19 +173,17 @@ class Coda(Scheduler):
         order = np.lexsort((-jobs, -view.column("last_start_seconds")[jobs]))
         return jobs[order].tolist()
 
-    def _cpu_cores(self, view: SchedulingView) -> NDArray[np.int64]:
-        """Return [servers] the cores that CPU-only jobs hold."""
+    def _borrowed_cores(self, view: SchedulingView) -> NDArray[np.int64]:
+        """Return [servers] cores that CPU-only jobs hold beyond the CPU array; below 0: what they leave."""
         jobs = self._running_cpu_jobs(view)
-        held = np.bincount(
-            view.column("server")[jobs],
-            view.column("cores_per_worker")[jobs].astype(np.float64),
-            view.cluster.num_servers,
-        )
-        return held.astype(np.int64)
+        held = np.zeros(view.cluster.num_servers, dtype=np.int64)
+        np.add.at(held, view.column("server")[jobs], view.column("cores_per_worker")[jobs])
+        array = np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server))
+        return held - array.astype(np.int64)
 
     def _borrowers(self, view: SchedulingView) -> list[int]:
         """Return CPU-only jobs that hold cores of the GPU array, in order of eviction."""
-        excess = self._cpu_cores(view) - self._array_cores(view)
+        excess = self._borrowed_cores(view)
         borrowers = []
         for job in self._running_cpu_jobs(view):
             server = int(view.column("server")[job])
@@ -222,9 +212,7 @@ class Coda(Scheduler):
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
             if cap != caps[job]:
-                changed = Allocation(
-                    job, cores_per_worker=int(cores[job]), server=server, memory_bandwidth_cap=cap
-                )
+                changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
                 if plan.reallocate(changed):
                     allocations.append(changed)
         return allocations
@@ -236,24 +224,11 @@ class Coda(Scheduler):
         asked = int(view.column("asked_cores")[job])
         count = int(view.column("asked_gpus")[job])
         for cores in self._first_cores(view, job, asked):
-            for own in (True, False):
-                found = self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count, own)
-                if found is not None:
-                    return [found]
-        found = plan.place(self.placement, job)
-        if found is not None:
+            if found := self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count):
+                return [found]
+        if found := plan.place(self.placement, job):
             return [found]
-        if plan.num_free_gpus < count:
-            return []
-        allocations = plan.preempt_for(self.placement, job, evictable)
-        for stopped in allocations[:-1]:
-            evictable.remove(stopped.job)
-        return allocations
-
-    def _start_cpu_job(self, plan: PlacementPlan, job: int) -> list[Allocation]:
-        """Start a CPU-only job if there is room."""
-        found = plan.place(self.placement, job)
-        return [] if found is None else [found]
+        return [] if plan.num_free_gpus < count else plan.preempt_for(self.placement, job, evictable)
 
     def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
         """Return cores per worker to start with, best first: fewer rather than a ring over servers."""
@@ -263,28 +238,19 @@ class Coda(Scheduler):
         return sorted({last, min(last, asked), 1}, reverse=True)
 
     def _on_one_server(
-        self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int, own_array: bool
+        self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int
     ) -> Allocation | None:
-        """Place a job on the tightest server of its own or the other sub-array. None: no server holds it."""
+        """Place a job on the tightest server of its sub-array, else of the other. None: it fits nowhere."""
         first_large = round(view.cluster.num_servers * (1.0 - self.large_job_servers))
         large = np.arange(view.cluster.num_servers) >= first_large
-        right = (large == (count >= self.large_job_gpus)) == own_array
         free = plan.free_gpus_per_server
-        servers = np.flatnonzero(right & (free >= count))
-        for server in servers[np.argsort(free[servers], kind="stable")].tolist():
-            mine = view.cluster.server_of_gpu == server
-            gpus = np.flatnonzero(mine & plan.gpu_is_free)[:count]
-            found = shape.at(tuple(gpus.tolist()))
-            if plan.allocate(found):
-                return found
+        for server in np.lexsort((free, large != (count >= self.large_job_gpus))).tolist():
+            if free[server] >= count:
+                mine = view.cluster.server_of_gpu == server
+                found = shape.at(tuple(np.flatnonzero(mine & plan.gpu_is_free)[:count].tolist()))
+                if plan.allocate(found):
+                    return found
         return None
-
-
-def _resource_shares(view: SchedulingView) -> NDArray[np.float64]:
-    """Return [jobs, 2] shares of all GPUs and of all cores that jobs hold or, while waiting, request."""
-    gpus = view.num_gpus
-    cores = view.column("cores_per_worker") * np.maximum(gpus, 1)
-    return np.stack([gpus / view.cluster.num_gpus, cores / sum(view.cluster.cores_per_server)], axis=1)
 
 
 def _start_by_dominant_share(
@@ -292,15 +258,17 @@ def _start_by_dominant_share(
     groups: NDArray[np.int64],
     waiting: Iterable[int],
     running: Iterable[int],
-    start: Callable[[int], list[Allocation]],
+    start: Callable[[int], Sequence[Allocation | None]],
 ) -> list[Allocation]:
     """Try every waiting job once, always the oldest of the group with the smallest dominant share.
 
     A group's dominant share is the larger of its shares of all GPUs and of all cores. `groups` [jobs] has the
     group of each job. Resources of `running` jobs count from the beginning. `start` returns the allocations
-    that start a job, empty if it finds no room.
+    that start a job, none if it finds no room.
     """
-    parts = _resource_shares(view)
+    gpus, cores = view.num_gpus, view.column("cores_per_worker")
+    of_cluster = [view.cluster.num_gpus, sum(view.cluster.cores_per_server)]
+    parts = np.stack([gpus, cores * np.maximum(gpus, 1)], axis=1) / of_cluster
     held: dict[int, NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for job in running:
         held[groups[job]] = held[groups[job]] + parts[job]
@@ -313,8 +281,7 @@ def _start_by_dominant_share(
         job = queues[group].popleft()
         if not queues[group]:
             del queues[group]
-        found = start(job)
-        if found:
+        if found := [one for one in start(job) if one]:
             held[group] = held[group] + parts[job]
         allocations += found
     return allocations

@@ -1,6 +1,7 @@
 """Dominant resource fairness (Ghodsi et al., NSDI 2011), a comparator of GADGET, Optimus and DL2."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -15,6 +16,7 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("drf")
+@dataclass(eq=False)
 class DominantResourceFairness(Scheduler):
     """Progressive filling, slot by slot: the next worker goes to the job with the smallest dominant share.
 
@@ -32,12 +34,9 @@ class DominantResourceFairness(Scheduler):
     observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    def __init__(
-        self, placement: PlacementRule, round_seconds: Positive = 600.0, elastic: bool = True
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self._elastic = elastic
+    placement: PlacementRule
+    round_seconds: Positive = 600.0
+    elastic: bool = True
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the slots (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -49,7 +48,7 @@ class DominantResourceFairness(Scheduler):
             return []
         jobs = view.gpu_jobs
         least, most = view.column("asked_gpus")[jobs], view.column("asked_gpus")[jobs]
-        if self._elastic:
+        if self.elastic:
             least, most = fewest_gpus(view, jobs), view.column("max_gpus")[jobs]
         cores = sum(view.cluster.cores_per_server)
         core_share = view.column("cores_per_worker")[jobs] / cores if cores else np.zeros(len(jobs))

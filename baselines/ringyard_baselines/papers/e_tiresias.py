@@ -56,13 +56,8 @@ class ElasticTiresias(SizingScheduler):
         max_waiting_jobs: NonNegativeInt = 10,
         round_seconds: Positive = 300.0,
     ) -> None:
-        super().__init__(
-            "e_tiresias",
-            Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS,
-            placement,
-            BatchRule.ASKED,
-            round_seconds,
-        )
+        observes = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
+        super().__init__("e_tiresias", observes, placement, BatchRule.ASKED, round_seconds)
         self._threshold = threshold_gpu_seconds
         self._max_waiting_jobs = max_waiting_jobs
 

@@ -77,21 +77,15 @@ class ElasticDP(SizingScheduler):
         max_gpus: PositiveInt = 10,
         batch: BatchRule = BatchRule.THROUGHPUT,
     ) -> None:
-        super().__init__(
-            "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch",
-            Observability.SIZES | Observability.SPEEDS,
-            placement,
-            BatchRule(batch),
-            round_seconds,
-            slotted=True,
-            max_gpus=max_gpus,
-        )
+        name = "elastic_dp" if batch != BatchRule.ASKED else "elastic_dp_fixed_batch"
+        sees, batches = Observability.SIZES | Observability.SPEEDS, BatchRule(batch)
+        super().__init__(name, sees, placement, batches, round_seconds, slotted=True, max_gpus=max_gpus)
         self._most = max_gpus
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Return the sizes and batches of the optimum (`view`, `table`: see `SizingScheduler.sizes`)."""
         gpus = num_gpu_slots(view, self.placement)
-        rate = table.speed if self._batch is BatchRule.GOODPUT else table.samples
+        rate = table.speed if self.batch is BatchRule.GOODPUT else table.samples
         allowed = np.arange(table.sizes + 1) <= self._most
         jobs, speedup, least = [], [], 0
         for job in view.gpu_jobs.tolist():
@@ -107,7 +101,5 @@ class ElasticDP(SizingScheduler):
             return []
         sizes = best_sizes(np.array(speedup), gpus)
         assert sizes is not None, "each job's fewest GPUs fit together"
-        return [
-            Target(job, size, Allocation(job, batch_size=table.batch_of(job, size)))
-            for job, size in zip(jobs, sizes.tolist(), strict=True)
-        ]
+        pairs = zip(jobs, sizes.tolist(), strict=True)
+        return [Target(job, n, Allocation(job, batch_size=table.batch_of(job, n))) for job, n in pairs]

@@ -92,14 +92,8 @@ class Gadget(SizingScheduler):
         midpoint: Positive = 0.5,
         per_job_utilities: bool = False,
     ) -> None:
-        super().__init__(
-            "gadget",
-            Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS,
-            placement,
-            BatchRule.ASKED,
-            slot_seconds,
-            slotted=True,
-        )
+        observes = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
+        super().__init__("gadget", observes, placement, BatchRule.ASKED, slot_seconds, slotted=True)
         self._utility = (height, steepness, midpoint)
         self._per_job_utilities = per_job_utilities
 

@@ -71,7 +71,15 @@ class Gandiva(Scheduler):
         running = set(view.running.tolist())
         self._partner = {guest: host for guest, host in self._partner.items() if {guest, host} <= running}
         if rotate:
-            allocations += self._preempt(plan, self._unprofitable(view), running)
+            # guests of pairs with a sum of normalised throughputs below the threshold
+            isolated, now = view.column("isolated_iteration_seconds"), view.column("iteration_seconds")
+            bad = [
+                guest
+                for guest, host in self._partner.items()
+                if isolated[guest] / now[guest] + isolated[host] / now[host] < self.packing_threshold
+            ]
+            self._failed |= {frozenset((guest, self._partner[guest])) for guest in bad}
+            allocations += self._preempt(plan, bad, running)
         allocations += start_cpu_jobs(view, plan, self.placement)
         begun = set(view.running.tolist())
         waiting = [job for job in self._by_slices(jobs) if job not in begun]
@@ -81,7 +89,12 @@ class Gandiva(Scheduler):
             allocations += packed
             waiting = [job for job in waiting if job not in {one.job for one in packed}]
         if rotate and waiting:
-            allocations += self._preempt(plan, self._jobs_to_suspend(view, jobs, running), running)
+            # running jobs that lose their turn, with the jobs packed onto them
+            unpaired = [job for job in self._by_slices(jobs) if job not in self._partner]
+            keep = {target.job for target in feasible(view, unpaired, self.placement)}
+            over = [job for job in sorted(running) if job in set(unpaired) - keep]
+            guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
+            allocations += self._preempt(plan, [*over, *sorted(guests)], running)
             self._start(plan, waiting, allocations)
         elif rotate and self.migrate:
             allocations += self._migrate_one(view, plan, running)
@@ -106,27 +119,7 @@ class Gandiva(Scheduler):
 
     def _by_slices(self, jobs: NDArray[np.int64]) -> list[int]:
         """Return the jobs by the slices that they have had, then by submission."""
-        order: list[int] = jobs[np.lexsort((jobs, self._slices[jobs]))].tolist()
-        return order
-
-    def _jobs_to_suspend(self, view: SchedulingView, jobs: NDArray[np.int64], running: set[int]) -> list[int]:
-        """Return running jobs that lose their turn, with the jobs packed onto them."""
-        unpaired = [job for job in self._by_slices(jobs) if job not in self._partner]
-        keep = {target.job for target in feasible(view, unpaired, self.placement)}
-        over = [job for job in sorted(running) if job in set(unpaired) - keep]
-        guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
-        return [*over, *sorted(guests)]
-
-    def _unprofitable(self, view: SchedulingView) -> list[int]:
-        """Return guests of pairs with a sum of normalised throughputs below the threshold."""
-        isolated, now = view.column("isolated_iteration_seconds"), view.column("iteration_seconds")
-        bad = [
-            guest
-            for guest, host in self._partner.items()
-            if isolated[guest] / now[guest] + isolated[host] / now[host] < self.packing_threshold
-        ]
-        self._failed |= {frozenset((guest, self._partner[guest])) for guest in bad}
-        return bad
+        return jobs[np.lexsort((jobs, self._slices[jobs]))].tolist()
 
     def _pack(
         self, view: SchedulingView, plan: PlacementPlan, waiting: Sequence[int], hosts: Sequence[int]
@@ -136,13 +129,8 @@ class Gandiva(Scheduler):
         sizes = view.column("asked_gpus")
         found = []
         for job in waiting:
-            options = [
-                host
-                for host in hosts
-                if host not in taken
-                and sizes[host] == sizes[job]
-                and frozenset((job, host)) not in self._failed
-            ]
+            free = [host for host in hosts if host not in taken and sizes[host] == sizes[job]]
+            options = [host for host in free if frozenset((job, host)) not in self._failed]
             if not options:
                 continue
             host = int(self._rng.choice(options))
@@ -158,11 +146,9 @@ class Gandiva(Scheduler):
         paired = set(self._partner) | set(self._partner.values())
         spans = view.column("num_servers")
         sizes = view.column("num_gpus")
-        candidates = [
-            (int(spans[job] - view.cluster.fewest_servers(sizes[job : job + 1])[0]), -job)
-            for job in running - paired
-            if sizes[job] > 0
-        ]
+        alone = [job for job in running - paired if sizes[job] > 0]
+        fewest = view.cluster.fewest_servers
+        candidates = [(int(spans[job] - fewest(sizes[job : job + 1])[0]), -job) for job in alone]
         if not candidates or max(candidates)[0] <= 0:
             return []
         job = -max(candidates)[1]

@@ -1,6 +1,7 @@
 """Gavel's max-min fairness over GPU types (Narayanan et al., OSDI 2020)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +44,8 @@ def max_min_shares(
     gpu_type = np.tile(np.arange(types), jobs)
     rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + gpu_type])
     columns = np.concatenate([flat, np.full(jobs, jobs * types), flat, flat])
-    entries = np.concatenate(
-        [-value.reshape(-1), np.ones(jobs), np.ones(jobs * types), np.repeat(scale, types)]
-    )
+    ones, scales = np.ones((types + 1) * jobs), np.repeat(scale, types)
+    entries = np.concatenate([-value.reshape(-1), ones, scales])
     matrix = csc_array((entries, (rows, columns)), shape=(2 * jobs + types, jobs * types + 1))
     limits = np.concatenate([np.zeros(jobs), np.ones(jobs), gpus])
     cost = np.zeros(jobs * types + 1)
@@ -53,8 +53,7 @@ def max_min_shares(
     most = np.append((throughput > 0).reshape(-1), np.inf)
     # no variable is an integer, but `linprog` calls the same solver and takes 1.5 times as long
     solved = milp(cost, constraints=LinearConstraint(matrix, ub=limits), bounds=Bounds(0.0, most))
-    shares: NDArray[np.float64] = np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
-    return shares
+    return np.clip(solved.x[:-1].reshape(jobs, types), 0.0, 1.0)
 
 
 def _one_type_shares(
@@ -84,6 +83,7 @@ def _one_type_shares(
 
 
 @checked("gavel")
+@dataclass(eq=False)
 class Gavel(Scheduler):
     """Gavel of Narayanan et al. (OSDI 2020): time fractions by linear program, realised in rounds.
 
@@ -104,9 +104,8 @@ class Gavel(Scheduler):
     observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
-    def __init__(self, placement: PlacementRule, round_seconds: Positive = 360.0) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
+    placement: PlacementRule
+    round_seconds: Positive = 360.0
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the rounds that jobs have received (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""

@@ -56,15 +56,9 @@ class GittinsTiresias(PreemptiveScheduler):
     """
 
     def __init__(self, placement: PlacementRule, delta_gpu_seconds: Positive = 3250.0) -> None:
-        super().__init__(
-            "gittins",
-            _gittins_key,
-            np.array([delta_gpu_seconds, 0.0]),
-            placement,
-            Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.DISTRIBUTION,
-            wake=_next_step,
-            key_changes=KeyChanges.AT_WAKES,
-        )
+        sees = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.DISTRIBUTION
+        order = ("gittins", _gittins_key, np.array([delta_gpu_seconds, 0.0]), placement, sees)
+        super().__init__(*order, wake=_next_step, key_changes=KeyChanges.AT_WAKES)
         self._delta = delta_gpu_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:

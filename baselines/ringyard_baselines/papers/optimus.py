@@ -12,7 +12,7 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.predictions import LossCurves
+from ringyard_baselines.tools.predictions import LossCurves, or_as_many_as_done
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
 from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
 from ringyard_baselines.tools.time_slots import TimeSlots
@@ -25,11 +25,12 @@ class Optimus(Scheduler):
     Each job gets one worker (and one parameter server). Then one unit after the other goes to the job with
     the largest gain.
 
-    FOUND (public code): the speed model and its non-negative fit from sampled allocations, the loss model and
-    its weights, slots of 600 s. The greedy rule: largest drop in remaining time per unit of the dominant
-    resource, until a gain is not positive or a grant does not fit. Not as published: a job's batch stays as
-    requested (fixed global batch), rigid jobs get what they request, and profiling takes no time (a few
-    minutes a sample there).
+    FOUND (public code): the speed model and its non-negative fit from sampled allocations, the loss model,
+    slots of 600 s. The greedy rule: largest drop in remaining time per unit of the dominant resource, until a
+    gain is not positive or a grant does not fit. Not as published: a job's batch stays as requested (fixed
+    global batch), rigid jobs get what they request, and profiling takes no time (a few minutes a sample
+    there). All points of a loss log weigh alike, and `predictions.forecast` tests whether the log can be
+    trusted. Assumption: if not, as much is left as is done.
 
     Args:
         placement: where jobs go.
@@ -65,7 +66,8 @@ class Optimus(Scheduler):
         if not self._slots.begins(view) and len(view.running):
             return []
         jobs = view.gpu_jobs
-        left = dict(zip(jobs.tolist(), self._curves.iterations_left(view, jobs).tolist(), strict=True))
+        remaining = or_as_many_as_done(view, jobs, self._curves.iterations_left(view, jobs))
+        left = dict(zip(jobs.tolist(), remaining.tolist(), strict=True))
         sizes = self._fewest(view, jobs.tolist())
         self._grow(view, sizes, left)
         targets = [
@@ -100,15 +102,14 @@ class Optimus(Scheduler):
         def best(job: int) -> tuple[float, int, int, int]:
             """Return the job's best grant: minus its gain, the job, additional workers and servers."""
             workers, servers = sizes[job]
-            options = [(-np.inf, job, 0, 0)]
-            if workers < most[job]:
-                share = max(1.0 / view.cluster.num_gpus, worker_cores[job] / cores)
-                options.append((self._gain(view, job, sizes[job], (1, 0), left[job]) / share, job, 1, 0))
-            if 0 < servers < self._max_servers:
-                share = max(server_cores[job] / cores, 1.0 / view.cluster.num_gpus / 10)
-                options.append((self._gain(view, job, sizes[job], (0, 1), left[job]) / share, job, 0, 1))
-            gain, _, more_workers, more_servers = max(options)
-            return -gain, job, more_workers, more_servers
+            now = self._models.seconds(view, job, workers, servers)
+            found = (np.inf, job, 0, 0)
+            for more, held, fewest_share in ((1, 0), worker_cores, 1.0), ((0, 1), server_cores, 0.1):
+                if workers < most[job] if more[0] else 0 < servers < self._max_servers:
+                    then = self._models.seconds(view, job, workers + more[0], servers + more[1])
+                    share = max(fewest_share / view.cluster.num_gpus, held[job] / cores)
+                    found = min(found, (left[job] * (then - now) / share, job, *more))
+            return found
 
         heap = [best(job) for job in sizes]
         heapify(heap)
@@ -121,13 +122,6 @@ class Optimus(Scheduler):
             spare -= need
             sizes[job] = (sizes[job][0] + workers, sizes[job][1] + servers)
             heappush(heap, best(job))
-
-    def _gain(
-        self, view: SchedulingView, job: int, size: tuple[int, int], more: tuple[int, int], left: float
-    ) -> float:
-        """Return the seconds of remaining time saved."""
-        now = self._models.seconds(view, job, *size)
-        return left * (now - self._models.seconds(view, job, size[0] + more[0], size[1] + more[1]))
 
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return `samples` allocations to profile, evenly spread over the job's range."""

@@ -1,6 +1,7 @@
 """Fixed rules for the degree of partitioning, with which PAC-ML (arXiv 2301.13799) is compared."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -55,6 +56,7 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 @checked("partitioning")
+@dataclass(eq=False)
 class PartitioningHeuristic(Scheduler):
     """Accepts or rejects each job at its arrival, with a degree of partitioning (GPUs) by a simple rule.
 
@@ -76,31 +78,27 @@ class PartitioningHeuristic(Scheduler):
 
     capabilities = Capabilities.RESIZE
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max",
-        max_degree: Annotated[int, "[1, 1000000]"] = 16,
-        ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None,
-    ) -> None:
-        self.name = policy
-        self.observability = Observability.SIZES
-        if policy == "para_min":
+    placement: PlacementRule
+    policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max"
+    max_degree: Annotated[int, "[1, 1000000]"] = 16
+    ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+
+    def __post_init__(self) -> None:
+        self.name, self.observability = self.policy, Observability.SIZES
+        if self.policy == "para_min":
             self.observability |= Observability.DURATIONS
-        self.placement = placement
-        self._degrees = [1, *range(2, max_degree + 1, 2)]
-        self._ramp_shape = ramp_shape
+        self._degrees = [1, *range(2, self.max_degree + 1, 2)]
         self._blocks: dict[int, list[tuple[int, ...]]] = {}
-        if ramp_shape is not None:
-            self._blocks = {degree: ramp_blocks(degree, ramp_shape) for degree in self._degrees}
+        if self.ramp_shape is not None:
+            self._blocks = {degree: ramp_blocks(degree, self.ramp_shape) for degree in self._degrees}
             self._degrees = [degree for degree in self._degrees if self._blocks[degree]]
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Check that jobs have acceptable completion times and the cluster the GPUs of `ramp_shape`."""
-        if self._ramp_shape is not None and int(np.prod(self._ramp_shape)) != cluster.num_gpus:
+        if self.ramp_shape is not None and int(np.prod(self.ramp_shape)) != cluster.num_gpus:
             raise SchedulerError(
-                f"{self.name}: ramp_shape is {tuple(self._ramp_shape)} and the cluster has {cluster.num_gpus}"
-                f" GPUs; expected {np.prod(self._ramp_shape)} GPUs, or ramp_shape=null"
+                f"{self.name}: ramp_shape is {tuple(self.ramp_shape)} and the cluster has {cluster.num_gpus}"
+                f" GPUs; expected {np.prod(self.ramp_shape)} GPUs, or ramp_shape=null"
             )
         if np.isinf(jobs.acceptable_jct).all():
             raise SchedulerError(
@@ -115,7 +113,12 @@ class PartitioningHeuristic(Scheduler):
         allocations = start_cpu_jobs(view, plan, self.placement)
         deadline = view.column("deadline_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
-            valid = self._valid(view, job, plan.num_free_gpus)
+            # the job's degrees for which there are free GPUs, ascending
+            low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
+            own = self._degrees
+            if self.ramp_shape is None:
+                own = sorted({*own, int(view.column("asked_gpus")[job])})
+            valid = [u for u in own if low <= u <= min(high, plan.num_free_gpus)]
             degrees = [self._degree(view, job, valid)] if valid else []
             if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
@@ -137,7 +140,7 @@ class PartitioningHeuristic(Scheduler):
 
     def _on_block(self, plan: PlacementPlan, job: int, degree: int) -> Allocation | None:
         """Place the job on `degree` GPUs, in a symmetric block if the cluster has a shape."""
-        if self._ramp_shape is None:
+        if self.ramp_shape is None:
             return plan.place(self.placement, job, Allocation(job, tuple(range(degree))))
         taken = set(np.flatnonzero((plan.jobs_of_gpu >= 0).any(axis=1)).tolist())
         for block in self._blocks.get(degree, ()):
@@ -145,14 +148,6 @@ class PartitioningHeuristic(Scheduler):
             if taken.isdisjoint(block) and plan.allocate(found):
                 return found
         return None
-
-    def _valid(self, view: SchedulingView, job: int, free: int) -> list[int]:
-        """Return the job's degrees for which there are `free` GPUs, ascending."""
-        low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
-        own = self._degrees
-        if self._ramp_shape is None:
-            own = sorted({*own, int(view.column("asked_gpus")[job])})
-        return [u for u in own if low <= u <= min(high, free)]
 
     def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
         """Return the policy's choice among the valid degrees, 0 to reject."""

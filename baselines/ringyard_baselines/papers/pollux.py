@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import NonNegativeInt, Positive, PositiveInt, checked
@@ -92,15 +91,8 @@ class Pollux(SizingScheduler):
     ) -> None:
         if power == 0:
             raise ConfigurationError("pollux.power is 0; expected in [-100, 0) or (0, 100]")
-        super().__init__(
-            "pollux",
-            Observability.SIZES | Observability.SPEEDS,
-            placement,
-            BatchRule.GOODPUT,
-            round_seconds,
-            slotted=True,
-            max_gpus=max_gpus,
-        )
+        sees, batches = Observability.SIZES | Observability.SPEEDS, BatchRule.GOODPUT
+        super().__init__("pollux", sees, placement, batches, round_seconds, slotted=True, max_gpus=max_gpus)
         self._population = population
         self._generations = generations
         self._penalty, self._power = float(restart_penalty), float(power)
@@ -123,7 +115,22 @@ class Pollux(SizingScheduler):
         situation = (view.num_gpus_up, jobs.tobytes(), held.tobytes())
         sizes = held
         if situation != self._settled:
-            sizes = self._optimum(view, table, jobs, held)
+            values = np.zeros((len(jobs), table.sizes + 1))
+            allowed = np.zeros(values.shape, np.int32)
+            most = _size_values(
+                table.speed, table.place[jobs], held, self._penalty, self._power, values, allowed
+            )
+            choices = SizeOptions(values, allowed, most, num_gpu_slots(view, self.placement), self._power)
+            # [population, jobs] last sizes, random ones of new jobs. Row 0 is the present
+            column = np.array([self._column_of_job.get(job, -1) for job in jobs.tolist()])
+            fresh = np.flatnonzero(column < 0)
+            rows = np.minimum(self._individuals[:, column], most)
+            rows[:, fresh] = self._rng.integers(0, most + 1, (len(fresh), self._population)).T
+            rows[0] = held
+            rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
+            best, self._individuals = evolve_sizes(rows, choices, self._generations, rng)
+            self._column_of_job = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
+            sizes = self._individuals[best].astype(np.int64)
         if np.array_equal(sizes, held):
             self._settled = situation
         batch = table.batch[table.place[jobs], sizes]
@@ -134,25 +141,3 @@ class Pollux(SizingScheduler):
             shape = None if stays[i] else Allocation(job, batch_size=float(batch[i]))
             targets.append(Target(job, size, shape))
         return targets
-
-    def _optimum(
-        self, view: SchedulingView, table: SpeedTable, jobs: NDArray[np.int64], held: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        values = np.zeros((len(jobs), table.sizes + 1))
-        allowed = np.zeros(values.shape, np.int32)
-        most = _size_values(table.speed, table.place[jobs], held, self._penalty, self._power, values, allowed)
-        choices = SizeOptions(values, allowed, most, num_gpu_slots(view, self.placement), self._power)
-        parents = self._parents(jobs, held, most)
-        rng = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        best, self._individuals = evolve_sizes(parents, choices, self._generations, rng)
-        self._column_of_job = dict(zip(jobs.tolist(), range(len(jobs)), strict=True))
-        return self._individuals[best].astype(np.int64)
-
-    def _parents(self, jobs: NDArray[np.int64], held: NDArray[np.int64], most: int) -> NDArray[np.int32]:
-        """Return [population, jobs] last sizes, random ones of new jobs. Row 0 is the present."""
-        column = np.array([self._column_of_job.get(job, -1) for job in jobs.tolist()])
-        fresh = np.flatnonzero(column < 0)
-        rows = np.minimum(self._individuals[:, column], most)
-        rows[:, fresh] = self._rng.integers(0, most + 1, (len(fresh), self._population)).T
-        rows[0] = held
-        return rows

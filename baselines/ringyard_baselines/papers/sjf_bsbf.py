@@ -1,6 +1,7 @@
 """SJF-BSBF (Luo et al., IWQoS 2024): shortest job first, sharing a GPU only if the pair gains."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np
 
 
 @checked("sjf_bsbf")
+@dataclass(eq=False)
 class SjfBsbf(Scheduler):
     """SJF-BSBF of Luo et al. (IWQoS 2024): non-preemptive, two jobs on a GPU if a pair test allows it.
 
@@ -52,10 +54,11 @@ class SjfBsbf(Scheduler):
 
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
 
-    def __init__(self, placement: PlacementRule, pair_test: bool = True) -> None:
-        self.name = "sjf_bsbf" if pair_test else "sjf_ffs"
-        self.placement = placement
-        self._pair_test = pair_test
+    placement: PlacementRule
+    pair_test: bool = True
+
+    def __post_init__(self) -> None:
+        self.name = "sjf_bsbf" if self.pair_test else "sjf_ffs"
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs, shortest first."""
@@ -112,7 +115,7 @@ class SjfBsbf(Scheduler):
         xi_a, xi_b = self._slowdown(view, jobs, others, there), self._slowdown(view, others, jobs, there)
         own, theirs = left[job], left[others]
         mean = mean_jct_shared(own, theirs, xi_a, xi_b)
-        if self._pair_test:
+        if self.pair_test:
             mean = np.where(mean < mean_jct_in_sequence(own, theirs), mean, np.inf)
         shared[gpus] = mean[position]
         return shared

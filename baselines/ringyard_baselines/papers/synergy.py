@@ -1,6 +1,7 @@
 """Synergy-TUNE (Mohan et al., OSDI 2022): cores and RAM by profile, the fair share where these do not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import floordiv
 from typing import Annotated, Literal, NamedTuple
 
@@ -48,6 +49,7 @@ def _exceeds(demand: Demand, fair: Demand) -> bool:
 
 
 @checked("synergy_tune")
+@dataclass(eq=False)
 class SynergyTune(Scheduler):
     """Synergy-TUNE of Mohan et al. (OSDI 2022): a job order of choice, with cores and RAM where they help.
 
@@ -74,18 +76,13 @@ class SynergyTune(Scheduler):
     name = "synergy_tune"
     capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        order: Literal["srtf", "fifo", "las"] = "srtf",
-        saturation: Annotated[float, "(0, 1]"] = 0.95,
-        round_seconds: Positive = 300.0,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self.observability = Observability.SIZES | Observability.SPEEDS | ORDERS[order][1]
-        self._order = order
-        self._saturation = saturation
+    placement: PlacementRule
+    order: Literal["srtf", "fifo", "las"] = "srtf"
+    saturation: Annotated[float, "(0, 1]"] = 0.95
+    round_seconds: Positive = 300.0
+
+    def __post_init__(self) -> None:
+        self.observability = Observability.SIZES | Observability.SPEEDS | ORDERS[self.order][1]
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -94,7 +91,7 @@ class SynergyTune(Scheduler):
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Preempt jobs that lost their turn, shrink jobs where cores are short, start the others."""
         jobs = view.gpu_jobs
-        order = jobs[np.lexsort((jobs, ORDERS[self._order][0](view, jobs)))].tolist()
+        order = jobs[np.lexsort((jobs, ORDERS[self.order][0](view, jobs)))].tolist()
         chosen = {target.job for target in feasible(view, order, self.placement)}
         running = set(view.running.tolist()) & set(order)
         plan = PlacementPlan(view)
@@ -185,11 +182,8 @@ class SynergyTune(Scheduler):
         if not len(amounts):
             return others
         tried = others._asdict() | {name: amounts}
-        seconds = isolated_iteration_seconds(
-            view,
-            np.full(len(amounts), job),
-            cores_per_worker=tried["cores"],
-            ram_per_worker=tried["ram"],
-            storage_readers=max(view.cluster.gpus_per_server),
-        )
-        return others._replace(**{name: int(amounts[best_demand(seconds, self._saturation)])})
+        own = {"cores_per_worker": tried["cores"], "ram_per_worker": tried["ram"]}
+        readers = max(view.cluster.gpus_per_server)
+        rows = np.full(len(amounts), job)
+        seconds = isolated_iteration_seconds(view, rows, storage_readers=readers, **own)
+        return others._replace(**{name: int(amounts[best_demand(seconds, self.saturation)])})

@@ -1,6 +1,7 @@
 """Themis (Mahajan et al., NSDI 2020): finish-time fairness by leases."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -26,6 +27,7 @@ def finish_time_fairness(
 
 
 @checked("themis")
+@dataclass(eq=False)
 class Themis(Scheduler):
     """Themis of Mahajan et al. (NSDI 2020): leases of GPUs to the jobs with the worst finish-time fairness.
 
@@ -45,15 +47,12 @@ class Themis(Scheduler):
     observability = Observability.SIZES | Observability.PREDICTIONS
     capabilities = Capabilities.PREEMPT
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        lease_seconds: Positive = 1200.0,
-        fairness_knob: Annotated[float, "[0, 1)"] = 0.8,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = lease_seconds
-        self._invited = 1.0 - fairness_knob
+    placement: PlacementRule
+    lease_seconds: Positive = 1200.0
+    fairness_knob: Annotated[float, "[0, 1)"] = 0.8
+
+    def __post_init__(self) -> None:
+        self.round_seconds = self.lease_seconds
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the leases (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -69,7 +68,7 @@ class Themis(Scheduler):
         if not self._slots.begins(view):
             order = np.concatenate([worst_first[running], worst_first[~running]])
             return apply_sizes(view, feasible(view, order, self.placement), self.placement)
-        invited = max(1, int(np.ceil(self._invited * len(jobs))))
+        invited = max(1, int(np.ceil((1.0 - self.fairness_knob) * len(jobs))))
         rest, running = worst_first[invited:], running[invited:]
         order = np.concatenate([worst_first[:invited], rest[running], self._rng.permutation(rest[~running])])
         return apply_sizes(view, feasible(view, order, self.placement), self.placement)

@@ -91,9 +91,8 @@ def _public_simulator_key(job: Job, now: float, parameters: FloatVector) -> floa
     if job.status == JobStatus.RUNNING and queue + 1 < len(parameters) and counted >= parameters[queue + 1]:
         queue += 1
     starved = job.status == JobStatus.WAITING and queue > 0
-    if counted == 0.0 or (
-        starved and _waiting_seconds(job, now) >= np.floor(_max_waiting(job, now, parameters[0]))
-    ):
+    waited = np.floor(_max_waiting(job, now, parameters[0]))
+    if counted == 0.0 or (starved and _waiting_seconds(job, now) >= waited):
         _promote(job, now)
         queue = 0
     return service_queue_key(job, queue)

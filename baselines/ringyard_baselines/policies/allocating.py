@@ -1,11 +1,12 @@
 """The allocator as a scheduler: jobs are weighted by an estimate of their seconds left."""
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
-from ringyard import Allocation, Cluster, JobTable, Observability, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.allocator import (
     UNKNOWN_SECONDS,
     AllocationPlan,
@@ -54,28 +55,28 @@ def allocator_capabilities(allocator: Allocator) -> Capabilities:
 
 
 @checked("scheduler")
+@dataclass(eq=False)
 class AllocatingScheduler(Scheduler):
     """The allocator (`ringyard.allocator`) with a score of 0 for every job.
+
+    Raises:
+        ConfigurationError: an argument of another kind.
 
     Args:
         allocator: parameters of the allocator.
         name: name in tables.
         round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
-
-    Raises:
-        ConfigurationError: an argument of another kind.
     """
 
     published = False
 
-    def __init__(
-        self, allocator: Allocator, name: str = "allocator", round_seconds: Positive | None = None
-    ) -> None:
-        self.name = name
-        self.allocator = allocator
-        self.capabilities = allocator_capabilities(allocator)
-        self.observability: Observability = allocator.observability
-        self.round_seconds: float | None = round_seconds
+    allocator: Allocator
+    name: str = "allocator"
+    round_seconds: Positive | None = None
+
+    def __post_init__(self) -> None:
+        self.capabilities = allocator_capabilities(self.allocator)
+        self.observability = self.allocator.observability
         self._plan: AllocationPlan | None = None
         self._memory = np.zeros((0, 0))
 
@@ -90,9 +91,8 @@ class AllocatingScheduler(Scheduler):
             view.check("asked_gpus")  # shown by the same flag as all that profiling reads
             utilities = job_utilities(IsolatedJobs.of_view(view), self.allocator.size_power)
             sizes = utilities.utility.shape[1] - 1
-            self._plan = empty_allocation_plan(
-                unrestricted(view).state, sizes, self.allocator.estimate.memory, logged
-            )
+            state, memory = unrestricted(view).state, self.allocator.estimate.memory
+            self._plan = empty_allocation_plan(state, sizes, memory, logged)
             write_utilities(self._plan, 0, utilities)
             self._plan.estimate_memory[0] = self._memory
         return self._plan
@@ -136,11 +136,6 @@ def allocator(
     """
     by_prediction = estimate == "predicted"
     seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
-    options = Allocator(
-        gamma,
-        size_power,
-        running_factor=running_factor,
-        preemption_price=preemption_price,
-        estimate=seconds_left,
-    )
+    weights: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
+    options = Allocator(gamma, size_power, estimate=seconds_left, **weights)
     return AllocatingScheduler(options, "allocator" if by_prediction else "allocator_attained")

@@ -55,10 +55,9 @@ class LeastEstimated(PreemptiveScheduler):
         round_seconds: Positive = 300.0,
     ) -> None:
         self._exponents = np.array([gpu_power, running_factor])  # `FIRST_ESTIMATE` numbers
-        observability = estimate.observability | Observability.SIZES
-        super().__init__(
-            name, _estimated_work, self._exponents, placement, observability, round_seconds=round_seconds
-        )
+        sees = estimate.observability | Observability.SIZES
+        order = (name, _estimated_work, self._exponents, placement, sees)
+        super().__init__(*order, round_seconds=round_seconds)
         self._priority = replace(self._priority, estimate=estimate)
 
     @property
@@ -72,9 +71,8 @@ class LeastEstimated(PreemptiveScheduler):
         estimate = self._priority.estimate
         check_reads(estimate.seconds, self.observability, f"{self.name}'s estimate {estimate.name}")
         parameters = np.concatenate([self._exponents, np.zeros(len(jobs))])
-        self._priority = replace(
-            self._priority, estimate_memory=estimate.memory_of(jobs), parameters=parameters
-        )
+        memory = estimate.memory_of(jobs)
+        self._priority = replace(self._priority, estimate_memory=memory, parameters=parameters)
 
     def step(self, sim: Simulator) -> None:
         """Make a decision in a simulation that this was reset for, and advance to the next decision point."""

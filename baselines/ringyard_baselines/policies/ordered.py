@@ -1,6 +1,7 @@
 """Start-only schedulers: walk the queue in a fixed order and start the jobs that fit."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -96,8 +97,12 @@ def raise_stalled(sim: Simulator) -> None:
     )
 
 
+@dataclass(eq=False)
 class OrderedScheduler(Scheduler):
     """Start waiting jobs in an order fixed at submission. Never preempt a job.
+
+    Raises:
+        ConfigurationError: both `strict` and `reserve_unplaced`.
 
     Args:
         name: name in tables.
@@ -108,38 +113,29 @@ class OrderedScheduler(Scheduler):
         observability: what `order` reads. `reserve_unplaced` adds sizes.
         reserve_unplaced: leave the GPUs of a job that finds no place idle at this decision, as Lucid's
             simulator does. Jobs that ask for more GPUs than are then left are skipped. Not with `strict`.
-
-    Raises:
-        ConfigurationError: both `strict` and `reserve_unplaced`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]],
-        placement: PlacementRule,
-        strict: bool,
-        observability: Observability,
-        reserve_unplaced: bool = False,
-    ) -> None:
-        if strict and reserve_unplaced:
+    name: str
+    order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]]
+    placement: PlacementRule
+    strict: bool
+    observability: Observability
+    reserve_unplaced: bool = False
+
+    def __post_init__(self) -> None:
+        if self.strict and self.reserve_unplaced:
             raise ConfigurationError(
-                f"{name}: strict and reserve_unplaced are both true; expected at most one of them:"
+                f"{self.name}: strict and reserve_unplaced are both true; expected at most one of them:"
                 " with strict nothing starts behind a job that finds no place"
             )
-        self.reserve_unplaced = reserve_unplaced
-        self.name = name
-        self.order = order
-        self.placement = placement
-        self.strict = strict
-        self.observability = observability | Observability.SIZES if reserve_unplaced else observability
+        if self.reserve_unplaced:
+            self.observability |= Observability.SIZES
         self._priority = np.zeros(0)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Compute the priorities of all jobs, one number each, or raise a PluginError."""
-        self._priority = validate_array(
-            self.order(jobs, rng), len(jobs), self.order, "priority", finite=False
-        )
+        found = self.order(jobs, rng)
+        self._priority = validate_array(found, len(jobs), self.order, "priority", finite=False)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the waiting jobs that find a place, in order."""

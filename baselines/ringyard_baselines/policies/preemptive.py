@@ -1,7 +1,7 @@
 """Preemptive schedulers: at every decision point the jobs with the lowest priority keys hold the GPUs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,48 +47,43 @@ def _run_preemptive(
     return True
 
 
+@dataclass(eq=False)
 class PreemptiveScheduler(Scheduler):
     """Give the GPUs to the jobs with the lowest keys, and preempt running jobs that are not among them.
 
     A job that needs more GPUs than are left is skipped. If the placement rule finds no place for a selected
     job, the job waits and its share of the GPUs stays idle.
 
+    Raises:
+        ObservabilityError: `key` or `wake` reads more than `observability` names.
+
     Args:
         name: name in tables.
-        key: implements `JobKey`. Jobs with lower keys run first.
+        key: jobs with lower keys run first.
         parameters: [parameters] passed to `key` and `wake`.
         placement: rule that places a job.
         observability: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress`
             count as the column of their name.
-        wake: implements `JobKey`: the time at which a key must be read again. `never`: only events change the
-            order.
+        wake: the time at which a key must be read again. `never`: only events change the order.
         round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
         key_changes: when keys change. Unless they change at any time, a decision reads few of them.
-
-    Raises:
-        ObservabilityError: `key` or `wake` reads more than `observability` names.
     """
 
     capabilities = Capabilities.PREEMPT
 
-    def __init__(
-        self,
-        name: str,
-        key: JobKey,
-        parameters: NDArray[np.float64],
-        placement: PlacementRule,
-        observability: Observability,
-        wake: JobKey = never,
-        round_seconds: float | None = None,
-        key_changes: KeyChanges = KeyChanges.ANY_TIME,
-    ) -> None:
-        self.name = name
-        self.placement = placement
-        self.observability = observability
-        self.round_seconds = round_seconds
-        self._priority = PriorityRule(
-            key, wake, parameters, wake is not never, int(key_changes), NO_ESTIMATE, np.zeros((0, 0))
-        )
+    name: str
+    key: JobKey
+    parameters: NDArray[np.float64]
+    placement: PlacementRule
+    observability: Observability
+    wake: JobKey = never
+    round_seconds: float | None = None
+    key_changes: KeyChanges = KeyChanges.ANY_TIME
+
+    def __post_init__(self) -> None:
+        changes, wakes = int(self.key_changes), self.wake is not never
+        memory = (NO_ESTIMATE, np.zeros((0, 0)))
+        self._priority = PriorityRule(self.key, self.wake, self.parameters, wakes, changes, *memory)
         self._check_reads()
         self._order: KeyOrder | None = None
 

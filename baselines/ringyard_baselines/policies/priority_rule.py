@@ -24,9 +24,7 @@ from ringyard.state.records import Job, JobStatus
 
 #: distance between the keys of two service queues: more than there are rows, or seconds to a submission
 QUEUE_SPAN = 2.0**34
-_NO_KEY = error_message(
-    "key {function} of job {job} is {got} at {there:.0f} s; expected a number (inf: last)"
-)
+_NO_KEY = error_message("key {function} of job {job} is {got} at {there:.0f} s; expected a number, inf: last")
 _NO_WAKE = error_message(
     "wake {function} of job {job} is {got} at {there:.0f} s; expected seconds (inf: never)"
 )
@@ -48,18 +46,12 @@ class JobKey(Protocol):
 
 
 class KeyChanges(IntEnum):
-    """When keys change, so that a decision need not read all of them. The declaration is not checked.
+    """When keys change, so that a decision need not read all of them. The declaration is not checked."""
 
-    Attributes:
-        ANY_TIME: a decision reads the keys of all jobs that wait or run.
-        WHILE_RUNNING: a key is constant while its job waits, and a start or a preemption alone does not
-            change it.
-        AT_WAKES: a key changes only when its job starts or stops, or at the time its `wake` returned.
-    """
-
-    ANY_TIME = 0
+    ANY_TIME = 0  #: a decision reads the keys of all jobs that wait or run
+    #: a key is constant while its job waits, and a start or a preemption alone does not change it
     WHILE_RUNNING = 1
-    AT_WAKES = 2
+    AT_WAKES = 2  #: a key changes only when its job starts or stops, or at the time its `wake` returned
 
 
 @implements(JobKey)

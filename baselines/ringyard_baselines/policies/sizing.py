@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ringyard_baselines.tools.targets import Target, apply_sizes
 from ringyard_baselines.tools.time_slots import TimeSlots
 
 
+@dataclass(eq=False)
 class SizingScheduler(Scheduler, ABC):
     """Base class: profile jobs, choose sizes at every decision point or once a round, and place the jobs.
 
@@ -28,23 +30,13 @@ class SizingScheduler(Scheduler, ABC):
 
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    def __init__(
-        self,
-        name: str,
-        observability: Observability,
-        placement: PlacementRule,
-        batch: BatchRule,
-        round_seconds: float | None = None,
-        slotted: bool = False,
-        max_gpus: int | None = None,
-    ) -> None:
-        self.name = name
-        self.observability = observability
-        self.placement = placement
-        self.round_seconds = round_seconds
-        self._batch = batch
-        self._slotted = slotted
-        self._max_gpus = max_gpus
+    name: str
+    observability: Observability
+    placement: PlacementRule
+    batch: BatchRule
+    round_seconds: float | None = None
+    slotted: bool = False
+    max_gpus: int | None = None
 
     @abstractmethod
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
@@ -65,8 +57,8 @@ class SizingScheduler(Scheduler, ABC):
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Return the allocations that give jobs the chosen sizes."""
-        if self._slotted and not self._slots.begins(view) and len(view.running):
+        if self.slotted and not self._slots.begins(view) and len(view.running):
             return []
         if self._table is None:
-            self._table = speed_table(view, self._batch, self._max_gpus)
+            self._table = speed_table(view, self.batch, self.max_gpus)
         return apply_sizes(view, self.sizes(view, self._table), self.placement)

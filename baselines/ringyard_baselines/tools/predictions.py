@@ -1,17 +1,20 @@
 """Remaining work of jobs, from the workload's predictions or from loss curves."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.view import SchedulingView
 
 
-def _iterations_done(seen: JobColumns) -> NDArray[np.float64]:
-    """Return iterations done [n], at least those of one second."""
-    return np.maximum(seen.completed_iterations, 1.0 / seen.column("isolated_iteration_seconds"))
+def or_as_many_as_done(
+    view: SchedulingView, jobs: NDArray[np.integer[Any]], left: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return iterations `left` [n]; where they are NaN, as many as are done, at least those of one second."""
+    seen = view.select(jobs)
+    done = np.maximum(seen.completed_iterations, 1.0 / seen.column("isolated_iteration_seconds"))
+    return np.where(np.isnan(left), done, left)
 
 
 def expected_iterations_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -24,11 +27,7 @@ def expected_iterations_left(view: SchedulingView, jobs: NDArray[np.integer[Any]
         view: the cluster and its jobs now.
         jobs: [n] rows of waiting or running jobs.
     """
-    left = view.select(jobs).predicted_iterations
-    unknown = np.isnan(left)
-    if unknown.any():
-        left[unknown] = _iterations_done(view.select(jobs[unknown]))
-    return left
+    return or_as_many_as_done(view, jobs, view.select(jobs).predicted_iterations)
 
 
 def expected_seconds_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
@@ -42,86 +41,103 @@ def expected_seconds_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) 
     return expected_iterations_left(view, jobs) * seconds
 
 
-#: asymptotes c tried for the loss curve 1 / (a k + b) + c. The target is a normalised loss of 0
-ASYMPTOTES = -np.geomspace(0.02, 2.0, 12)
+#: share of flat noisy losses, and of random walks, that `LossCurves` trusts at any time over a log of 100
+#: points, at most (`benchmarks/loss_curves.py` measures it)
+FALSE_POSITIVE_RATE = 0.05
 
 #: least number of points for a fit (Optimus takes 5 samples)
 FEWEST_POINTS = 5
 
+#: a loss curve is fitted anew when its log has grown by this factor
+REFIT_GROWTH = 1.1
 
-def _curve_end(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> float:
-    """Return the iteration at which the fitted curve 1 / (a k + b) + c reaches 0; inf if it never does.
+#: squared deviations from the mean / from the curve, at least. About 1 if the loss does not fall. Above the
+#: second, the curve is exact but for the steps of the ends tried, and the other test is not needed.
+_LEAST_FALL, _EXACT_FALL = 4.0, 1e3
 
-    The last third of the points weighs 16 times, the middle one 4 times the first (Optimus' public code
-    divides their standard deviations by 16 and 4).
-    """
-    count = len(iterations)
-    weights = np.repeat([1.0, 4.0, 16.0], [count // 3, count // 3, count - 2 * (count // 3)])
-    done = iterations / iterations[-1]
-    height = np.maximum(loss - ASYMPTOTES[:, None], 1e-3)
-    # The line a k + b is fitted to 1 / height. Its residuals are the loss's over height squared.
-    squared = (weights * height**2) ** 2
-    total = squared.sum(axis=1)
-    centre, level = squared @ done / total, (squared / height).sum(axis=1) / total
-    away = done - centre[:, None]
-    a = (squared * away / height).sum(axis=1) / (squared * away**2).sum(axis=1)
-    b = level - a * centre
-    through_zero = (squared / height) @ done / (squared @ done**2)
-    a, b = np.where(b < 0, through_zero, a), np.maximum(b, 0.0)
-    error = (squared * (a[:, None] * done + b[:, None] - 1.0 / height) ** 2).sum(axis=1)
-    rises = a > 1e-12 * b  # otherwise it is flat up to rounding
-    best = int(np.argmin(np.where(rises, error, np.inf)))
-    end = (-1.0 / ASYMPTOTES[best] - b[best]) / a[best] * iterations[-1] if rises[best] else np.inf
-    return float(end)
+#: (a, b): the Durbin-Watson statistic of n points is a + b / n at least; that of white noise is 2. Chosen,
+#: with `_LEAST_FALL`, on random walks with steps of 1 to 40 %, of which 0 to 2.8 % are trusted.
+_LEAST_WHITENESS = (0.6, 24.0)
+
+#: iterations left / done that are tried, and the curve's steepness b0 / b1 in iterations done
+_LEFT = np.geomspace(0.02, 50.0, 60)
+_STEEPNESS = np.geomspace(0.02, 10.0, 30)
 
 
-def curve_prediction(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> tuple[float, float]:
-    """Predict from a loss log where a job ends, and how certain that is.
+class LossForecast(NamedTuple):
+    """What a loss log says about a job's end."""
+
+    points: int = 0  #: length of the log
+    left: float = np.inf  #: iterations until the loss reaches its target, the median of what fits
+    confidence: float = 0.0  #: probability that these are right within a factor of two, 0 to 1
+    significant: bool = False  #: whether the loss falls along a curve, by more than chance
+
+
+def forecast(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> LossForecast:
+    """Fit the curve 1 / (b0 k + b1) + b2 to a loss log, and extrapolate it to the target 0.
+
+    Each pair of an end and a steepness leaves one coefficient, which has a closed form. With Gaussian noise
+    of unknown size, the squared errors of all pairs are the likelihood of each end. Two tests have to reject
+    that the loss is flat (it falls little about its mean), and that it is a random walk (deviations from the
+    curve are like their predecessors). Their thresholds are for logs that are read at each `REFIT_GROWTH`.
 
     Args:
         iterations: [points] iterations at which losses were logged.
         loss: [points] normalised losses.
 
     Returns:
-        The iteration at which the fitted curve reaches the target, inf if it never does, and the confidence
-        in [0, 1]. The confidence is the smaller ratio between the remaining iterations by the whole log and
-        by the log without its newest quarter (an assumption). (inf, 0) if the log is too short for both fits.
+        The forecast, one without confidence if the log has fewer than `FEWEST_POINTS`.
     """
-    earlier = 3 * len(loss) // 4
-    if earlier < FEWEST_POINTS:
-        return np.inf, 0.0
-    end, before = _curve_end(iterations, loss), _curve_end(iterations[:earlier], loss[:earlier])
-    low, high = sorted((end - iterations[-1], before - iterations[-1]))
-    return end, low / high if 0 < low and high < np.inf else 0.0
+    count = len(loss)
+    if count < FEWEST_POINTS:
+        return LossForecast(count)
+    curves = 1.0 / (iterations / iterations[-1] + _STEEPNESS[:, None])  # [steepness, points]
+    end = 1.0 / (1.0 + _LEFT[:, None] + _STEEPNESS)  # [left, steepness], where the loss is 0
+    projected = curves @ loss - end * loss.sum()
+    size = np.maximum(projected, 0.0) / ((curves**2).sum(1) - 2.0 * end * curves.sum(1) + count * end**2)
+    errors = np.maximum(loss @ loss - size * projected, 1e-12 * (1.0 + loss @ loss))
+    best, steepness = np.unravel_index(int(np.argmin(errors)), errors.shape)
+    likelihood = ((errors[best, steepness] / errors) ** ((count - 2) / 2)).sum(axis=1)
+    likelihood /= likelihood.sum()
+    middle = int(np.searchsorted(np.cumsum(likelihood), 0.5))
+    near = np.abs(np.log(_LEFT / _LEFT[middle])) <= np.log(2.0)
+    noise = loss - size[best, steepness] * (curves[steepness] - end[best, steepness])
+    fall = ((loss - loss.mean()) ** 2).sum() / errors[best, steepness]
+    least = _LEAST_WHITENESS[0] + _LEAST_WHITENESS[1] / count
+    white = (np.diff(noise) ** 2).sum() >= least * (noise @ noise)
+    significant = bool(fall >= _LEAST_FALL and (white or fall >= _EXACT_FALL))
+    return LossForecast(count, _LEFT[middle] * iterations[-1], float(likelihood[near].sum()), significant)
 
 
 class LossCurves:
-    """Remaining work of jobs by their loss logs. A curve is fitted again when its log has grown."""
+    """Remaining work of jobs by their loss logs, where these can be trusted at the moment.
 
-    def __init__(self) -> None:
-        self._ends: dict[int, tuple[int, float]] = {}
+    A curve is fitted again when its log has grown by `REFIT_GROWTH`, and trusted or not by that fit, if its
+    confidence (`LossForecast`) is `confidence` at least.
+    """
+
+    def __init__(self, confidence: float = 0.5) -> None:
+        self._confidence = confidence
+        self._forecasts: dict[int, tuple[float, LossForecast]] = {}  # the first is the iteration of the end
 
     def iterations_left(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return iterations left at the base batch [n], extrapolated from loss logs.
+        """Return iterations left at the base batch [n], NaN where the loss log is not trusted.
 
-        Source: Optimus (EuroSys 2018), loss(k) = 1 / (a k + b) + c, as in AITurbo's follow-on. Assumption:
-        with fewer than 5 epochs logged, or a curve that never reaches the target, as much is left as is done.
+        At least 2 % of those done are left, whatever the log says.
 
         Args:
             view: the cluster and its jobs now.
             jobs: [n] rows of jobs.
         """
         seen = view.select(jobs)
-        done, left, points = seen.completed_iterations, _iterations_done(seen), seen.epochs_logged
-        for i in np.flatnonzero(points >= FEWEST_POINTS).tolist():
-            end = self._end(view, int(jobs[i]), int(points[i]))
-            if end < np.inf:
-                left[i] = max(end - done[i], 0.02 * done[i])
+        done, left = seen.completed_iterations, np.full(len(jobs), np.nan)
+        for i, (job, points) in enumerate(zip(jobs.tolist(), seen.epochs_logged.tolist(), strict=True)):
+            end, known = self._forecasts.get(job, (np.inf, LossForecast()))
+            if points >= max(REFIT_GROWTH * known.points, FEWEST_POINTS):
+                iterations, loss = view.loss_log(job)
+                known = forecast(iterations, loss)
+                end = float(iterations[-1]) + known.left
+                self._forecasts[job] = end, known
+            if known.significant and known.confidence >= self._confidence:
+                left[i] = max(end - done[i], _LEFT[0] * done[i])
         return left
-
-    def _end(self, view: SchedulingView, job: int, points: int) -> float:
-        """Return the iteration at which `job` ends, by the `points` points of its log."""
-        known = self._ends.get(job)
-        if known is None or known[0] != points:
-            known = self._ends[job] = (points, _curve_end(*view.loss_log(job)))
-        return known[1]

@@ -217,12 +217,8 @@ def evolve_sizes(
     `rng` [1] is the state of the random numbers.
     """
     size, count = parents.shape
-    population = _Population(
-        genes=np.zeros((2 * size, count + _BLOCK), np.int32),
-        row=np.arange(2 * size),
-        total=np.zeros(2 * size, np.int64),
-        score=np.zeros(2 * size),
-    )
+    genes, scores = np.zeros((2 * size, count + _BLOCK), np.int32), np.zeros(2 * size)
+    population = _Population(genes, np.arange(2 * size), np.zeros(2 * size, np.int64), scores)
     population.genes[:size, :count] = parents
     best = _evolve(population, options, generations, rng)
     return best, population.genes[population.row[:size], :count]

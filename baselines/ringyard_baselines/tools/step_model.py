@@ -28,8 +28,7 @@ def speed_features(
 
 def fit_seconds(design: NDArray[np.float64], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Fit non-negative coefficients [terms] of seconds = design x coefficients, by least relative squares."""
-    coefficients: NDArray[np.float64] = nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
-    return coefficients
+    return nnls(design / seconds[:, None], np.ones(len(seconds)))[0]
 
 
 class StepModels:
@@ -52,9 +51,8 @@ class StepModels:
 
     def _fit(self, view: SchedulingView, job: int) -> tuple[float, ...]:
         workers, servers = self._points(view, job)
-        seconds = isolated_iteration_seconds(
-            view, np.full(len(workers), job), workers, parameter_servers=servers
-        )
+        own = np.full(len(workers), job)
+        seconds = isolated_iteration_seconds(view, own, workers, parameter_servers=servers)
         design = speed_features(float(view.column("base_batch")[job]), workers, servers)
         return tuple(fit_seconds(design, seconds).tolist())
 

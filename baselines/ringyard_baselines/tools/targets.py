@@ -112,8 +112,7 @@ def _shape_changes(view: SchedulingView, targets: Sequence[Target]) -> list[bool
     wanted = np.array(named, dtype=np.float64)  # a field that is None becomes NaN
     columns = view.select([target.job for target in targets])
     current = np.column_stack([columns.column(name) for name in SHAPE_FIELDS])
-    changes: list[bool] = ((wanted != current) & ~np.isnan(wanted)).any(axis=1).tolist()
-    return changes
+    return ((wanted != current) & ~np.isnan(wanted)).any(axis=1).tolist()
 
 
 def _resize(

@@ -169,11 +169,8 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
 def is_preemptible(state: State, b: int, j: int, plan: AllocationPlan) -> bool:
     """Whether running job `j`, unless just changed, has no target or one on another GPU type."""
     job = state.jobs[b, j]
-    if (
-        job.status != JobStatus.RUNNING
-        or job.num_gpus == 0
-        or plan.last_change[b, j] == plan.counts[b, DECISIONS]
-    ):
+    changed = plan.last_change[b, j] == plan.counts[b, DECISIONS]
+    if job.status != JobStatus.RUNNING or job.num_gpus == 0 or changed:
         return False
     return plan.target_gpus[b, j] == 0 or is_on_wrong_type(state, b, j, plan)
 

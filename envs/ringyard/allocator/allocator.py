@@ -118,9 +118,8 @@ class Allocator:
     def config(self) -> AllocatorConfig:
         """The options as kernels read them."""
         options: Any = self.start_only or StartOnly()
-        own = {
-            one.name: getattr(self, one.name) for one in fields(AllocatorConfig) if hasattr(self, one.name)
-        }
+        names = [one.name for one in fields(AllocatorConfig) if hasattr(self, one.name)]
+        own = {name: getattr(self, name) for name in names}
         rest = {one.name: getattr(options, one.name) for one in fields(options)}
         return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
 

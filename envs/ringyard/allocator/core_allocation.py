@@ -65,9 +65,8 @@ def reclaim_cores(
     gpus = to_int(state.jobs[b, most].num_gpus)
     fewer = max(1, cores - (missing + gpus - 1) // gpus)
     collect_places(state, b, most, plan.out[b])
-    place_job(
-        state, b, most, with_cores(current_shape(state.jobs[b, most]), fewer), plan.out[b], plan, physics
-    )
+    less = with_cores(current_shape(state.jobs[b, most]), fewer)
+    place_job(state, b, most, less, plan.out[b], plan, physics)
     return True
 
 
@@ -84,9 +83,8 @@ def _core_change_cost(state: State, b: int, j: int, plan: AllocationPlan, config
 def _utility(state: State, b: int, j: int, cores: int, cost: float, physics: Physics) -> float:
     """Speed of job `j` (copied to the last row) with `cores` / its speed as asked, less `cost` if changed."""
     job = state.jobs[b, j]
-    speed = job.isolated_iteration_seconds / seconds_in_shape(
-        state, b, j, with_cores(current_shape(job), cores), physics
-    )
+    shape = with_cores(current_shape(job), cores)
+    speed = job.isolated_iteration_seconds / seconds_in_shape(state, b, j, shape, physics)
     return speed - cost if cores != job.cores_per_worker else speed
 
 

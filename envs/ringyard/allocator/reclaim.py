@@ -102,12 +102,9 @@ def _is_migratable(state: State, b: int, j: int, wanted: int, plan: AllocationPl
     It has a target and time left (`AllocationPlan.preemption_margin`), and was not changed just now.
     """
     job = state.jobs[b, j]
-    if (
-        job.num_servers != 1
-        or job.num_gpus >= wanted
-        or plan.target_gpus[b, j] == 0
-        or plan.preemption_margin[b, j] <= 0.0
-    ):
+    if job.num_servers != 1 or job.num_gpus >= wanted or plan.target_gpus[b, j] == 0:
+        return False
+    if plan.preemption_margin[b, j] <= 0.0:
         return False
     i = job.first_slot
     while i >= 0:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from ringyard.allocator.allocation_plan import AllocationPlan
 from ringyard.allocator.estimates import live_job, num_live
 from ringyard.compiled import kernel, linked_kernel, to_int
-from ringyard.performance.host_resources import storage_seconds_per_byte
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.shape import Shape, current_shape, set_asked_shape, set_shape
 from ringyard.state.arrays import State
@@ -89,8 +88,7 @@ def _least_saturating(
     scratch.gpu_speed = 1.0 / slowness_on(state.slowness, scratch, server.gpu_type)
     scratch.straggler = 1.0
     if server.storage_bytes_per_second > 0.0:  # assumes that every GPU of the server has a reader
-        seconds = storage_seconds_per_byte(server.num_gpus, server.storage_bytes_per_second)
-        scratch.storage_seconds_per_byte = seconds
+        scratch.storage_seconds_per_byte = server.num_gpus / server.storage_bytes_per_second
     if shape.ram_per_worker > 0:
         shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
     if shape.cores_per_worker > 0:

@@ -224,17 +224,9 @@ class _DualProblem:
             among = np.flatnonzero(members >> np.arange(types) & 1)
             cheapest[members] = among[prices[among].argmin(axis=0)]
             gpus[members] = prices[among].min(axis=0)
-        dual = _DualPrices(
-            self.edges,
-            gpus,
-            prices[-1].copy(),
-            multipliers,
-            np.zeros_like(gpus),
-            np.zeros(_CELLS),
-            np.zeros(self.most_options, np.int64),
-            np.zeros(self.most_options),
-            np.zeros(len(multipliers)),
-        )
+        most, free = self.most_options, np.zeros_like(gpus)
+        scratch = (np.zeros(_CELLS), np.zeros(most, np.int64), np.zeros(most), np.zeros(len(multipliers)))
+        dual = _DualPrices(self.edges, gpus, prices[-1].copy(), multipliers, free, *scratch)
         total = _bound_jobs(self.jobs, dual)
         taken = np.zeros_like(prices)
         for members in range(1, 1 << types):
@@ -242,13 +234,6 @@ class _DualProblem:
         taken[-1] = dual.core_seconds
         paid = float((prices * self.capacity * self.widths).sum())
         return total - paid, taken / (np.where(self.capacity > 0.0, self.capacity, 1.0) * self.widths) - 1.0
-
-
-def _smooth(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over neighbouring cells of `rows`. A price of a single cell would only move jobs to the next."""
-    padded = np.pad(rows, ((0, 0), (2, 2)), mode="edge")
-    parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
-    return np.asarray(np.sum(parts, axis=0))
 
 
 def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArray[np.float64]]:
@@ -297,7 +282,10 @@ def total_jct_bound(
             total, found[0] = now, prices
         if 2 * iteration >= _ITERATIONS:
             found[1] = found[1] + prices / (_ITERATIONS // 2)
-        change = 0.9 * change + 0.1 * _smooth(excess)
+        # the mean over neighbouring cells: a price of a single cell would only move jobs to the next
+        padded = np.pad(excess, ((0, 0), (2, 2)), mode="edge")
+        parts = [part * padded[:, k : k + _CELLS] for k, part in enumerate(_WEIGHTS)]
+        change = 0.9 * change + 0.1 * np.asarray(np.sum(parts, axis=0))
         step = np.maximum(prices.max(axis=1, keepdims=True), least_step) * 0.5 / (1.0 + iteration / 5.0)
         prices = np.maximum(prices + step * change, 0.0)
     multipliers = _FINE_MULTIPLIERS if problem is whole else _MULTIPLIERS

@@ -109,8 +109,7 @@ def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArr
 
 def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
     """[jobs] latest time at which each job departure, finished or not. inf: none."""
-    departure: NDArray[np.float64] = sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
-    return departure
+    return sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
 
 
 def _isolated_bounds(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -161,9 +160,8 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
     total = 0.0
     if len(required):
         departure = _departure_seconds(sim)
-        total = total_jct_bound(
-            submit[required], departure[required], options.rows(required), _capacity_of(sim.cluster)
-        )
+        leaves, own, capacity = departure[required], options.rows(required), _capacity_of(sim.cluster)
+        total = total_jct_bound(submit[required], leaves, own, capacity)
     mean = total / max(len(required), 1)
     found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
     return replace(found, makespan=_makespan_bound(submit, seconds, work / gpus, ~blockable))

@@ -42,19 +42,9 @@ _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
 #: fields in which jobs may differ and still have options of equal speed per iteration
 _FIELDS_WITHOUT_EFFECT = (
-    "submit_seconds",
-    "total_iterations",
-    "remaining_iterations",
-    "remaining_at_last_stop",
-    "isolated_seconds",
-    "row",
-    "demand_class",
-    "outcome",
-    "predictable",
-    "predictable_from",
-    "prediction_factor",
-    "cancel_seconds",
-    "deadline_seconds",
+    *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop"),
+    *("isolated_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from"),
+    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds"),
 )
 
 
@@ -278,11 +268,16 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
     return found * (1.0 - 1e-9)  # sums of excesses are rounded (`gpu_effects.summable`)
 
 
-def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
+def job_options(sim: Simulator) -> JobOptions:
+    """Return the options of the jobs of a simulation, run or not."""
+    jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
+    iterations = jobs["total_iterations"].copy()
+    for name in _FIELDS_WITHOUT_EFFECT:
+        jobs[name] = 0
     cluster: Cluster = sim.cluster
     on_gpus = np.unique(jobs["model"][jobs["kind"] != JobKind.CPU_ONLY])
     batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
-    return _Limits(
+    limits = _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
         most_servers=cluster.num_servers,
         most_cores=max(cluster.cores_per_server, default=1),
@@ -293,15 +288,6 @@ def _limits_of(sim: Simulator, jobs: Records1[Job]) -> _Limits:
         excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
         scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
     )
-
-
-def job_options(sim: Simulator) -> JobOptions:
-    """Return the options of the jobs of a simulation, run or not."""
-    jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
-    iterations = jobs["total_iterations"].copy()
-    for name in _FIELDS_WITHOUT_EFFECT:
-        jobs[name] = 0
-    limits = _limits_of(sim, jobs)
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
     most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes
     out = np.zeros((max(most_runs, 1) * limits.most_cores, _COLUMNS))

@@ -37,42 +37,9 @@ from ringyard.compiled.records import (
     u8,
 )
 
-__all__ = [
-    "BoolMatrix",
-    "BoolVector",
-    "CompiledFunction",
-    "Float32Cube",
-    "Float32Matrix",
-    "Float32Vector",
-    "FloatCube",
-    "FloatMatrix",
-    "FloatVector",
-    "Int32Matrix",
-    "Int32Vector",
-    "IntMatrix",
-    "IntVector",
-    "Record",
-    "Records1",
-    "Records2",
-    "Records3",
-    "UIntVector",
-    "bundle",
-    "entry_point",
-    "error_message",
-    "f4",
-    "f8",
-    "field_reader",
-    "field_writer",
-    "function_address",
-    "i4",
-    "i8",
-    "implements",
-    "interface",
-    "is_validated",
-    "kernel",
-    "linked_kernel",
-    "raise_plugin_error",
-    "take_rows",
-    "to_int",
-    "u8",
-]
+__all__ = ["BoolMatrix", "BoolVector", "Float32Cube", "Float32Matrix", "Float32Vector", "FloatCube"]
+__all__ += ["FloatMatrix", "FloatVector", "Int32Matrix", "Int32Vector", "IntMatrix", "IntVector"]
+__all__ += ["CompiledFunction", "Record", "Records1", "Records2", "Records3", "bundle", "take_rows", "to_int"]
+__all__ += ["entry_point", "error_message", "field_reader", "field_writer", "function_address", "implements"]
+__all__ += ["interface", "is_validated", "kernel", "linked_kernel", "raise_plugin_error"]
+__all__ += ["UIntVector", "f4", "f8", "i4", "i8", "u8"]

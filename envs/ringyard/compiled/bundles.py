@@ -127,13 +127,10 @@ def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:
         return [0, 0, value.size, value.itemsize, address, *value.shape, *value.strides]
     if isinstance(kind, InterfaceType):
         if not isinstance(value, CompiledFunction):
-            raise TypeError(
-                f"expected a function that implements an interface (`@implements`), got {value!r}"
-            )
+            raise TypeError(f"expected a function with an interface (`@implements`), got {value!r}")
         if value.signature != kind.signature:
-            raise TypeError(
-                f"expected a function {kind.signature}, got {value.python.__name__}{value.signature}"
-            )
+            own = f"{value.python.__name__}{value.signature}"
+            raise TypeError(f"expected a function {kind.signature}, got {own}")
         return [value.address, int(value.validated)]
     if isinstance(kind, BundleType):
         return [value._address]
@@ -153,9 +150,8 @@ def bundle(cls: C) -> C:
     """
     hints = typing.get_type_hints(cls, include_extras=True)
     names = list(cls.__annotations__)
-    in_python = [
-        name for name in names if isinstance(hints[name], type) and issubclass(hints[name], str | Flag)
-    ]
+    types_of = {name: hints[name] for name in names if isinstance(hints[name], type)}
+    in_python = [name for name, kind in types_of.items() if issubclass(kind, str | Flag)]
     fields = {name: numba_type_of(hints[name]) for name in names if name not in in_python}
     numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 

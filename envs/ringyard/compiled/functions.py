@@ -52,30 +52,21 @@ def is_third_party(function: Callable[..., Any]) -> bool:
 def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, Any]) -> Any:
     """Return a copy with a cache file of its own, in which some global names mean something else."""
     original: Any = function
-    copy = FunctionType(
-        original.__code__,
-        {**original.__globals__, **names},
-        original.__name__,
-        original.__defaults__,
-        original.__closure__,
-    )
+    known, defaults = {**original.__globals__, **names}, original.__defaults__
+    copy = FunctionType(original.__code__, known, original.__name__, defaults, original.__closure__)
     functools.update_wrapper(copy, original)
     copy.__qualname__ = f"{original.__qualname__}.{suffix}"
     return copy
 
 
-def _direct_kernels(function: Any) -> list["Kernel"]:
-    """Return the kernels that a Python function names."""
+def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
+    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
+    # the kernels that a Python function names
     names = function.__code__.co_names
     values = [function.__globals__.get(name) for name in names]
     modules = [value for value in values if inspect.ismodule(value)]
     values += [getattr(module, name, None) for module in modules for name in names]
-    return [value for value in values if isinstance(value, Kernel)]
-
-
-def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
-    for value in _direct_kernels(function):
+    for value in [value for value in values if isinstance(value, Kernel)]:
         if value not in seen:
             seen.add(value)
             if through_linked or not value.linked:
@@ -307,8 +298,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
 
     The caller vouches for the declared types. Others crash.
     """
-    point: Callable[..., Any] = compiled_for(function.outside, function.signature).entry_point
-    return point
+    return compiled_for(function.outside, function.signature).entry_point
 
 
 @kernel
@@ -329,7 +319,8 @@ def _kernel_from_source(record: type[Record], name: str, lines: Sequence[str], *
     function = names[name]
     function.__qualname__ = f"{record.__name__}.{name}"
     function.__annotations__ = {"record": record, **annotations}
-    return Kernel(function, linked=False)
+    made: Any = Kernel(function, linked=False)
+    return made
 
 
 def field_reader(record: type[R], fields: Sequence[str]) -> Callable[[R, int], int]:

@@ -103,9 +103,8 @@ def _types_of_arguments(compiled: Any, source: Any) -> dict[str, Any]:
 
 def _types_of_names(function: ast.FunctionDef, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return {name: type} of arguments, and of variables with one type wherever they are set."""
-    inner = [
-        node for node in ast.walk(function) if node is not function.args and isinstance(node, ast.arguments)
-    ]
+    nested = (node for node in ast.walk(function) if node is not function.args)
+    inner = [node for node in nested if isinstance(node, ast.arguments)]
     doubtful = {one.arg for node in inner for one in ast.walk(node) if isinstance(one, ast.arg)}
     values: dict[str, list[ast.expr]] = {}
     stored: dict[str, int] = {}
@@ -131,11 +130,8 @@ def _type_of(node: ast.expr, types: dict[str, Any]) -> Any:
         return types.get(node.id)
     if isinstance(node, ast.Attribute):
         owner = _type_of(node.value, types)
-        return (
-            typing.get_type_hints(owner, include_extras=True).get(node.attr)
-            if inspect.isclass(owner)
-            else None
-        )
+        hints = typing.get_type_hints(owner, include_extras=True) if inspect.isclass(owner) else {}
+        return hints.get(node.attr)
     if isinstance(node, ast.Subscript):
         many = _type_of(node.value, types)
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

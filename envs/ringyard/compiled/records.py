@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numba
@@ -17,20 +17,6 @@ u8 = Annotated[Any, np.uint64]  # Any, since kernels calculate modulo 2**64, unl
 f4 = Annotated[float, np.float32]
 f8 = Annotated[float, np.float64]
 _Fields = list[tuple[str, type[np.generic]]]
-
-
-def _stored_fields(annotations: Mapping[str, Any]) -> _Fields:
-    """Return the fields in order. Those of a tuple of names stand where the tuple does."""
-    kinds = {name: kind.__metadata__[0] for name, kind in annotations.items()}
-    several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
-    named = {field for fields in several.values() for field in fields}
-    stored: _Fields = []
-    for name, kind in kinds.items():
-        if name in several:
-            stored += [(field, np.int64) for field in several[name]]
-        elif name not in named:
-            stored.append((name, kind))
-    return stored
 
 
 def _fill_gaps(fields: _Fields) -> _Fields:
@@ -67,7 +53,17 @@ class Record(metaclass=_RecordMeta):
     numba_type: ClassVar[Any]  #: the same as kernels know it
 
     def __init_subclass__(cls) -> None:
-        cls.dtype = np.dtype(_fill_gaps(_stored_fields(cls.__annotations__)), align=True)
+        # the fields in order. Those of a tuple of names stand where the tuple does
+        kinds = {name: kind.__metadata__[0] for name, kind in cls.__annotations__.items()}
+        several = {name: kind for name, kind in kinds.items() if isinstance(kind, tuple)}
+        named = {field for fields in several.values() for field in fields}
+        stored: _Fields = []
+        for name, kind in kinds.items():
+            if name in several:
+                stored += [(field, np.int64) for field in several[name]]
+            elif name not in named:
+                stored.append((name, kind))
+        cls.dtype = np.dtype(_fill_gaps(stored), align=True)
         cls.numba_type = numba.from_dtype(cls.dtype)
 
     @classmethod
@@ -158,9 +154,8 @@ def numba_type_of(annotation: Any) -> Any:
     if inspect.isclass(annotation) and issubclass(annotation, tuple):
         hints = typing.get_type_hints(annotation, include_extras=True)
         fields: Any = annotation
-        return types.containers.BaseTuple.from_types(
-            [numba_type_of(hints[name]) for name in fields._fields], annotation
-        )
+        parts = [numba_type_of(hints[name]) for name in fields._fields]
+        return types.containers.BaseTuple.from_types(parts, annotation)
     if hasattr(annotation, "numba_type"):
         return annotation.numba_type
     raise TypeError(

@@ -16,16 +16,7 @@ from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import ActionKind, Actions, Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
-from ringyard.mdp.step import (
-    BEGIN,
-    ONGOING,
-    RESUME,
-    STALLED,
-    STEP,
-    StepConfig,
-    all_valid,
-    step,
-)
+from ringyard.mdp.step import BEGIN, ONGOING, RESUME, STALLED, STEP, StepConfig, all_valid, step
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import ScoresDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
@@ -96,14 +87,10 @@ class ClusterBatch:
         self.workload_cache = WorkloadCache(config, num_clusters)
         self._use(*self._empty(num_clusters, segment_rows, state))
         observation = config.observation
-        self._step_config = StepConfig(
-            self._driver.decode,
-            self._driver.config,
-            observation.write,
-            observation.parameters,
-            config.performance.physics,
-            np.inf if config.limit_seconds is None else float(config.limit_seconds),
-        )
+        limit = np.inf if config.limit_seconds is None else float(config.limit_seconds)
+        driver, physics = self._driver, config.performance.physics
+        write, parameters = observation.write, observation.parameters
+        self._step_config = StepConfig(driver.decode, driver.config, write, parameters, physics, limit)
         #: record with the blocks of an observation row as fields
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
@@ -123,16 +110,9 @@ class ClusterBatch:
         config = self.config
         cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
-            state = new_state(
-                cluster,
-                config.performance,
-                config.failures,
-                num_clusters,
-                num_jobs=jobs,
-                num_classes=jobs,
-                round_seconds=actions.round_seconds,
-                segment_rows=segment_rows,
-            )
+            models = (cluster, config.performance, config.failures)
+            lengths: dict[str, Any] = {"num_jobs": jobs, "num_classes": jobs, "segment_rows": segment_rows}
+            state = new_state(*models, num_clusters, round_seconds=actions.round_seconds, **lengths)
         size = config.observation.size(cluster, actions)
         out = StepOutputs(
             observations=np.zeros((num_clusters, size), np.float32),
@@ -158,13 +138,9 @@ class ClusterBatch:
         self.returns, self.lengths = out.returns, out.lengths
         self.done, self.truncated = out.done, out.truncated
         self.replaced, self.entries = out.replaced, out.entries
-        self.infos: dict[str, NDArray[Any]] = {
-            "action_mask": out.masks,
-            "invalid_action": out.replaced,
-            "workload": out.entries,
-            "episode_jct": out.episode_jct,
-            "num_finished": out.num_finished,
-        }
+        self.infos: dict[str, NDArray[Any]] = {"action_mask": out.masks, "invalid_action": out.replaced}
+        self.infos |= {"workload": out.entries, "episode_jct": out.episode_jct}
+        self.infos["num_finished"] = out.num_finished
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""
@@ -213,18 +189,8 @@ class ClusterBatch:
         """Advance clusters to their next decision. Only phase STEP reads the actions [B, ...]."""
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
-        run = functools.partial(
-            _compiled_functions()[0],
-            self.state,
-            self.episode,
-            self._out,
-            phase,
-            numbers,
-            scores,
-            self.workload_cache.rows,
-            self._workload_rows,
-            self._step_config,
-        )
+        given = (phase, numbers, scores, self.workload_cache.rows, self._workload_rows, self._step_config)
+        run = functools.partial(_compiled_functions()[0], self.state, self.episode, self._out, *given)
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])

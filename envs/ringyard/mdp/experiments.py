@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, get_type_hints
 
-from ringyard.checks import require
+from ringyard.checks import require, suggest
 from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
@@ -51,7 +51,7 @@ def require_experiment(name: str) -> None:
     names = config_files("experiment")
     if name not in names:
         raise ConfigurationError(
-            f"unknown experiment {name!r}; expected one of {', '.join(names)}; to add one, write"
+            f"unknown experiment {name!r}; expected {suggest(name, names)}; to add one, write"
             f" {name}.yaml in {config_folder() / 'experiment'}"
         )
 
@@ -122,7 +122,7 @@ def _check_argument(name: str, value: Any) -> None:
     if name in _GROUPS and value not in config_files(name):
         raise ConfigurationError(
             explain_renamed("choices", f"{name}={value}")
-            or f"{name} is {value!r}; expected one of {', '.join(config_files(name))}"
+            or f"{name} is {value!r}; expected {suggest(value, config_files(name))}"
         )
 
 
@@ -135,6 +135,5 @@ def build_env_config(
     parts = {name: instantiate(config[name], _convert_="all") for name in groups}
     if "action" in parts:
         parts["actions"] = parts.pop("action")
-    return EnvConfig(
-        **parts, limit_seconds=config.limit_seconds, num_workloads=num_workloads, workload_seed=workload_seed
-    )
+    parts["limit_seconds"] = config.limit_seconds
+    return EnvConfig(**parts, num_workloads=num_workloads, workload_seed=workload_seed)

@@ -182,9 +182,8 @@ def step(
             out.lengths[b] = 0
         if end == ONGOING:
             action, scored, mask = actions[b], scores[b], out.masks[b]
-            end = config.decode(
-                state, episode, b, has_action, action, scored, config.actions, config.physics, mask
-            )
+            physics = config.physics
+            end = config.decode(state, episode, b, has_action, action, scored, config.actions, physics, mask)
         out.ends[b] = end
         out.done[b] = end == DONE
         out.truncated[b] = end == TRUNCATED

@@ -68,9 +68,8 @@ def _evaluate_templates(state: State, episode: Episode, b: int, options: Options
                 if options.scaled:
                     set_shape(job, target_shape(job, options, t))
                 seconds = seconds_in_context(job, j, found, physics)
-                episode.template_slowdown[b, i, t] = relative_slowdown(
-                    job.isolated_iteration_seconds, seconds
-                )
+                slowdown = relative_slowdown(job.isolated_iteration_seconds, seconds)
+                episode.template_slowdown[b, i, t] = slowdown
                 if options.kinds[t] == REJECT:
                     episode.template_slowdown[b, i, t] = 1.0  # a rejected job never ends
                 if options.scaled:
@@ -171,17 +170,13 @@ class DiscreteDriver:
         chosen, wait = actions[clusters], self._actions.wait
         outside = (chosen < 0) | (chosen > wait)
         if outside.any():
-            raise ActionError(
-                f"action {chosen[outside.argmax()]} is outside Discrete({wait + 1}); expected an integer"
-                f" from 0 to {wait}"
-            )
+            found = f"action {chosen[outside.argmax()]} is outside Discrete({wait + 1})"
+            raise ActionError(f"{found}; expected an integer from 0 to {wait}")
         masked: NDArray[np.bool_] = ~masks[clusters, chosen]
         if self._actions.on_invalid == "raise":
             first = int(masked.argmax())
-            raise ActionError(
-                f"action {chosen[first]} is masked in cluster {clusters[first]}; choose one where"
-                " action_masks() is True, or set on_invalid='wait'"
-            )
+            found = f"action {chosen[first]} is masked in cluster {clusters[first]}"
+            raise ActionError(f"{found}; choose one where action_masks() is True, or set on_invalid='wait'")
         bad = clusters[masked]
         actions[bad] = np.where(masks[bad, wait], wait, masks[bad].argmax(axis=1))
         return masked

@@ -121,10 +121,8 @@ class ScoresDriver:
                 " because episodes have none (schedulers such as allocator_hazard do)"
             )
         self._actions = actions
-        scored = actions.type_scores
-        self._type_score_columns = [
-            scored.index(kind) if kind in scored else -1 for kind in cluster.distinct_gpu_types
-        ]
+        columns = {kind: column for column, kind in enumerate(actions.type_scores)}
+        self._type_score_columns = [columns.get(kind, -1) for kind in cluster.distinct_gpu_types]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
 
@@ -154,11 +152,8 @@ class ScoresDriver:
         """Return the allocations, in order, that the scores of a cluster lead to. Changes nothing."""
         tried, plan = copy_state(state), episode.plan
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
-        notes = replace(
-            with_utilities_of(notes, plan),
-            estimate_memory=plan.estimate_memory.copy(),
-            type_score_columns=plan.type_score_columns,
-        )
+        memory, columns = plan.estimate_memory.copy(), plan.type_score_columns
+        notes = replace(with_utilities_of(notes, plan), estimate_memory=memory, type_score_columns=columns)
         config = self._actions.allocator.config
         _allocate_by_scores(tried, replace(episode, plan=notes), b, action, config, physics)
         return logged_moves(notes, tried, b)

@@ -20,14 +20,8 @@ from ringyard.rendering.frames import Renderer
 #: attributes of a `ClusterEnv` that differ between the clusters
 _OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")
 #: {attribute of a `ClusterEnv` that all clusters share: its name in `ClusterVectorEnv`}
-_SHARED_ATTRIBUTES = {
-    "action_space": "single_action_space",
-    "metadata": "metadata",
-    "observation_space": "single_observation_space",
-    "render_mode": "render_mode",
-    "config": "config",
-    "spec": "spec",
-}
+_SHARED_ATTRIBUTES = {name: f"single_{name}" for name in ("action_space", "observation_space")}
+_SHARED_ATTRIBUTES |= {name: name for name in ("metadata", "render_mode", "config", "spec")}
 
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
@@ -88,9 +82,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
             self.autoreset_mode = AutoresetMode(autoreset_mode)
         except ValueError:
             expected = ", ".join(repr(mode.value) for mode in AutoresetMode)
-            raise ConfigurationError(
-                f"autoreset_mode is {shown(autoreset_mode)}; expected {expected}"
-            ) from None
+            given = f"autoreset_mode is {shown(autoreset_mode)}"
+            raise ConfigurationError(f"{given}; expected {expected}") from None
         self.config = choose_config(config, experiment, arguments)
         self._spec: Any = None
         self.num_envs = int(num_envs)
@@ -100,9 +93,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         observation, cluster, actions = self.config.observation, self.config.cluster, self.config.actions
         blocks = observation.names(cluster, actions)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode, "blocks": blocks}
-        self.batch = ClusterBatch(
-            self.config, self.num_envs, MAX_SEGMENTS if render_mode else 0, num_threads=num_threads
-        )
+        segments = MAX_SEGMENTS if render_mode else 0
+        self.batch = ClusterBatch(self.config, self.num_envs, segments, num_threads=num_threads)
         self.single_observation_space = observation.space(cluster, actions)
         self.single_action_space = actions.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -227,10 +219,8 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
         known = (*_OWN_ATTRIBUTES, *_SHARED_ATTRIBUTES)
         if not isinstance(name, str) or name not in known or args or kwargs:
-            raise ConfigurationError(
-                f"single clusters have no {shown(name)} to call with {args} and {kwargs}; expected one of"
-                f" {', '.join(known)}, without arguments"
-            )
+            found = f"single clusters have no {shown(name)} to call with {args} and {kwargs}"
+            raise ConfigurationError(f"{found}; expected one of {', '.join(known)}, without arguments")
         if name in _SHARED_ATTRIBUTES:
             return (getattr(self, _SHARED_ATTRIBUTES[name]),) * self.num_envs
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)

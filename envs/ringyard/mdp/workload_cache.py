@@ -31,12 +31,9 @@ _MIN_ROWS = 1024
 
 
 #: {`Actions.queue_order`: what it reads of jobs}
-QUEUE_ORDER_OBSERVABILITY = {
-    "submit": Observability.NOTHING,
-    "gpus": Observability.SIZES,
-    "duration": Observability.PREDICTIONS,
-    "work": Observability.SIZES | Observability.PREDICTIONS,
-}
+QUEUE_ORDER_OBSERVABILITY = {"submit": Observability.NOTHING, "gpus": Observability.SIZES}
+QUEUE_ORDER_OBSERVABILITY["duration"] = Observability.PREDICTIONS
+QUEUE_ORDER_OBSERVABILITY["work"] = Observability.SIZES | Observability.PREDICTIONS
 
 
 def queue_priority(order: str, jobs: Records1[Job] | Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
@@ -98,13 +95,9 @@ class WorkloadCache:
     @staticmethod
     def _empty(config: EnvConfig, size: int) -> WorkloadRows:
         jobs = config.workload.num_jobs
-        return WorkloadRows(
-            records=Job.zeros(size, jobs),
-            static=StaticFeatures.zeros(size, jobs),
-            num_jobs=np.zeros(size, np.int64),
-            weights=np.zeros((size, INTEGRALS)),
-            seeds=np.zeros(size, np.int64),
-        )
+        records, static = Job.zeros(size, jobs), StaticFeatures.zeros(size, jobs)
+        numbers, seeds = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        return WorkloadRows(records, static, numbers, np.zeros((size, INTEGRALS)), seeds)
 
     @classmethod
     def entry_bytes(cls, config: EnvConfig) -> int:

@@ -8,7 +8,7 @@ from ringyard.checks import NonNegative, checked
 from ringyard.compiled import FloatVector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
-from ringyard.performance.host_resources import cpu_job_seconds, input_seconds, read_seconds, useful_cores
+from ringyard.performance.host_resources import LoadedMemory, cpu_job_seconds, input_seconds, useful_cores
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.parameter_server import (
@@ -20,10 +20,11 @@ from ringyard.performance.parameter_server import (
 )
 from ringyard.performance.ring import TransmitFraction, contended_bandwidth, overlapped_seconds, ring_seconds
 from ringyard.profiles import catalogue
+from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import Job, JobKind, Network
 
-_REDUCTION, _ALPHA, _XI_1, _XI_2 = range(4)
-_NETWORK = 4
+_REDUCTION, _ALPHA, _XI_1, _XI_2, _DEVIATION = range(5)
+_NETWORK = 5
 _INTERCONNECT = _NETWORK + FABRIC_COLUMNS
 _TABLE = _INTERCONNECT + FABRIC_COLUMNS
 
@@ -35,8 +36,7 @@ def _compute_seconds(job: Job) -> float:
     samples = job.batch_size / job.num_gpus
     cores = useful_cores(job.cores_per_worker, job.loading_serial_share)
     ready = input_seconds(samples, cores, job.samples_per_core_second, job.bandwidth_slowdown)
-    read = read_seconds(samples, job.stored_bytes, job.storage_seconds_per_byte)
-    return max(gpu, ready, read)
+    return max(gpu, ready, samples * job.stored_bytes * job.storage_seconds_per_byte)
 
 
 @kernel
@@ -64,21 +64,18 @@ def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
         full = server_efficiency(float(CALIBRATION_CORES), a, b, d)
         ratio = full / server_efficiency(float(job.cores_per_server_task), a, b, d)
     theta = (parameters[row + 2], parameters[row + 3], parameters[row + 4], parameters[row + 5])
-    workers = job.num_gpus
-    return step_seconds(_compute_seconds(job), workers, job.parameter_servers, workers, ratio, theta)
+    workers, servers = job.num_gpus, job.parameter_servers
+    deviation = parameters[_DEVIATION]
+    if deviation > 0.0:
+        deviation *= normal_at(np.uint64(0), job.model, (workers << 20) + servers)
+    return step_seconds(_compute_seconds(job), workers, servers, workers, ratio, theta) * np.exp(deviation)
 
 
 @implements(IterationSeconds)
 def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
     """Return the seconds of one iteration of `job` at its present batch (`composite` sets `parameters`)."""
     if job.kind == JobKind.CPU_ONLY:
-        return cpu_job_seconds(
-            job.compute_seconds,
-            job.asked_cores,
-            job.cores_per_worker,
-            job.bandwidth_slowdown,
-            job.memory_bandwidth_cap,
-        )
+        return cpu_job_seconds(job)
     if job.kind == JobKind.PARAMETER_SERVER:
         return _parameter_server_seconds(job, parameters)
     together = overlapped_seconds(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
@@ -97,14 +94,16 @@ def composite(
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
+    step_deviation: Annotated[float, "[0, 1]"] = 0.0,
+    memory: LoadedMemory | None = None,
 ) -> PerformanceModel:
     """Return the model of GPU types, sharing, CPU cores, memory bandwidth, batches, rings, parameter servers.
 
     t = ((max(t_gpu, t_input))^g + t_ring^g)^(1/g) + gamma, with
 
     * t_gpu = (fixed + sample b) x (1 + excess), all by GPU type (`ringyard.state.gpu_effects`),
-    * t_input: the longer of `input_seconds` (on `useful_cores`) and `read_seconds` of
-      `ringyard.performance.host_resources`,
+    * t_input: the longer of `ringyard.performance.host_resources.input_seconds` (on `useful_cores`) and of
+      reading from storage what is not cached (`stored_bytes`), in equal shares for all workers of a server,
     * t_ring: SJF-BCO eq. 8, plus the latency of 2 (w - 1) steps.
 
     Resources that the cluster does not count have no effect.
@@ -121,6 +120,9 @@ def composite(
         contention: "none", "worst_link", "live_transfers" or "max_min" (`ringyard.state.records.Network`).
         interference: how jobs that share a GPU slow each other. None: not at all.
         straggler_cv: see `PerformanceModel`, in [0, 1000].
+        step_deviation: standard deviation of ln(seconds of a parameter-server step / those of its form), in
+            [0, 1]. Each model has one deviation for each number of workers and servers.
+        memory: how servers' memory slows down under load. None: not before its bandwidth is full.
 
     Raises:
         ConfigurationError: a constant out of its range.
@@ -132,7 +134,9 @@ def composite(
             " transfers itself"
         )
     between, inside = (one if isinstance(one, Fabric) else Fabric(one) for one in (network, interconnect))
-    constants = np.array([reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server])
+    constants = np.array(
+        [reduction_bytes_per_second, alpha, xi_1, overhead_seconds_per_server, step_deviation]
+    )
     table = [coefficient_row(model) for model in catalogue()]
     return PerformanceModel(
         composite_iteration_seconds,
@@ -142,4 +146,5 @@ def composite(
         between,
         straggler_cv,
         overlap_exponent,
+        memory or LoadedMemory(),
     )

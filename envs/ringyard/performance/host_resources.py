@@ -1,9 +1,49 @@
 """Times that depend on a server's other resources: cores, memory bandwidth, storage."""
 
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from ringyard.compiled import kernel, to_int
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.checks import Fraction, checked
+from ringyard.compiled import FloatMatrix, kernel, to_int
+from ringyard.errors import ConfigurationError
 from ringyard.state.records import Job
+
+
+@checked("memory")
+@dataclass(frozen=True)
+class LoadedMemory:
+    """How memory slows down before its bandwidth is full. The default: not at all.
+
+    At load v (bytes moved / sustained bandwidth) an access takes L(v) times as long as at low load. Work
+    that waits for memory in a share m of its time then takes s = 1 + m (L - 1) times as long, and moves its
+    bytes so much slower: jobs that request a load of u = v s move v. Full memory slows all work by u.
+
+    Raises:
+        ConfigurationError: a number out of its range, latencies that fall, or none for a load of 1.
+    """
+
+    #: {v, in (0, 1]: L, at least 1}, both rising, up to v = 1. Lines between them, constant before the first
+    latencies: Mapping[Annotated[float, "(0, 1]"], Annotated[float, "[1, 1e6]"]] = field(
+        default_factory=lambda: {1.0: 1.0}
+    )
+    stalled_share: Fraction = 1.0  #: m, in [0, 1]
+
+    def __post_init__(self) -> None:
+        loads, latencies = list(self.latencies), list(self.latencies.values())
+        if loads != sorted(loads) or latencies != sorted(latencies) or loads[-1:] != [1.0]:
+            raise ConfigurationError(
+                f"memory.latencies is {self.latencies}; expected {{load: latency}}, both rising, up to load 1"
+            )
+
+    @property
+    def slowdowns(self) -> NDArray[np.float64]:
+        """[points, 2] requested load u, ascending, and slowdown s."""
+        slower = 1.0 + self.stalled_share * (np.array(list(self.latencies.values())) - 1.0)
+        return np.stack([np.array(list(self.latencies)) * slower, slower], axis=1)
 
 
 @kernel
@@ -22,7 +62,7 @@ def input_seconds(
     """Seconds to prepare one worker's samples: samples / (cores x rate) x bandwidth slowdown.
 
     Computing overlaps with it, so that an iteration takes the longer of the two (Synergy's curves). `cores`
-    are `useful_cores`, 0: not counted. The slowdown is memory bandwidth requested / capacity, at least 1.
+    are `useful_cores`, 0: not counted.
     """
     if cores <= 0:
         return 0.0
@@ -30,20 +70,32 @@ def input_seconds(
 
 
 @kernel
-def cpu_job_seconds(
-    seconds: float, asked_cores: int, cores: int, bandwidth_slowdown: float, bandwidth_cap: float
-) -> float:
-    """Seconds of one iteration of a CPU-only job, which is bound by memory bandwidth (`input_seconds`).
+def cpu_job_seconds(job: Job) -> float:
+    """Seconds of one iteration of a CPU-only `job`, which is bound by memory bandwidth (`input_seconds`).
 
-    `seconds` are on `asked_cores` with all wanted bandwidth, of which it may use a share (CODA's throttle).
+    Its `compute_seconds` are on the cores asked for with all wanted bandwidth, of which it may use a share,
+    the cap (CODA's throttle).
     """
-    return seconds * asked_cores / cores * bandwidth_slowdown / bandwidth_cap
+    seconds = job.compute_seconds * job.asked_cores / job.cores_per_worker
+    return seconds * job.bandwidth_slowdown / job.memory_bandwidth_cap
 
 
 @kernel
-def bandwidth_slowdown(demand: float, capacity: float) -> float:
-    """max(1, demand / capacity) of a server's memory bandwidth. It slows all accesses alike."""
-    return max(1.0, demand / capacity)
+def bandwidth_slowdown(demand: float, capacity: float, slowdowns: FloatMatrix) -> float:
+    """Slowdown of all work on a server by the memory bandwidth that its jobs request, at least 1.
+
+    `slowdowns` [points, 2] are `LoadedMemory.slowdowns`, of which the default is max(1, demand / capacity).
+    """
+    load = demand / capacity
+    i = 0
+    while i < len(slowdowns) and slowdowns[i, 0] < load:
+        i += 1
+    if i == len(slowdowns):
+        return load
+    if i == 0:
+        return slowdowns[0, 1]
+    slope = (slowdowns[i, 1] - slowdowns[i - 1, 1]) / (slowdowns[i, 0] - slowdowns[i - 1, 0])
+    return slope * (load - slowdowns[i - 1, 0]) + slowdowns[i - 1, 1]
 
 
 @kernel
@@ -61,15 +113,3 @@ def stored_bytes(sample_bytes: float, dataset_bytes: float, cached_bytes: float)
     data set. Assumptions: all of a job's RAM is a cache, and its workers share it at no cost (CoorDL).
     """
     return sample_bytes * (1.0 - min(cached_bytes / dataset_bytes, 1.0))
-
-
-@kernel
-def storage_seconds_per_byte(readers: int, bytes_per_second: float) -> float:
-    """Seconds per byte of one of the workers that read from a server's storage in equal shares."""
-    return float(readers) / bytes_per_second
-
-
-@kernel
-def read_seconds(samples: float, stored: float, seconds_each: float) -> float:
-    """Seconds to read one worker's samples of an iteration, with `stored` bytes each from storage."""
-    return samples * stored * seconds_each

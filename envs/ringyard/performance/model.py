@@ -32,6 +32,7 @@ from ringyard.compiled import (
     raise_plugin_error,
 )
 from ringyard.fabric import Fabric
+from ringyard.performance.host_resources import LoadedMemory
 from ringyard.performance.interference import Interference, no_interference
 from ringyard.state.records import Job, Network
 
@@ -85,6 +86,7 @@ class PerformanceModel:
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
     #: `Job.overlap_exponent` of every job. None: that of its profile, 1 without one.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
+    memory: LoadedMemory = field(default_factory=LoadedMemory)  #: how `Job.bandwidth_slowdown` is counted
 
     @cached_property
     def physics(self) -> Physics:

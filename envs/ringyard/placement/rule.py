@@ -48,9 +48,7 @@ _RULE = "placement rule {function} gave job {job} "
 _WRONG_NUMBER = error_message(_RULE + "{got:.0f} GPUs; expected {expected:.0f}, or 0 where it finds no place")
 _NO_SUCH_GPU = error_message(_RULE + "GPU {got:.0f}; expected ids from 0 to {expected:.0f}")
 _DUPLICATE = error_message(_RULE + "GPU {got:.0f} twice; expected {expected:.0f} different ones")
-_DOWN = error_message(
-    _RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected GPUs of servers up"
-)
+_DOWN = error_message(_RULE + "GPU {got:.0f} of server {there:.0f}, which is down; expected one that is up")
 _BUSY = error_message(
     _RULE
     + "GPU {got:.0f}, which holds {there:.0f} jobs; expected {expected:.0f} at most (jobs_per_gpu - 1 if"
@@ -61,14 +59,8 @@ _LITTLE_MEMORY = error_message(
     + "GPU {got:.0f} with {there:.4g} bytes of memory free; expected {expected:.4g}, which the job needs"
 )
 #: a message for each resource
-_LITTLE_RESOURCE = tuple(
-    error_message(
-        _RULE
-        + f"{{expected:.0f}} {one.unit}{one.name} on server {{got:.0f}}, which has {{there:.0f}} free;"
-        + " expected no more"
-    )
-    for one in RESOURCES
-)
+_NEEDS = "{{expected:.0f}} {0} on server {{got:.0f}}, which has {{there:.0f}} free; expected no more"
+_LITTLE_RESOURCE = tuple(error_message(_RULE + _NEEDS.format(one.unit + one.name)) for one in RESOURCES)
 
 
 @kernel

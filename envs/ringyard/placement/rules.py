@@ -364,9 +364,8 @@ def lwf(kappa: NonNegativeInt) -> PlacementRule:
     Raises:
         ConfigurationError: kappa below 0.
     """
-    return PlacementRule(
-        _lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=Observability.PREDICTIONS
-    )
+    reads = Observability.PREDICTIONS
+    return PlacementRule(_lwf, f"lwf_{kappa}", np.array([float(kappa)]), observability=reads)
 
 
 @implements(FindGpus)

@@ -32,9 +32,8 @@ def _interference(state: State, b: int, j: int, own: SharingFactors, g: int) -> 
         if other == j:
             return np.inf
         if other >= 0:
-            harm += excess_of_worker(state, b, job.model, own, i) + excess_of_neighbour(
-                state, b, job.model, own, i
-            )
+            harm += excess_of_worker(state, b, job.model, own, i)
+            harm += excess_of_neighbour(state, b, job.model, own, i)
     return harm
 
 

@@ -11,19 +11,8 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
+from ringyard.rendering import style
 from ringyard.rendering.history import Rings, ScheduleHistory, gpus_of, history_of, rings_of
-from ringyard.rendering.style import (
-    DOWN,
-    EDGE,
-    FREE,
-    GAP,
-    SHARED_LINK,
-    WAITING,
-    job_colour,
-    summary,
-    time_text,
-    time_unit,
-)
 from ringyard.state.arrays import State
 
 #: [height, width] of a picture, in pixels
@@ -45,8 +34,8 @@ _WINDOW_SECONDS = 1e-3
 def _palette() -> NDArray[np.uint8]:
     from PIL.ImageColor import getrgb
 
-    named = [*map(getrgb, ("#ffffff", FREE, DOWN, EDGE, *SHARED_LINK, WAITING))]
-    jobs = 255 * np.array([job_colour(j) for j in range(_NUM_COLOURS)])
+    named = [*map(getrgb, ("#ffffff", style.FREE, style.DOWN, style.EDGE, *style.SHARED_LINK, style.WAITING))]
+    jobs = 255 * np.array([style.job_colour(j) for j in range(_NUM_COLOURS)])
     return np.rint(np.concatenate([named, jobs, 255 * 0.45 + 0.55 * jobs])).astype(np.uint8)
 
 
@@ -78,16 +67,27 @@ class FrameDrawer:
         self.scale, self._cluster = scale, cluster
         self._palette, self._servers = _palette().tobytes(), np.asarray(cluster.server_of_gpu)
         # the bitmap font takes a tenth of the time
-        self._font: Any = (
-            ImageFont.load_default_imagefont() if scale == 1 else ImageFont.load_default(10 * scale)
-        )
+        small = scale == 1
+        self._font: Any = ImageFont.load_default_imagefont() if small else ImageFont.load_default(10 * scale)
         first, counts = np.asarray(cluster.first_gpu_of_server), np.asarray(cluster.gpus_per_server)
-        tops = first + GAP * np.arange(cluster.num_servers)
+        tops = first + style.GAP * np.arange(cluster.num_servers)
         _, top, _, bottom = (scale * edge for edge in _GANTT)
         #: pixels of a line of a GPU
-        self._pitch = (bottom - top) / (tops[-1] + GAP + counts[-1])
-        self._middles = top + self._pitch * (tops + GAP + counts / 2)
-        self._rows = self._rows_of_pixels(tops, bottom - top)
+        self._pitch = (bottom - top) / (tops[-1] + style.GAP + counts[-1])
+        self._middles = top + self._pitch * (tops + style.GAP + counts / 2)
+        # the row of the stack of `draw` that each row of pixels of the Gantt chart shows
+        gpus = self._cluster.num_gpus
+        place = (np.arange(bottom - top) + 0.5) / self._pitch
+        server = np.searchsorted(tops, place, side="right") - 1
+        depth = place - tops[server] - style.GAP
+        gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
+        part = depth % 1.0 * self._pitch
+        rows = 1 + gpu + gpus * (part > self._pitch / 2)
+        if self._pitch >= 3 * self.scale:  # room for an edge above the line and a space below it
+            rows[part < self.scale] = (1 + 2 * gpus + gpu)[part < self.scale]
+            rows[part > self._pitch - self.scale] = 0
+        strip = (depth < -0.12) & (depth > -0.62)
+        self._rows = np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
         self._pixels = np.full([length * scale for length in FRAME_SHAPE], _BLANK, np.uint8)
         self._texts: list[tuple[float, float, str, int, float]] = []  #: arguments of `_text`
         above, apart = _GANTT[1] - _LINE / 2, 0.0
@@ -105,21 +105,6 @@ class FrameDrawer:
         self._fill(left, top, left, bottom, _DOWN)
         self._fill(left, bottom, right, bottom, _DOWN)
         self._background = np.array(self._picture())
-
-    def _rows_of_pixels(self, tops: NDArray[np.float64], height: int) -> NDArray[np.int64]:
-        """Return the row of the stack of `draw` that each row of pixels of the Gantt chart shows."""
-        gpus = self._cluster.num_gpus
-        place = (np.arange(height) + 0.5) / self._pitch
-        server = np.searchsorted(tops, place, side="right") - 1
-        depth = place - tops[server] - GAP
-        gpu = np.minimum(np.asarray(self._cluster.first_gpu_of_server)[server] + depth, gpus - 1).astype(int)
-        part = depth % 1.0 * self._pitch
-        rows = 1 + gpu + gpus * (part > self._pitch / 2)
-        if self._pitch >= 3 * self.scale:  # room for an edge above the line and a space below it
-            rows[part < self.scale] = (1 + 2 * gpus + gpu)[part < self.scale]
-            rows[part > self._pitch - self.scale] = 0
-        strip = (depth < -0.12) & (depth > -0.62)
-        return np.where(depth >= 0, rows, np.where(strip, 1 + 3 * gpus + server, 0))
 
     def _text(self, x: float, y: float, text: str, colour: int = _EDGE, align: float = 0.0) -> None:
         """Write a text beside (align 0), around (0.5) or before (1) x, with its middle at y."""
@@ -154,7 +139,7 @@ class FrameDrawer:
         counts = self._rings_by_column(rings, begin, per_second, columns)
         stack = self._stack(history, counts, begin, per_second, columns)
         self._pixels[top:bottom, left:right] = stack[self._rows]
-        self._text(4, 10, summary(history))
+        self._text(4, 10, style.summary(history))
         self._draw_links(rings, history.now)
         self._draw_queue(history)
         times = begin + (np.arange(columns) + 0.5) / per_second
@@ -229,7 +214,7 @@ class FrameDrawer:
         for i, (j, age) in enumerate(zip(shown.tolist(), ages.tolist(), strict=True)):
             y, pale, gpus = top + i * _LINE, _JOBS + _NUM_COLOURS + j % _NUM_COLOURS, int(history.num_gpus[j])
             self._fill(left, y + 1, left + (right - left) * age / longest, y + _LINE - 1, pale)
-            self._text(left + 2, y + _LINE / 2, f"{j}: {gpus} GPU{'s' * (gpus != 1)}, {time_text(age)}")
+            self._text(left + 2, y + _LINE / 2, f"{j}: {gpus} GPU{'s' * (gpus != 1)}, {style.time_text(age)}")
 
     def _draw_counts(self, waiting: NDArray[np.int64], rings: NDArray[np.int64]) -> None:
         left, top, right, bottom = _COUNTS
@@ -245,7 +230,7 @@ class FrameDrawer:
 
     def _draw_time_axis(self, begin: float, now: float) -> None:
         """Draw some round times below the chart."""
-        size, unit = time_unit(now - begin)
+        size, unit = style.time_unit(now - begin)
         left, _, right, bottom = _COUNTS
         least = (now - begin) / size / 6
         step = 10.0 ** np.floor(np.log10(least))
@@ -302,9 +287,8 @@ class Renderer:
             try:
                 figure = pyplot.figure("Ringyard", figsize=(width / 100, height / 100), dpi=100)
             except ImportError as error:  # MPLBACKEND names a window that cannot be opened here
-                raise ConfigurationError(
-                    f"render_mode='human' cannot open a window: {error}; expected a display, or no MPLBACKEND"
-                ) from error
+                found = f"render_mode='human' cannot open a window: {error}"
+                raise ConfigurationError(f"{found}; expected a display, or no MPLBACKEND") from error
             self._shown = figure.figimage(pixels)
             if figure.canvas.required_interactive_framework is None:
                 print("ringyard: no display, so pictures are drawn and not shown", file=sys.stderr)

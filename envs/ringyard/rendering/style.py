@@ -14,9 +14,8 @@ _UNITS = ((172800.0, 86400.0, "d"), (5400.0, 3600.0, "h"), (300.0, 60.0, "min"),
 
 def job_colour(job: int) -> tuple[float, float, float]:
     """Return the RGB colour of a row of the job table. Neighbours are far apart on the colour wheel."""
-    return colorsys.hsv_to_rgb(
-        (job * 0.61803398875) % 1.0, 0.35 + 0.3 * (job % 3) / 2, 0.78 + 0.14 * (job % 2)
-    )
+    hue, saturation = job * 0.61803398875 % 1.0, 0.35 + 0.3 * (job % 3) / 2
+    return colorsys.hsv_to_rgb(hue, saturation, 0.78 + 0.14 * (job % 2))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

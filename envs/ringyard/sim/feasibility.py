@@ -21,9 +21,8 @@ from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatu
 FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2
 
 #: {field: type} of a `Shape`, except for num_gpus. Allocations and job records have fields of these names
-SHAPE_FIELDS: dict[str, type] = {
-    name: kind for name, kind in get_type_hints(Shape).items() if name != "num_gpus"
-}
+_HINTS = get_type_hints(Shape)
+SHAPE_FIELDS: dict[str, type] = {name: _HINTS[name] for name in _HINTS if name != "num_gpus"}
 
 
 class Shortfall(NamedTuple):
@@ -121,9 +120,7 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
 
 
 #: {field of an allocation that may be None: annotation of its values}
-_OPTIONAL_FIELDS = {
-    name: Positive if kind is float else NonNegativeInt | None for name, kind in SHAPE_FIELDS.items()
-}
+_OPTIONAL_FIELDS = {n: Positive if k is float else NonNegativeInt | None for n, k in SHAPE_FIELDS.items()}
 _OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
 
 
@@ -177,14 +174,21 @@ def validate_allocation(
         return None
     if allocation.preempts:
         if status != JobStatus.RUNNING:
-            raise PlacementError(
-                f"job {j} is waiting; expected a running job: an empty allocation preempts it"
-            )
+            expected = "a running job: an empty allocation preempts it"
+            raise PlacementError(f"job {j} is waiting; expected {expected}")
         return None
     shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
     if job["kind"] == JobKind.CPU_ONLY:
-        _check_cpu_job(state, b, cluster, j, allocation)
+        if allocation.gpu_ids:
+            found = f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}"
+            raise PlacementError(f"{found}; expected server and no gpu_ids")
+        server = allocation.server
+        if server is None or not 0 <= server < cluster.num_servers:
+            raise PlacementError(f"there is no server {server}; expected 0..{cluster.num_servers - 1}")
+        if not state.servers["up"][b, server]:
+            found = f"job {j} is given server {server}, which is down"
+            raise PlacementError(f"{found}; choose another or wait for its repair")
     else:
         _check_gpus(state, b, cluster, j, allocation)
     _check_capacity(state, b, cluster, j, shape, places)
@@ -195,63 +199,39 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     kind = int(job["kind"])
     low, high = float(job["min_batch"]), float(job["max_batch"])
     if not low <= shape.batch_size <= high:
-        raise PlacementError(
-            f"job {j} is given a batch of {shape.batch_size:g} samples; expected {low:g} to {high:g}"
-        )
-    cores, servers, server_cores = (
-        shape.cores_per_worker,
-        shape.parameter_servers,
-        shape.cores_per_server_task,
-    )
+        found = f"job {j} is given a batch of {shape.batch_size:g} samples"
+        raise PlacementError(f"{found}; expected {low:g} to {high:g}")
+    cores, servers = shape.cores_per_worker, shape.parameter_servers
+    server_cores = shape.cores_per_server_task
     cap = shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} has memory_bandwidth_cap {cap}; expected a number in (0, 1]")
     if cap < 1 and kind != JobKind.CPU_ONLY:
-        raise PlacementError(
-            f"job {j} uses GPUs and has memory_bandwidth_cap {cap}; expected 1: caps are for CPU-only jobs"
-        )
+        problem = f"job {j} uses GPUs and has memory_bandwidth_cap {cap}"
+        raise PlacementError(f"{problem}; expected 1: caps are for CPU-only jobs")
     for number in (cores, server_cores):
         if not 0 <= number < UNLIMITED_CORES:
-            raise PlacementError(
-                f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
-            )
+            found = f"job {j} is given {cores} and {server_cores} cores"
+            raise PlacementError(f"{found}; expected 0 or more each")
     for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
         if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
-            raise PlacementError(
-                f"job {j} is given {number} cores and asks for {int(job[asked])}; expected 1 or more"
-            )
+            found = f"job {j} is given {number} cores and asks for {int(job[asked])}"
+            raise PlacementError(f"{found}; expected 1 or more")
     if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if kind == JobKind.PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
     if kind != JobKind.PARAMETER_SERVER and servers != 0:
-        raise PlacementError(
-            f"job {j} is given {servers} parameter servers; expected none: it trains by all-reduce"
-        )
+        found = f"job {j} is given {servers} parameter servers"
+        raise PlacementError(f"{found}; expected none: it trains by all-reduce")
     for one in RESOURCES:
         if not one.can_change or getattr(cluster, one.capacity):
             continue
         given = getattr(shape, one.per_worker)
         given += getattr(shape, one.per_server_task) if one.per_server_task else 0
         if given > 0:
-            raise PlacementError(
-                f"job {j} is given {one.name}, but cluster.{one.capacity} is not set; set it, or leave"
-                f" {one.per_worker} open"
-            )
-
-
-def _check_cpu_job(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
-    if allocation.gpu_ids:
-        raise PlacementError(
-            f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids"
-        )
-    server = allocation.server
-    if server is None or not 0 <= server < cluster.num_servers:
-        raise PlacementError(f"there is no server {server}; expected 0..{cluster.num_servers - 1}")
-    if not state.servers["up"][b, server]:
-        raise PlacementError(
-            f"job {j} is given server {server}, which is down; choose another or wait for its repair"
-        )
+            problem = f"job {j} is given {one.name}, but cluster.{one.capacity} is not set"
+            raise PlacementError(f"{problem}; set it, or leave {one.per_worker} open")
 
 
 def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
@@ -277,10 +257,8 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
         if j not in holders and len(holders) == per_gpu:
             free = int(state.servers["free_gpus"][b, server])
             held = ", ".join(map(str, holders))
-            raise PlacementError(
-                f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs);"
-                " preempt that job first, or choose another GPU"
-            )
+            found = f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
+            raise PlacementError(f"{found}; preempt that job first, or choose another GPU")
 
 
 def _check_capacity(
@@ -288,10 +266,8 @@ def _check_capacity(
 ) -> None:
     cause, place, needed, available = find_shortfall(state, b, j, shape, places)
     if cause == MEMORY:
-        raise PlacementError(
-            f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free;"
-            " use a smaller batch, more GPUs, other neighbours or another GPU type"
-        )
+        found = f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free"
+        raise PlacementError(f"{found}; use a smaller batch, more GPUs, other neighbours or another GPU type")
     if cause >= FIRST_RESOURCE:
         one = RESOURCES[cause - FIRST_RESOURCE]
         total = getattr(cluster, one.capacity)[place]

@@ -17,11 +17,6 @@ class DerivedColumns:
     _state: State
     _b: int
 
-    @property
-    def _rows(self) -> NDArray[np.integer[Any]]:
-        """[n] rows of the job table."""
-        raise NotImplementedError
-
     def check(self, name: str) -> None:
         """Raise ObservabilityError unless column `name` is declared (`ringyard.observability.COLUMNS`)."""
         raise NotImplementedError
@@ -88,8 +83,7 @@ class DerivedColumns:
 
     @property
     def _completed(self) -> NDArray[np.float64]:
-        completed: NDArray[np.float64] = self._column("total_iterations") - self._left
-        return completed
+        return self._column("total_iterations") - self._left
 
     @property
     def gpu_activity(self) -> NDArray[np.float64]:
@@ -103,28 +97,27 @@ class DerivedColumns:
     def validation_metric(self) -> NDArray[np.float64]:
         """[n] validation metric at the last full epoch. NaN before the first, and without a curve."""
         self.check("validation_metric")
-        return validation_metric(self._column("model"), self._done_share, self._seed, self._rows)
+        return validation_metric(self._column, self._epochs, self._seed)
 
     @property
     def training_loss(self) -> NDArray[np.float64]:
         """[n] normalised training loss at the last full epoch, 1 at first (`ringyard.learning_curves`)."""
         self.check("training_loss")
-        return training_loss(self._column("model"), self._done_share, self._seed, self._rows)
+        return training_loss(self._column, self._epochs, self._seed)
 
     @property
     def epochs_logged(self) -> NDArray[np.int64]:
         """[n] number of points in each job's `SchedulingView.loss_log`."""
         self.check("loss_log")
-        return (self._done_share * EPOCHS).astype(np.int64)
+        return self._epochs
+
+    @property
+    def _epochs(self) -> NDArray[np.int64]:
+        return (self._completed / self._column("total_iterations") * EPOCHS).astype(np.int64)
 
     @property
     def _seed(self) -> int:
         return int(self._state.clusters["seed"][self._b])
-
-    @property
-    def _done_share(self) -> NDArray[np.float64]:
-        share: NDArray[np.float64] = self._completed / self._column("total_iterations")
-        return share
 
 
 class JobColumns(DerivedColumns):
@@ -138,14 +131,9 @@ class JobColumns(DerivedColumns):
     ) -> None:
         self._state, self._b, self._chosen, self._check = state, b, rows, check
 
-    @property
-    def _rows(self) -> NDArray[np.integer[Any]]:
-        return self._chosen
-
     def check(self, name: str) -> None:
         """Raise ObservabilityError unless column `name` is declared."""
         self._check(name)
 
     def _column(self, name: str) -> NDArray[Any]:
-        column: NDArray[Any] = self._state.jobs[self._b][name][self._chosen]
-        return column
+        return self._state.jobs[self._b][name][self._chosen]

@@ -13,17 +13,8 @@ from ringyard.state.arrays import State
 from ringyard.state.records import Integral, JobOutcome, JobStatus, Loss
 
 #: causes of lost time beside queueing: `lost_to_...` of `JobTimes` and `Metrics`
-LOSS_NAMES = (
-    "restarts",
-    "failures",
-    "contention",
-    "spread",
-    "interference",
-    "input",
-    "stragglers",
-    "gpu_types",
-    "size",
-)
+_SLOWED = ("contention", "spread", "interference", "input", "stragglers", "gpu_types", "size")
+LOSS_NAMES = ("restarts", "failures", *_SLOWED)
 
 #: (first, last) fractions of the jobs in order of arrival, between which jobs are measured
 Window = Annotated[tuple[Fraction, Fraction], "strictly ascending"]
@@ -156,10 +147,8 @@ def measured_rows(num_jobs: int, measured: Window) -> slice:
     require("measured_jobs", measured, Window)
     first, last = (round(share * num_jobs) for share in measured)
     if first == last:
-        raise ConfigurationError(
-            f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs; expected fractions at"
-            f" least {1 / num_jobs:.2g} apart"
-        )
+        found = f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
+        raise ConfigurationError(f"{found}; expected fractions at least {1 / num_jobs:.2g} apart")
     return slice(first, last)
 
 
@@ -184,8 +173,7 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
     rows = counted.start + np.flatnonzero(jobs["status"][counted] == JobStatus.DONE)
 
     def ended(name: str) -> NDArray[Any]:
-        column: NDArray[Any] = jobs[name][rows]
-        return column
+        return jobs[name][rows]
 
     jct = ended("end_seconds") - ended("submit_seconds")
     isolated = ended("isolated_seconds")
@@ -256,15 +244,15 @@ def _whole_run(state: State, b: int, table: JobTable) -> dict[str, float]:
     cluster, integrals = state.clusters[b], state.integrals[b]
     begin = float(table.submit_seconds[0])
     seconds = float(cluster["now"]) - begin
-    capacity = (
-        float(cluster["num_gpus"]) * seconds if seconds else float("nan")
-    )  # no time passes if all jobs are blocked at once
-    return {
-        "makespan": float(ends.max()) - begin,
-        "utilisation": float(integrals[Integral.BUSY_GPUS]) / capacity,
-        "fragmentation": float(integrals[Integral.FRAGMENTED_GPUS]) / capacity,
-        "kernels": float(cluster["kernel_seconds"]) / capacity,
+    # no time passes if all jobs are blocked at once
+    capacity = float(cluster["num_gpus"]) * seconds if seconds else float("nan")
+    totals = {
+        "utilisation": integrals[Integral.BUSY_GPUS],
+        "fragmentation": integrals[Integral.FRAGMENTED_GPUS],
     }
+    totals["kernels"] = cluster["kernel_seconds"]
+    shares = {name: float(total) / capacity for name, total in totals.items()}
+    return {"makespan": float(ends.max()) - begin, **shares}
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -306,9 +306,8 @@ class PlacementPlan(Occupancy):
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         try:
-            taken = _start(
-                state, b, rows, overrides, rule, admission, groups, unplaced, counts, fell_back, places
-            )
+            outputs = unplaced, counts, fell_back, places
+            taken = _start(state, b, rows, overrides, rule, admission, groups, *outputs)
             self._live.clusters["rng"][b] = state.clusters["rng"][b]
             self._last_placed = None
             if taken < 0:
@@ -329,11 +328,8 @@ class PlacementPlan(Occupancy):
     def _beside_as_asked(self, shape: Allocation) -> Allocation:
         """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
         job = self._state.jobs[self._b, shape.job]
-        asked: dict[str, Any] = {
-            name: int(job[column])
-            for name, column in _ASKED_COLUMNS.items()
-            if getattr(shape, name) is not None
-        }
+        names = [name for name in _ASKED_COLUMNS if getattr(shape, name) is not None]
+        asked: dict[str, Any] = {name: int(job[_ASKED_COLUMNS[name]]) for name in names}
         return replace(shape, **asked)
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
@@ -345,9 +341,8 @@ class PlacementPlan(Occupancy):
         if given.ndim != 1 or (
             len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self._num_jobs)
         ):
-            raise PlacementError(
-                f"jobs is {shown(jobs)}; expected a list of rows of jobs, each in 0..{self._num_jobs - 1}"
-            )
+            expected = f"a list of rows of jobs, each in 0..{self._num_jobs - 1}"
+            raise PlacementError(f"jobs is {shown(jobs)}; expected {expected}")
         return given.astype(np.int32)
 
     def _require_row(self, job: int) -> None:
@@ -402,9 +397,8 @@ class PlacementPlan(Occupancy):
         """
         job, steps = first.job, (first, *then)
         if any(one.job != job for one in steps):
-            raise PlacementError(
-                f"the steps are of jobs {shown([one.job for one in steps])}; expected one job"
-            )
+            named = shown([one.job for one in steps])
+            raise PlacementError(f"the steps are of jobs {named}; expected one job")
         present = self._held(job)
         for step in steps:
             try:

@@ -48,10 +48,8 @@ def _refresh(state: State, b: int, copy: State, changed: Int32Vector) -> bool:
         return False
     if seen > 0:
         last = state.ended[b, seen - 1]
-        if (
-            last != copy.ended[b, seen - 1]
-            or state.jobs[b, last].end_seconds != copy.jobs[b, last].end_seconds
-        ):
+        before = copy.ended[b, seen - 1]
+        if last != before or state.jobs[b, last].end_seconds != copy.jobs[b, last].end_seconds:
             return False
     for i in range(seen, cluster.num_done):
         copy.ended[b, i] = state.ended[b, i]

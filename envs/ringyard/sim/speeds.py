@@ -108,19 +108,11 @@ def isolated_iteration_seconds(
     Raises:
         ObservabilityError: SPEEDS is not declared.
     """
-    jobs, cluster, slowness, physics = (
-        source if isinstance(source, IsolatedJobs) else IsolatedJobs.of_view(source)
-    )
+    profiled = source if isinstance(source, IsolatedJobs) else IsolatedJobs.of_view(source)
+    jobs, cluster, slowness, physics = profiled
 
-    named = (
-        num_gpus,
-        batch_size,
-        cores_per_worker,
-        parameter_servers,
-        cores_per_server_task,
-        None,
-        ram_per_worker,
-    )
+    servers = parameter_servers, cores_per_server_task, None
+    named = (num_gpus, batch_size, cores_per_worker, *servers, ram_per_worker)
     shapes = np.full((len(rows), len(named)), np.nan)
     for column, value in enumerate(named):
         if value is not None:
@@ -186,14 +178,8 @@ class SpeedTable:
 _Columns = Records1[Job] | Mapping[str, NDArray[Any]]
 
 #: columns that must be declared
-_COLUMNS_READ = (
-    "base_batch",
-    "asked_gpus",
-    "sample_memory_bytes",
-    "fixed_memory_bytes",
-    "min_gpus",
-    "noise_scale",
-)
+_MEMORY = ("sample_memory_bytes", "fixed_memory_bytes")
+_COLUMNS_READ = ("base_batch", "asked_gpus", *_MEMORY, "min_gpus", "noise_scale")
 
 
 def _memory_limit(jobs: _Columns, cluster: Cluster) -> NDArray[np.float64]:
@@ -255,8 +241,7 @@ def _samples(
     noise, base = jobs["noise_scale"][:, None], jobs["base_batch"][:, None]
     with np.errstate(invalid="ignore"):
         worth = np.where(np.isinf(noise), 1.0, (noise + base) / (noise + tried))  # statistical efficiency
-    samples: NDArray[np.float64] = base / seconds / worth
-    return samples
+    return base / seconds / worth
 
 
 def speed_table(

@@ -9,7 +9,7 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import PlacementError
 from ringyard.jobs import JobTable
-from ringyard.learning_curves import EPOCHS, loss_history
+from ringyard.learning_curves import EPOCHS, training_loss
 from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
@@ -111,10 +111,6 @@ class SchedulingView(DerivedColumns, Occupancy):
     def observability(self) -> Observability:
         """Flags of what may be read."""
         return self._observability
-
-    @property
-    def _rows(self) -> NDArray[np.integer[Any]]:
-        return np.arange(self._num_jobs)
 
     def check(self, name: str) -> None:
         """Raise ObservabilityError unless the reader may see this key of `ringyard.observability.COLUMNS`."""
@@ -231,10 +227,10 @@ class SchedulingView(DerivedColumns, Occupancy):
     def loss_log(self, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return what the training log of `job` shows: ([epochs] iterations, [epochs] normalised loss)."""
         self.check("loss_log")
-        total = float(self._column("total_iterations")[job])
         epochs = np.arange(1, int(self.select(job).epochs_logged[0]) + 1)
-        seed = int(self._state.clusters["seed"][self._b])
-        return epochs / EPOCHS * total, loss_history(int(self._column("model")[job]), job, epochs, seed)
+        points = self.select(np.full(len(epochs), job))
+        iterations = epochs / EPOCHS * points._column("total_iterations")
+        return iterations, training_loss(points._column, epochs, self._seed)
 
     @property
     def num_arrived(self) -> int:
@@ -309,9 +305,8 @@ class SchedulingView(DerivedColumns, Occupancy):
         self.check("what_if")
         wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
         if wanted is None:
-            raise PlacementError(
-                f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"
-            )
+            found = f"the allocation of job {allocation.job} names no GPUs"
+            raise PlacementError(f"{found}; give gpu_ids (CPU-only: server)")
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
 
     def wake_at(self, seconds: float) -> None:

@@ -67,6 +67,7 @@ class State:
     #: [clusters, 0, 2] without `sharing_table`.
     slot_sharing: FloatCube
     between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
+    memory_slowdowns: FloatMatrix  #: [points, 2] `LoadedMemory.slowdowns` of all servers
     #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on. -1 - row
     #: is a hole, a job that was removed (`close_holes`).
     waiting: Int32Matrix
@@ -140,6 +141,7 @@ def empty_state(
         pairwise_excess=np.zeros((rows, rows) if paired else (0, 0)),
         slot_sharing=np.zeros((b, slots if sharing_batches else 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
+        memory_slowdowns=np.ones((1, 2)),
         waiting=np.zeros((b, 2 * jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),
         ended=np.zeros((b, jobs), np.int32),

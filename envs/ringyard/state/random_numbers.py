@@ -48,8 +48,8 @@ def bits_ahead(generator: u8, draw: int) -> u8:
 
 
 @kernel
-def _uniform_at(seed: u8, stream: int, position: int) -> float:
-    """Return draw `position` of stream `stream`, uniform in (0, 1) and the same at each call."""
+def uniform_at(seed: u8, stream: int, position: int) -> float:
+    """Return draw `position` of stream `stream` of `seed`, uniform in (0, 1) and the same at each call."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     x = _mix(np.uint64(seed) + golden)
     x = _mix(x ^ (np.uint64(stream) * golden + np.uint64(1)))
@@ -60,11 +60,11 @@ def _uniform_at(seed: u8, stream: int, position: int) -> float:
 @kernel
 def exponential_at(seed: u8, stream: int, position: int, mean: float) -> float:
     """Return draw `position` of stream `stream` of `seed`, exponential with the given `mean`."""
-    return -mean * np.log(_uniform_at(seed, stream, position))
+    return -mean * np.log(uniform_at(seed, stream, position))
 
 
 @kernel
 def normal_at(seed: u8, stream: int, position: int) -> float:
     """Return draw `position` of stream `stream` of `seed`, standard normal (Box-Muller)."""
-    radius = np.sqrt(-2.0 * np.log(_uniform_at(seed, stream, 2 * position)))
-    return radius * np.cos(2.0 * np.pi * _uniform_at(seed, stream, 2 * position + 1))
+    radius = np.sqrt(-2.0 * np.log(uniform_at(seed, stream, 2 * position)))
+    return radius * np.cos(2.0 * np.pi * uniform_at(seed, stream, 2 * position + 1))

@@ -28,6 +28,23 @@ class JobKind(IntEnum):
     CPU_ONLY = 2
 
 
+class LossCurve(IntEnum):
+    """Family of a job's loss curve (`ringyard.learning_curves`).
+
+    Plateaus, divergence, flat curves and random walks do not approach the job's target. The others do.
+    """
+
+    HYPERBOLA = 0
+    POWER = 1
+    EXPONENTIAL = 2
+    DROPS = 3
+    OSCILLATION = 4
+    PLATEAU = 5
+    DIVERGENCE = 6
+    FLAT = 7
+    RANDOM_WALK = 8
+
+
 class JobOutcome(IntEnum):
     """How a job ends: its work is done, it fails once it is done, its user cancels it, or it is blocked.
 
@@ -135,7 +152,7 @@ class Job(Record):
     gpu_speed: f8  # of the slowest GPU held at the present batch, reference GPU = 1
     fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
-    bandwidth_slowdown: f8  # memory bandwidth asked / there is, worst server, at least 1
+    bandwidth_slowdown: f8  # of accesses to memory, worst server, at least 1
     storage_seconds_per_byte: f8  # for one worker, on the worst server. 0: storage slows no job
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
@@ -188,6 +205,7 @@ class Job(Record):
     dataset_bytes: f8
     predictable_from: f8  # fraction of its iterations after which it is predictable. inf: never
     prediction_factor: f8  # predicted / true remaining time
+    loss_noise: f8  # standard deviation of a point of its loss curve
     cancel_seconds: f8  # when its user cancels it. inf: never
     deadline_seconds: f8  # when it is blocked (`ringyard.sim.engine.events`). inf: never
     restart_seconds: f8  # without progress at each start after the first, on one GPU
@@ -204,6 +222,7 @@ class Job(Record):
     max_gpus: i4
     asked_cores_per_server_task: i4
     outcome: i4  # JobOutcome, how it ends
+    loss_curve: i4  # LossCurve
 
 
 class Gpu(Record):

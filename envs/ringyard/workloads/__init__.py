@@ -11,6 +11,7 @@ from ringyard.workloads.extensions import Elastic as Elastic
 from ringyard.workloads.extensions import Extended as Extended
 from ringyard.workloads.extensions import GradientCpuWork as GradientCpuWork
 from ringyard.workloads.extensions import Groups as Groups
+from ringyard.workloads.extensions import LossCurves as LossCurves
 from ringyard.workloads.extensions import ParameterServers as ParameterServers
 from ringyard.workloads.extensions import PerWorker as PerWorker
 from ringyard.workloads.extensions import Predictability as Predictability

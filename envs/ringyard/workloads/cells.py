@@ -29,8 +29,10 @@ _CLOCK = (
     r"(?:(\d+)(?:-| days?,? ))?(\d+):([0-5]\d):([0-5]\d(?:\.\d+)?)"  # 01:00:00, 1-00:00:00, 1 day, 0:00:00
 )
 
-#: digits of a date by ISO 8601 without separators, that could be seconds as well
-COMPACT_DATE = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+#: digits of a date without separators, also with hours, minutes and seconds, that could be seconds as well
+_DAY = r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+_TIME_OF_DAY = r"(?:[01]\d|2[0-3])(?:[0-5]\d){1,2}"
+COMPACT_DATE = f"{_DAY}(?:{_TIME_OF_DAY})?"
 _YEARS = (1900, 2199)  # other years stand for missing dates: 0001, 1601, 9999
 
 
@@ -56,21 +58,14 @@ def lengths_of_time(texts: "pd.Series[str]", unit: float = 1.0) -> NDArray[np.fl
 
 @dataclass(frozen=True)
 class Times:
-    """How a file writes points in time.
+    """How a file writes points in time."""
 
-    Attributes:
-        seconds: [rows] submission times in seconds, NaN where there is none. Dates count from the `origin`.
-        origin: first date of the file, UTC. None: times are numbers.
-        unit: seconds of 1 where times are numbers.
-        formats: formats of dates (strptime), tried in turn. Empty: ISO 8601.
-        zone: time zone of dates without one.
-    """
-
+    #: [rows] submission times in seconds, NaN where there is none. Dates count from the `origin`.
     seconds: NDArray[np.float64]
-    origin: pd.Timestamp | None
-    unit: float
-    formats: Sequence[str]
-    zone: str
+    origin: pd.Timestamp | None  #: first date of the file, UTC. None: times are numbers.
+    unit: float  #: seconds of 1 where times are numbers
+    formats: Sequence[str]  #: formats of dates (strptime), tried in turn. Empty: ISO 8601.
+    zone: str  #: time zone of dates without one
 
     @classmethod
     def read(cls, texts: "pd.Series[str]", unit: float | None, formats: Sequence[str], zone: str) -> "Times":
@@ -105,6 +100,8 @@ class Times:
         found: pd.Series[pd.Timestamp] = pd.Series(pd.NaT, index=texts.index, dtype="datetime64[us, UTC]")
         for form in (*self.formats, "ISO8601"):
             left = texts[found.isna() & (texts != "")]
+            if form == "ISO8601":  # pandas wants a T in 202001311200
+                left = left.str.replace(f"^({_DAY})({_TIME_OF_DAY})$", r"\1T\2", regex=True)
             read = pd.to_datetime(left, errors="coerce", utc=True, format=form).dt.as_unit("us")
             read = read.where(read.dt.year.between(*_YEARS))
             if self.zone != "UTC":

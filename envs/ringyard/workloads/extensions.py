@@ -20,13 +20,14 @@ from ringyard.checks import (
     PositiveInt,
     Weights,
     checked,
+    shown,
 )
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome
+from ringyard.state.records import JobKind, JobOutcome, LossCurve
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 
@@ -106,16 +107,12 @@ class Elastic(Extension):
         low, high = profile_values("min_batch")[jobs.model_ids], profile_values("max_batch")[jobs.model_ids]
         gpus = jobs.num_gpus
         least = np.maximum(np.ceil(gpus * self.min_ratio), 1).astype(np.int64)
-        most = np.maximum(np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus), gpus).astype(
-            np.int64
-        )
-        return replace(
-            jobs,
-            min_gpus=np.where(chosen, least, jobs.min_gpus),
-            max_gpus=np.where(chosen, most, jobs.max_gpus),
-            min_batch=np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch),
-            max_batch=np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch),
-        )
+        largest = np.minimum(np.floor(gpus * self.max_ratio), cluster.num_gpus)
+        most = np.maximum(largest, gpus).astype(np.int64)
+        least, most = np.where(chosen, least, jobs.min_gpus), np.where(chosen, most, jobs.max_gpus)
+        low = np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch)
+        high = np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch)
+        return replace(jobs, min_gpus=least, max_gpus=most, min_batch=low, max_batch=high)
 
 
 @checked("workload.per_worker")
@@ -133,9 +130,8 @@ class PerWorker(Extension):
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
         if self.column not in known:
-            raise ConfigurationError(
-                f"workload.per_worker.column is {self.column!r}; expected one of {', '.join(known)}"
-            )
+            expected = f"one of {', '.join(known)}"
+            raise ConfigurationError(f"workload.per_worker.column is {self.column!r}; expected {expected}")
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the column of `jobs` on `cluster` from `rng`. That of CPU-only jobs does not change."""
@@ -165,9 +161,8 @@ class GradientCpuWork(Extension):
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Lower `samples_per_core_second` of `jobs` with several workers, without `cluster` and `rng`."""
         workers = np.maximum(jobs.num_gpus, 1)
-        handled = np.where(
-            jobs.kind == JobKind.RING, 2.0 * jobs.gradient_bytes * (workers - 1) / workers, 0.0
-        )
+        sent = 2.0 * jobs.gradient_bytes * (workers - 1) / workers
+        handled = np.where(jobs.kind == JobKind.RING, sent, 0.0)
         samples = jobs.batch_size / workers
         core_seconds = samples / jobs.samples_per_core_second + handled / self.bytes_per_core_second
         with np.errstate(divide="ignore"):
@@ -257,13 +252,9 @@ class CpuJobs(Extension):
         span = max(float(jobs.submit_seconds[-1]), 1.0)
         submit = np.minimum(self.arrivals.times(self.num_jobs, self.num_jobs / span, rng), span)
         none = np.zeros(self.num_jobs, dtype=np.int64)
-        helpers = JobTable.cpu_only(
-            submit,
-            rng.choice(np.asarray(self.cores, dtype=np.int64), self.num_jobs),
-            self.durations.draw(none, rng),
-            rng.uniform(self.bandwidth_per_core[0], self.bandwidth_per_core[1], self.num_jobs),
-        )
-        return jobs.merged(helpers)
+        cores = rng.choice(np.asarray(self.cores, dtype=np.int64), self.num_jobs)
+        durations, (low, high) = self.durations.draw(none, rng), self.bandwidth_per_core
+        return jobs.merged(JobTable.cpu_only(submit, cores, durations, rng.uniform(low, high, self.num_jobs)))
 
 
 @checked("workload.predictability")
@@ -281,11 +272,48 @@ class Predictability(Extension):
         count = len(jobs)
         begin = rng.uniform(self.from_share[0], self.from_share[1], count)
         known = rng.random(count) < self.share
-        return replace(
-            jobs,
-            predictable_from=np.where(known, begin, np.inf),
-            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
-        )
+        factor = np.exp(self.error * rng.standard_normal(count))
+        return replace(jobs, predictable_from=np.where(known, begin, np.inf), prediction_factor=factor)
+
+
+def _equal_weights(*curves: LossCurve) -> Mapping[str, float]:
+    return {curve.name.lower(): 1.0 for curve in curves}
+
+
+@checked("workload.loss_curves")
+@dataclass(frozen=True)
+class LossCurves(Extension):
+    """Loss curves of several families: jobs that are predictable now or later approach their target.
+
+    Weights are assumptions. Apply it after `Predictability`.
+
+    Raises:
+        ConfigurationError: a family that `ringyard.state.records.LossCurve` does not have.
+    """
+
+    #: {family: weight} of jobs that are ever predictable
+    predictable: Weights = field(default_factory=lambda: _equal_weights(*list(LossCurve)[:5]))
+    #: {family: weight} of jobs that never are
+    unpredictable: Weights = field(default_factory=lambda: _equal_weights(*list(LossCurve)[5:]))
+    #: (low, high) standard deviation of a point about the curve, log-uniform. The scatter of four Pollux runs
+    noise: Annotated[tuple[Positive, Positive], "ascending"] = (0.014, 0.076)
+
+    def __post_init__(self) -> None:
+        known = [curve.name.lower() for curve in LossCurve]
+        for name in (*self.predictable, *self.unpredictable):
+            if name not in known:
+                raise ConfigurationError(
+                    f"workload.loss_curves names {shown(name)}; expected some of {', '.join(known)}"
+                )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Draw a curve and its noise for each of the `jobs` on `cluster` from `rng`."""
+        drawn = [_draw_keys(one, len(jobs), rng) for one in (self.predictable, self.unpredictable)]
+        names = np.where(np.isfinite(jobs.predictable_from), *drawn)
+        low, high = np.log(self.noise)
+        noise = np.exp(rng.uniform(low, high, len(jobs)))
+        curves = [int(LossCurve[name.upper()]) for name in names.tolist()]
+        return replace(jobs, loss_curve=np.array(curves, np.int64), loss_noise=noise)
 
 
 @checked("workload.cancellations")
@@ -306,14 +334,11 @@ class Cancellations(Extension):
         """
         count = len(jobs)
         if np.isnan(jobs.duration_seconds).any():
-            raise ConfigurationError(
-                "workload.cancellations needs run times, and this workload gives iterations; leave it out"
-            )
+            found = "workload.cancellations needs run times, and this workload gives iterations"
+            raise ConfigurationError(f"{found}; leave it out")
         patience = rng.uniform(self.after[0], self.after[1], count) * jobs.duration_seconds
         cancelled = rng.random(count) < self.cancelled
         failed = rng.random(count) < self.failed
-        return replace(
-            jobs,
-            cancel_seconds=np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds),
-            outcome=np.where(failed, int(JobOutcome.FAILED), jobs.outcome),
-        )
+        cancel_seconds = np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds)
+        outcome = np.where(failed, int(JobOutcome.FAILED), jobs.outcome)
+        return replace(jobs, cancel_seconds=cancel_seconds, outcome=outcome)

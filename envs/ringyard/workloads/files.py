@@ -45,19 +45,13 @@ MISSING = ("", "nan", "NaN", "NA", "<NA>", "N/A", "n/a", "#N/A", "NULL", "null",
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file.
+    """Rows of a file."""
 
-    Attributes:
-        frame: [rows] texts as written, "" where a cell is blank. The index is the position in the file.
-        numbers: [rows of the file] number of each row, as the file counts.
-        unit: what the numbers count, "line" or "job".
-        notes: what to tell about the file, for a WorkloadWarning.
-    """
-
+    #: [rows] texts as written, "" where a cell is blank. The index is the position in the file.
     frame: pd.DataFrame
-    numbers: NDArray[np.int64]
-    unit: str = "line"
-    notes: tuple[str, ...] = ()
+    numbers: NDArray[np.int64]  #: [rows of the file] number of each row, as the file counts
+    unit: str = "line"  #: what the numbers count, "line" or "job"
+    notes: tuple[str, ...] = ()  #: what to tell about the file, for a WorkloadWarning
 
     def place(self, row: int) -> str:
         """Return where row `row` of the `frame` is in the file, such as "line 7"."""
@@ -84,9 +78,8 @@ def read_bytes(path: str | Path) -> bytes:
             if len(data) == most:
                 raise ValueError(f"it unpacks to {most:,} bytes or more; if you trust it, unpack it first")
     except FileNotFoundError as error:
-        raise WorkloadError(
-            "there is no such trace file; see `ringyard traces` for where to get one"
-        ) from error
+        found = "there is no such trace file"
+        raise WorkloadError(f"{found}; see `ringyard traces` for where to get one") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
@@ -106,9 +99,8 @@ def decoded(data: bytes) -> str:
         text = data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise WorkloadError(
-            f"is no {encoding.upper()} text (line {line}: {error.reason}); save it as UTF-8"
-        ) from error
+        found = f"is no {encoding.upper()} text (line {line}: {error.reason})"
+        raise WorkloadError(f"{found}; save it as UTF-8") from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise WorkloadError(f"is no text: line {line} has a zero byte; expected text: save it as UTF-8")
@@ -176,17 +168,9 @@ def _separated_rows(
             raise WorkloadError("is not a readable CSV file: it is empty")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-            frame = pd.read_csv(
-                io.StringIO("\n".join(lines)),
-                sep=separator,
-                header=None,
-                names=names,
-                index_col=False,
-                dtype=str,
-                na_filter=False,
-                skipinitialspace=True,
-                low_memory=False,
-            )
+            layout: dict[str, Any] = {"sep": separator, "header": None, "names": names, "index_col": False}
+            layout |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "low_memory": False}
+            frame = pd.read_csv(io.StringIO("\n".join(lines)), **layout)
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=names)
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:

@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id
 from ringyard.state.records import JobKind
-from ringyard.workloads.extensions import ParameterServers
+from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment
 
 #: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
@@ -26,7 +26,7 @@ _MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
 class PublishedMix:
     """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs.
 
-    Attributes:
+    Args:
         iterations: (low, high) training iterations, a uniform integer.
         arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
         models: costs per iteration.
@@ -39,15 +39,13 @@ class PublishedMix:
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
-        sizes = rng.permutation(
-            np.repeat([gpus for _, gpus in _MICROSOFT_160], [count for count, _ in _MICROSOFT_160])
-        )
+        counts, gpus = np.array(_MICROSOFT_160).T
+        sizes = rng.permutation(np.repeat(gpus, counts))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
-        jobs = replace(
-            jobs, iterations=iterations.astype(np.float64), duration_seconds=np.full(self.num_jobs, np.nan)
-        )
+        unknown = np.full(self.num_jobs, np.nan)
+        jobs = replace(jobs, iterations=iterations.astype(np.float64), duration_seconds=unknown)
         return self.models.assign(jobs, rng)
 
 
@@ -83,8 +81,7 @@ def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[n
     """[count] skew-normal numbers in Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
     delta = skew / np.sqrt(1.0 + skew**2)
     x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
-    result: NDArray[np.float64] = delta * x + np.sqrt(1.0 - delta**2) * y
-    return result
+    return delta * x + np.sqrt(1.0 - delta**2) * y
 
 
 @checked("workload")
@@ -109,13 +106,9 @@ class PartitionedJobs:
         sequential, between = figures[kind].T
         ones = np.ones(self.num_jobs, dtype=np.int64)
         table = JobTable.from_columns(np.arange(self.num_jobs) * self.gap_seconds, ones, sequential)
-        return replace(
-            table,
-            compute_seconds=sequential / _STEPS,
-            gradient_bytes=between,
-            max_gpus=np.minimum(self.max_workers, cluster.num_gpus) * ones,
-            acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential,
-        )
+        seconds, most = sequential / _STEPS, np.minimum(self.max_workers, cluster.num_gpus) * ones
+        table = replace(table, compute_seconds=seconds, gradient_bytes=between, max_gpus=most)
+        return replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
 
 
 @checked("workload")
@@ -142,9 +135,8 @@ class GadgetJobs:
         workers = rng.integers(1, min(self.workers, cluster.num_gpus), self.num_jobs, endpoint=True)
         work = rng.integers(self.worker_slots[0], self.worker_slots[1], self.num_jobs, endpoint=True)
         jobs = JobTable.from_columns(submit - submit[0], workers, work / workers * self.slot_seconds)
-        return replace(
-            jobs, min_gpus=np.ones(self.num_jobs, dtype=np.int64), cancel_seconds=np.full(self.num_jobs, end)
-        )
+        least, ends = np.ones(self.num_jobs, dtype=np.int64), np.full(self.num_jobs, end)
+        return replace(jobs, min_gpus=least, cancel_seconds=ends)
 
 
 class _TraceTask(NamedTuple):
@@ -163,29 +155,26 @@ class _TraceTask(NamedTuple):
 #: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
 _CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
 
+#: profiles with the validation curves of its models
+_RESNET_18, _RESNET_50, _BERT = "resnet18_cifar10", "resnet50_imagenet", "bert_base_squad"
+
 #: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at
 #: the same instant are matched by learning rate, initial loss and speed
 ONES_TASKS = (
-    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, "resnet18_cifar10"),
+    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, _RESNET_18),
     _TraceTask(
-        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, "resnet18_cifar10"
+        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, _RESNET_18
     ),  # GoogLeNet
+    _TraceTask({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, _RESNET_18),  # VGG-16
+    _TraceTask({10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, _RESNET_50),  # AlexNet
+    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, _RESNET_50),
+    _TraceTask({10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, _RESNET_50),  # VGG-16
     _TraceTask(
-        {20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, "resnet18_cifar10"
-    ),  # VGG-16
-    _TraceTask(
-        {10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, "resnet50_imagenet"
-    ),  # AlexNet
-    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, "resnet50_imagenet"),
-    _TraceTask(
-        {10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, "resnet50_imagenet"
-    ),  # VGG-16
-    _TraceTask(
-        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, "resnet50_imagenet"
+        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, _RESNET_50
     ),  # Inception
-    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # CoLA
-    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, "bert_base_squad"),  # MRPC
-    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, "bert_base_squad"),  # SST-2
+    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # CoLA
+    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # MRPC
+    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, _BERT),  # SST-2
 )
 
 
@@ -222,20 +211,19 @@ class OnesJobs:
         epoch_samples = np.array([rng.choice(list(task.runs)) for task in tasks])
         drawn = zip(tasks, epoch_samples.tolist(), strict=True)
         samples = epoch_samples * np.array([rng.choice(task.runs[size]) for task, size in drawn])
-        sample_bytes = np.array([task.sample_bytes for task in tasks])
-        each = np.array([task.batch for task in tasks], dtype=np.float64)
+        measured = [(task.sample_bytes, task.batch, task.rate, task.gradient_bytes) for task in tasks]
+        sample_bytes, each, rate, gradient = np.array(measured, dtype=np.float64).T
         growth = np.array([task.growth for task in tasks])
         batch = each * gpus
         table = JobTable.from_columns(submit.astype(np.float64), gpus, np.ones(self.num_jobs))
         table = table.with_models(np.array([model_id(task.like) for task in tasks]))
-        gradient = np.array([task.gradient_bytes for task in tasks])
         ring = np.where(gpus > 4, 2.0 * gradient * (gpus - 1) / gpus / INFINIBAND, 0.0)
         free = np.zeros(self.num_jobs)
         return replace(
             table,
             duration_seconds=np.full(self.num_jobs, np.nan),
             iterations=samples / batch,
-            compute_seconds=batch / np.array([task.rate for task in tasks]) - ring,
+            compute_seconds=batch / rate - ring,
             gradient_bytes=gradient,
             sample_bytes=sample_bytes,
             dataset_bytes=sample_bytes * epoch_samples,
@@ -252,17 +240,9 @@ class OnesJobs:
 
 
 #: models of the 60-job list with usable profiles
-AITURBO_MODELS = (
-    "aiturbo_vgg11",
-    "aiturbo_vgg16",
-    "aiturbo_vgg19",
-    "aiturbo_googlenet",
-    "aiturbo_alexnet",
-    "aiturbo_inception4",
-    "aiturbo_resnet50",
-    "aiturbo_resnet101",
-    "aiturbo_resnet152",
-)
+_VGG = ("aiturbo_vgg11", "aiturbo_vgg16", "aiturbo_vgg19")
+_RESNETS = ("aiturbo_resnet50", "aiturbo_resnet101", "aiturbo_resnet152")
+AITURBO_MODELS = (*_VGG, "aiturbo_googlenet", "aiturbo_alexnet", "aiturbo_inception4", *_RESNETS)
 
 
 @checked("workload")
@@ -271,8 +251,9 @@ class AITurboJobs:
     """The 60-job list of AITurbo's follow-on: parameter-server jobs that arrive within four minutes.
 
     FOUND (public list): models, gaps of 1 to 6 s, 109 to 4,861 steps, 1 or 2 workers and servers, 5 cores
-    per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, and the
-    `error` of predictions. Inception-v3 is left out, because its public coefficients give negative times.
+    per pod. 24 of 60 jobs become predictable, after 9 to 89 % of their steps. Assumed: uniform draws, the
+    families of `LossCurves`, and the `error` of predictions. Inception-v3 is left out, because its public
+    coefficients give negative times.
     """
 
     num_jobs: PositiveInt = 60  #: jobs per episode
@@ -288,13 +269,13 @@ class AITurboJobs:
         table = JobTable.from_columns((np.cumsum(gaps) - gaps[0]).astype(np.float64), workers, np.ones(count))
         dress = ParameterServers(1.0, dict.fromkeys(AITURBO_MODELS, 1.0), elastic=True)
         table = dress.extend(replace(table, kind=np.full(count, int(JobKind.RING))), cluster, rng)
-        known = rng.random(count) < 24 / 60
-        return replace(
+        table = replace(
             table,
             duration_seconds=np.full(count, np.nan),
             iterations=steps,
             parameter_servers=servers,
             cores_per_worker=table.cores_per_server_task,  # every pod has as many
-            predictable_from=np.where(known, rng.uniform(0.09, 0.89, count), np.inf),
-            prediction_factor=np.exp(self.error * rng.standard_normal(count)),
         )
+        for extension in (Predictability(24 / 60, (0.09, 0.89), self.error), LossCurves()):
+            table = extension.extend(table, cluster, rng)
+        return table

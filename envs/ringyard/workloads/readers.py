@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from ringyard.checks import Positive, checked, shown
+from ringyard.checks import Positive, checked, shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import JobTable
@@ -67,7 +67,8 @@ class TraceReader:
     zone: str = "UTC"  #: time zone of dates that name none, such as Europe/Berlin
     #: {column: unit of its numbers, a factor or one of us, ms, s, min, h, d, percent, milli}
     units: Mapping[str, str | float] = field(default_factory=dict)
-    #: {column, or setting that names one: regular expression. Its first group, or the match, is the value}
+    #: {column, or setting that names one: regular expression. Its first group that matches,
+    #: or the match, is the value; of a group named `each`, all matches add up}
     patterns: Mapping[str, str] = field(default_factory=dict)
     #: {state: completed, failed, cancelled or unfinished}, beside those of Slurm, Philly, PAI and Kubernetes
     states: Mapping[str, str] = field(default_factory=dict)
@@ -196,13 +197,13 @@ def trace_reader(name: str = "csv", **settings: Any) -> TraceReader:
     """
     configs = trace_configs()
     if name not in configs:
-        raise ConfigurationError(f"there is no trace {name!r}; expected one of {', '.join(configs)}")
+        raise ConfigurationError(f"there is no trace {name!r}; expected {suggest(name, configs)}")
     given = _reader_settings(name)
     known = [one.name for one in fields(TraceReader)]
     for setting in settings.keys() - set(known):
         raise ConfigurationError(
             explain_renamed("settings", f"workload.reader.{setting}")
-            or f"a reader has no setting {setting!r}; expected some of {', '.join(known)}"
+            or f"a reader has no setting {setting!r}; expected {suggest(setting, known)}"
         )
     return TraceReader(**{key: value for key, value in (given | settings).items() if key != "_target_"})
 

@@ -1,5 +1,6 @@
 """What one reading of a file does: from rows of texts to a `JobTable`, and what is left out."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -107,12 +108,21 @@ class Reading:
         return self._extracted(role, self.rows.column(self.columns[role]))
 
     def _extracted(self, role: str, written: "pd.Series[str]") -> "pd.Series[str]":
-        """[rows] what the pattern of a setting, or of its column, matches in texts, "" where it does not."""
+        """[rows] what the pattern of a setting, or of its column, matches in texts, "" where it does not.
+
+        A group `each` adds up all its matches, such as the GPUs of several types.
+        """
         pattern = self.reader.patterns.get(role, self.reader.patterns.get(self.columns[role]))
         if pattern is None:
             return written
-        groups = written.str.extract(f"({pattern})")
-        return groups.iloc[:, min(1, groups.shape[1] - 1)].fillna("")
+        expression = re.compile(pattern)
+
+        def value(text: str) -> str:
+            found = [next(filter(None, one.groups()), one[0]) for one in expression.finditer(text)]
+            several = "each" in expression.groupindex and len(found) > 1
+            return str(numbers(pd.Series(found)).sum()) if several else "".join(found[:1])
+
+        return written.map(value)
 
     def _numbers(self, role: str, default: str = "") -> "pd.Series[float]":
         """[rows] numbers of a setting's column in its unit. Texts that are none are refused."""
@@ -161,7 +171,8 @@ class Reading:
             names["job_id"] = self._short("job_id", written)
             blank = names["job_id"].str.strip() == ""
             numbered = "workload.reader.job_id=null numbers the rows"
-            self._refuse(blank, ("job_id",), "an id for each job", "without an id", numbered)
+            reason = "without the id of a job" if "job_id" in self.reader.patterns else "without an id"
+            self._refuse(blank, ("job_id",), "an id for each job", reason, numbered)
         values: dict[str, pd.Series[Any]] = self._gpus_and_cores()
         values["outcome"], unknown = self._outcomes()
         self._check_submissions()
@@ -170,7 +181,10 @@ class Reading:
         self._check_ids()
         self._check_order()
         if not len(self.rows.frame):
-            raise WorkloadError(f"has no row that can be a job: {', '.join(self.reasons.values())}")
+            remedy = "workload.reader.leave_out=false says what helps"
+            raise WorkloadError(
+                f"has no row that can be a job: {', '.join(self.reasons.values())} ({remedy})"
+            )
         submit = self.submit.loc[self.rows.frame.index].sort_values(kind="stable")
         if self.reader.from_zero or self.times.origin is not None:
             submit -= submit.iloc[0]
@@ -260,10 +274,10 @@ class Reading:
         self._refuse(self.submit.isna(), ("submit",), written, "without a submission time", formats)
         high = 5e11 if self.reader.from_zero else 1e12
         low = -high if self.reader.from_zero or origin is not None else 0.0
-        units = f"+workload.reader.units.{self.columns['submit']}=ms reads milliseconds; {_LEAVE_OUT}"
+        units = f"+workload.reader.units.{self.columns['submit']}=ms reads milliseconds, us microseconds"
         expected = f"seconds from {low:g} to {high:g}"
         bad = ~self.submit.between(low, high)
-        self._refuse(bad, ("submit",), expected, "with a time out of range", units)
+        self._refuse(bad, ("submit",), expected, "with a time out of range", f"{units}; {_LEAVE_OUT}")
 
     def _work(self, models: "pd.Series[int]", batch: "pd.Series[float]") -> "dict[str, pd.Series[float]]":
         """{column of the job table: [rows] run times in seconds, or iterations}."""

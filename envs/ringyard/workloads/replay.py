@@ -58,19 +58,16 @@ class Replay:
                 raise WorkloadError(f"no job of the trace asks for {self.max_gpus} GPUs or fewer")
             if not kept.all():
                 message = f"left out {(~kept).sum():,} of {len(kept):,} jobs: they ask for more than"
-                warnings.warn(
-                    f"{message} {self.max_gpus} GPUs (workload.max_gpus)", WorkloadWarning, stacklevel=4
-                )
+                text = f"{message} {self.max_gpus} GPUs (workload.max_gpus)"
+                warnings.warn(text, WorkloadWarning, stacklevel=4)
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
         submit = self.jobs.submit_seconds[self._span]
         if not len(submit):
-            raise ConfigurationError(
-                f"workload.part is {list(self.part)}, which is none of {len(self.jobs)} jobs; expected more"
-            )
+            found = f"workload.part is {list(self.part)}, which is none of {len(self.jobs)} jobs"
+            raise ConfigurationError(f"{found}; expected more")
         if self.start_seconds is not None and self.start_seconds > submit[-1]:
-            raise ConfigurationError(
-                f"workload.start_seconds is {self.start_seconds}; the last job arrives at {submit[-1]:.0f} s"
-            )
+            found = f"workload.start_seconds is {self.start_seconds}"
+            raise ConfigurationError(f"{found}; the last job arrives at {submit[-1]:.0f} s")
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.float64], HistoricalJobs]:

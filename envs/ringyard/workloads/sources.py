@@ -26,8 +26,7 @@ def trace_sources() -> dict[str, dict[str, Any]]:
     """Return {workload that reads a trace: facts about its release}, as `conf/traces.yaml` has them."""
     import yaml
 
-    found: dict[str, dict[str, Any]] = yaml.safe_load((config_folder() / "traces.yaml").read_text())
-    return found
+    return yaml.safe_load((config_folder() / "traces.yaml").read_text())
 
 
 @dataclass(frozen=True)
@@ -55,29 +54,21 @@ def describe_trace(name: str, path: str, **settings: Any) -> TraceDescription:
     jobs = read.jobs
     published = trace_sources().get(name, {}).get("jobs")
     roles = {name: [role for role, column in read.columns.items() if column == name] for name in read.names}
+    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
+    span = jobs.submit_seconds[-1] - jobs.submit_seconds[0]
+    unit = next((one for one, seconds in units.items() if span >= 2 * seconds), "seconds")
     facts = {
         "rows": f"{read.num_rows:,}",
         "jobs": f"{len(jobs):,}" + (f" (published: {published:,})" if published else ""),
-        "span": _length_of_time(jobs.submit_seconds[-1]),
+        "span": f"{span / units.get(unit, 1.0):,.1f} {unit}",
         "GPUs per job": f"mean {jobs.num_gpus.mean():.2f}, largest {jobs.num_gpus.max()}",
         "sha256": hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest(),
         **({"notes": "\n".join(read.notes)} if read.notes else {}),
     }
-    columns = {
-        name: (
-            ", ".join(_FOR_WHERE.get(role, role) for role in found) or "not read",
-            "; ".join(filter(None, (_values(jobs, one) for one in found))),
-        )
-        for name, found in roles.items()
-    }
+    read_as = {name: ", ".join(_FOR_WHERE.get(one, one) for one in found) for name, found in roles.items()}
+    given = {name: [_values(jobs, one) for one in found] for name, found in roles.items()}
+    columns = {name: (read_as[name] or "not read", "; ".join(filter(None, given[name]))) for name in roles}
     return TraceDescription(facts, columns, {reason: f"{count:,}" for reason, count in read.left_out.items()})
-
-
-def _length_of_time(seconds: float) -> str:
-    """Text of a length of time in a unit that fits."""
-    units = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0}
-    name = next((name for name, unit in units.items() if seconds >= 2 * unit), "seconds")
-    return f"{seconds / units.get(name, 1.0):,.1f} {name}"
 
 
 def _values(jobs: JobTable, role: str) -> str:

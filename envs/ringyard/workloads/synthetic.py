@@ -34,9 +34,8 @@ class Arrivals:
     def __post_init__(self) -> None:
         factors = self.hourly_factors
         if factors is not None and len(factors) != 24:
-            raise ConfigurationError(
-                f"workload.arrivals.hourly_factors has {len(factors)} numbers; expected 24, one for each hour"
-            )
+            found = f"workload.arrivals.hourly_factors has {len(factors)} numbers"
+            raise ConfigurationError(f"{found}; expected 24, one for each hour")
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw `count` ascending arrival times in seconds from `rng`, `per_second` jobs on average."""
@@ -91,8 +90,7 @@ class Sizes:
                 f" {max_gpus}, which the cluster or max_gpus allows"
             )
         edges = np.cumsum(shares / shares.sum())
-        drawn: NDArray[np.int64] = sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
-        return drawn
+        return sizes[np.searchsorted(edges / edges[-1], rng.random(count), side="right")]
 
 
 class Durations(Protocol):
@@ -115,10 +113,8 @@ class LogNormalDurations:
 
     def __post_init__(self) -> None:
         if self.min_seconds > self.max_seconds:
-            raise ConfigurationError(
-                f"workload.durations.min_seconds is {self.min_seconds}; expected at most max_seconds,"
-                f" {self.max_seconds}"
-            )
+            found = f"workload.durations.min_seconds is {self.min_seconds}"
+            raise ConfigurationError(f"{found}; expected at most max_seconds, {self.max_seconds}")
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
         """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
@@ -137,10 +133,8 @@ class QuantileDurations:
 
     def __post_init__(self) -> None:
         if 1 not in self.seconds_from_gpus:
-            raise ConfigurationError(
-                f"workload.durations.seconds_from_gpus has keys {sorted(self.seconds_from_gpus)}; expected"
-                " one to be 1"
-            )
+            found = f"workload.durations.seconds_from_gpus has keys {sorted(self.seconds_from_gpus)}"
+            raise ConfigurationError(f"{found}; expected one to be 1")
         for gpus, seconds in self.seconds_from_gpus.items():
             if len(seconds) != len(self.probabilities):
                 raise ConfigurationError(

@@ -159,8 +159,6 @@ class UniformCosts:
 
     def assign(self, jobs: JobTable, rng: Any) -> JobTable:
         """Return the same `jobs`, each with costs drawn from `rng`."""
-        return replace(
-            jobs,
-            compute_seconds=rng.uniform(self.compute_seconds[0], self.compute_seconds[1], len(jobs)),
-            gradient_bytes=rng.uniform(self.gradient_bytes[0], self.gradient_bytes[1], len(jobs)),
-        )
+        seconds = rng.uniform(self.compute_seconds[0], self.compute_seconds[1], len(jobs))
+        gradients = rng.uniform(self.gradient_bytes[0], self.gradient_bytes[1], len(jobs))
+        return replace(jobs, compute_seconds=seconds, gradient_bytes=gradients)

@@ -1,6 +1,7 @@
 """Ada-SRSF (Wang, Shi, Wang, Chu; arXiv 2002.10105): shortest remaining service first, and AdaDUAL."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,6 +80,7 @@ def dual_threshold(beta: float, eta: float) -> float:
 
 
 @checked("ada_srsf")
+@dataclass(eq=False)
 class AdaSrsf(Scheduler):
     """Ada-SRSF (arXiv 2002.10105): non-preemptive SRSF in which multi-server jobs may wait for the links.
 
@@ -101,23 +103,20 @@ class AdaSrsf(Scheduler):
 
     observability = Observability.SIZES | Observability.PREDICTIONS
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        adaptive: bool = True,
-        max_transfers: PositiveInt = 2,
-        beta_seconds_per_megabyte: Positive = 0.856e-3,
-        eta_seconds_per_megabyte: NonNegative = 0.235e-3,
-    ) -> None:
-        self.name = "ada_srsf" if adaptive else f"srsf_{max_transfers}"
-        self.placement = placement
-        self._max_transfers = max_transfers
-        threshold = dual_threshold(beta_seconds_per_megabyte, eta_seconds_per_megabyte)
-        self._threshold = threshold if adaptive else None
+    placement: PlacementRule
+    adaptive: bool = True
+    max_transfers: PositiveInt = 2
+    beta_seconds_per_megabyte: Positive = 0.856e-3
+    eta_seconds_per_megabyte: NonNegative = 0.235e-3
+
+    def __post_init__(self) -> None:
+        self.name = "ada_srsf" if self.adaptive else f"srsf_{self.max_transfers}"
+        threshold = dual_threshold(self.beta_seconds_per_megabyte, self.eta_seconds_per_megabyte)
+        self._threshold = threshold if self.adaptive else None
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget what jobs had left to send (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
-        self._filter = transfer_filter(len(jobs), self._threshold, self._max_transfers)
+        self._filter = transfer_filter(len(jobs), self._threshold, self.max_transfers)
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start the jobs that find GPUs and may use their links."""

@@ -1,24 +1,30 @@
 """IASP and IAPP, two small networks in NumPy that predict how jobs slow each other down on one GPU.
 
 A job's profile holds its speed beside a few reference jobs, and theirs beside it. Nothing else is known of a
-new job. The shapes of the networks are assumptions, since the paper's are not public.
+new job. No workload runs the reference jobs: they run to profile others. The shipped weights are fitted to
+Gavel's measured pairs. The shapes of the networks are assumptions, since the paper's are not public.
 """
 
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard.profiles import catalogue, model_id
+from ringyard.profiles import model_id
 from ringyard.state.gpu_effects import Workers
 
-#: jobs beside which every job is profiled, which span the measured sensitivities and pressures
-REFERENCES = ("resnet50_imagenet", "lstm_wikitext2", "transformer_multi30k", "cyclegan_monet")
+#: (model, samples per GPU) of the reference jobs: batches other than those that the models train with here
+REFERENCES: Sequence[tuple[str, float]] = (
+    ("resnet50_imagenet", 32.0),
+    ("lstm_wikitext2", 10.0),
+    ("transformer_multi30k", 32.0),
+    ("resnet18_cifar10", 256.0),
+)
 
 FACTORS = 8
 HIDDEN = 32
@@ -35,6 +41,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "iapp.output": (HIDDEN + 1, 1),
 }
 
+_UNREADABLE = (OSError, ValueError, TypeError, LookupError, EOFError, AttributeError, MemoryError, BadZipFile)
 _MAX_BYTES = 1 << 24  # of a file of weights
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
 
@@ -48,37 +55,76 @@ def _relative_speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1.0 / (1.0 + np.exp(np.clip(logit[..., 0], -30, 30)))
 
 
+class Job(NamedTuple):
+    """One job of one worker, as it is profiled."""
+
+    gpu_type: str
+    model: str
+    samples: float  #: samples per GPU and iteration
+
+
 @dataclass(frozen=True)
 class InterferenceNetworks:
-    """Trained weights of both networks."""
+    """Trained weights of both networks, and measured profiles."""
 
     weights: Mapping[str, NDArray[np.float64]]  #: {name: array} with the names and shapes of `PARAMETERS`
+    profiles: Mapping[Job, NDArray[np.float64]]  #: {job: measured profile [2 x references]}
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
-        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one."""
+        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one.
+
+        Raises:
+            ConfigurationError: there is no such file, or it holds something else.
+        """
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
             raise ConfigurationError(
-                f"no weights at {path}; expected a file that"
-                f" `{shlex.join(['ringyard', 'fit', '--out', str(path)])}` writes"
+                f"no weights at {path}; expected a file that `ringyard fit MEASUREMENTS --out FILE` writes"
             )
         try:
             with ZipFile(path) as archive:
                 if sum(one.file_size for one in archive.infolist()) > _MAX_BYTES:
                     raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
             with np.load(path, allow_pickle=False) as stored:
-                weights = {name: stored[name].astype(np.float64) for name in stored.files}
-        except (OSError, ValueError, EOFError, AttributeError, MemoryError, BadZipFile) as error:
+                arrays = {name: stored[name] for name in stored.files}
+            jobs = [arrays.pop(f"jobs.{name}") for name in (*Job._fields, "profile")]
+            weights = {name: array.astype(np.float64) for name, array in arrays.items()}
+            speeds = jobs[-1].astype(np.float64).reshape(-1, _PROFILE)
+            known = [
+                Job(str(kind), str(model), float(samples))
+                for kind, model, samples in zip(*jobs[:-1], strict=True)
+            ]
+            profiles = dict(zip(known, speeds, strict=True))
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            EOFError,
+            AttributeError,
+            MemoryError,
+            BadZipFile,
+        ) as error:
             raise ConfigurationError(
-                f"{path} is no readable .npz file ({error}); train it anew by `ringyard fit`"
+                f"{path} is no readable .npz file of weights ({error}); train it anew by `ringyard fit`"
             ) from error
         shapes = {name: array.shape for name, array in weights.items()}
         if shapes != dict(PARAMETERS):
             raise ConfigurationError(
                 f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew by `ringyard fit`"
             )
-        return cls(weights)
+        return cls(weights, profiles)
+
+    def save(self, file: Path) -> None:
+        """Write an `.npz` file that `load` reads."""
+        columns = zip(*self.profiles, strict=True)
+        jobs = {name: np.array(column) for name, column in zip(Job._fields, columns, strict=True)}
+        jobs["profile"] = np.array([*self.profiles.values()], dtype=np.float32)
+        arrays = {f"jobs.{name}": column for name, column in jobs.items()}
+        arrays |= {name: array.astype(np.float32) for name, array in self.weights.items()}
+        with file.open("wb") as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
 
     def similarity(self, own: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return [...] IASP's speed beside another / isolated, by a neural collaborative filter."""
@@ -98,9 +144,9 @@ class InterferenceNetworks:
 
 
 def reference_workers() -> Workers:
-    """Return the workers of the reference jobs, each at its base batch."""
-    models = [model_id(name) for name in REFERENCES]
-    return Workers(np.array(models), np.array([catalogue()[model].batch_size for model in models]))
+    """Return the workers of the reference jobs."""
+    models, samples = zip(*REFERENCES, strict=True)
+    return Workers(np.array([model_id(model) for model in models]), np.array(samples))
 
 
 def job_profiles(suffered: NDArray[np.float64], inflicted: NDArray[np.float64]) -> NDArray[np.float64]:

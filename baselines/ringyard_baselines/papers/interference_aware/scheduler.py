@@ -1,18 +1,22 @@
 """Interference-aware parallelization (Geng et al., Cluster Computing 2020): CLWP and NLWP."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, checked
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.observability import Observability
+from ringyard.profiles import catalogue
 from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
+    Job,
     job_profiles,
     reference_workers,
 )
@@ -29,7 +33,18 @@ class _PredictedLosses(NamedTuple):
     performance: NDArray[np.float64]  #: [GPU types, kinds, kinds] the same by IAPP
 
 
+Losses = Literal["predicted", "mean", "exact"]
+
+
+def _losses(kind: Losses, predicted: NDArray[np.float64], excess: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return [...] losses of speed, of `predicted` speeds and of the true `excess` of time."""
+    if kind == "exact":
+        return excess / (1.0 + excess)
+    return 1.0 - (predicted if kind == "predicted" else np.full_like(predicted, predicted.mean()))
+
+
 @checked("interference_aware")
+@dataclass(eq=False)
 class InterferenceAware(Scheduler):
     """Geng et al. (Cluster Computing 2020): servers by predicted similarity, GPUs by predicted performance.
 
@@ -46,7 +61,11 @@ class InterferenceAware(Scheduler):
 
     Args:
         placement: where CPU-only jobs go, and jobs for which the chosen servers lack cores.
-        weights: file of trained weights. None takes the shipped ones.
+        weights: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the
+            shipped one. Jobs without a measured profile get the one that the performance model gives.
+        similarity: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the
+            choice of servers without interference), or the exact ones of the performance model.
+        performance: the same for NLWP and IAPP.
         communication_cost: cost of a further server as a loss of speed, 0 or more. Assumption.
         min_speed: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one
             after the other. Assumption.
@@ -55,17 +74,15 @@ class InterferenceAware(Scheduler):
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        weights: str | None = None,
-        communication_cost: NonNegative = 0.5,
-        min_speed: Fraction = 0.5,
-    ) -> None:
-        self.placement = placement
-        self._networks = InterferenceNetworks.load(weights)
-        self._communication_cost = communication_cost
-        self._min_speed = min_speed
+    placement: PlacementRule
+    weights: str | None = None
+    similarity: Losses = "predicted"
+    performance: Losses = "predicted"
+    communication_cost: NonNegative = 0.5
+    min_speed: Fraction = 0.5
+
+    def __post_init__(self) -> None:
+        self._networks = InterferenceNetworks.load(self.weights)
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the predictions (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -92,23 +109,33 @@ class InterferenceAware(Scheduler):
         ratio = view.column("base_compute_seconds") / view.column("isolated_iteration_seconds")
         share[kind_of_job] = np.minimum(ratio, 1.0)  # that of the kind's last job, for all of the kind
         own = view.workers(first)._replace(samples=kinds[:, 1])
-        by_type = [self._losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()]
+        by_type = [
+            self._predicted_losses(view, own, share, kind) for kind in np.unique(view.type_of_gpu).tolist()
+        ]
         similarity, performance = zip(*by_type, strict=True)
         return _PredictedLosses(kind_of_job, np.array(similarity), np.array(performance))
 
-    def _losses(
+    def _predicted_losses(
         self, view: SchedulingView, own: Workers, share: NDArray[np.float64], gpu_type: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return [kinds, kinds] losses by IASP and by IAPP on one GPU type."""
         each, others = Workers(own.models[:, None], own.samples[:, None]), reference_workers()
         suffered = view.interference(each, others, gpu_type)
         profiles = job_profiles(suffered, view.interference(others, each, gpu_type))
-        count = len(profiles)
-        mine = np.broadcast_to(profiles[:, None], (count, count, profiles.shape[1]))
-        theirs = np.broadcast_to(profiles[None], mine.shape)
-        computing = np.broadcast_to(share[:, None], (count, count))
+        type_name = (view.cluster.distinct_gpu_types or (REFERENCE_GPU,))[gpu_type]
+        for row, (model, samples) in enumerate(zip(*own, strict=True)):
+            if model < len(catalogue()):  # the last position is of jobs without a model
+                job = Job(type_name, catalogue()[model].name, float(samples))
+                profiles[row] = self._networks.profiles.get(job, profiles[row])
+        mine, theirs = np.broadcast_arrays(profiles[:, None], profiles[None])
+        computing = np.broadcast_to(share[:, None], mine.shape[:2])
+        excess = view.interference(each, Workers(own.models[None], own.samples[None]), gpu_type)
         similarity = self._networks.similarity(mine, theirs)
-        return 1.0 - similarity, 1.0 - self._networks.performance(mine, theirs, computing)
+        performance = self._networks.performance(mine, theirs, computing)
+        return (
+            _losses(self.similarity, similarity, excess),
+            _losses(self.performance, performance, computing * excess),
+        )
 
     def _place(self, view: SchedulingView, plan: PlacementPlan, job: int) -> Allocation | None:
         """Place a job by CLWP, then by NLWP on the servers that CLWP names."""
@@ -120,7 +147,7 @@ class InterferenceAware(Scheduler):
         if int(open_gpus.sum()) < size:
             return None
         servers = self._servers(view, plan, job, open_gpus, size)
-        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self._communication_cost)
+        gpus = place_tasks(losses, view.cluster.server_of_gpu, servers, size, self.communication_cost)
         found = Allocation(job, tuple(sorted(gpus)))
         return found if plan.allocate(found) else plan.place(self.placement, job)
 
@@ -137,7 +164,7 @@ class InterferenceAware(Scheduler):
         theirs = np.where(present, loss[gpu_type, others, own], 0.0)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         bad = present.all(axis=1) | ~up
-        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self._min_speed
+        bad |= (1.0 - np.maximum(mine, theirs.max(axis=1))) < self.min_speed
         return np.where(bad, np.inf, mine + theirs.sum(axis=1))
 
     def _servers(
@@ -158,7 +185,7 @@ class InterferenceAware(Scheduler):
         score[met] = np.add.reduceat(loss[gpu_type, own, there] + loss[gpu_type, there, own], first) / count
         room = np.bincount(server, minlength=view.cluster.num_servers)
         candidates = np.flatnonzero(room > 0)
-        score[candidates] += self._communication_cost * (-(-size // room[candidates]) - 1)
+        score[candidates] += self.communication_cost * (-(-size // room[candidates]) - 1)
         candidates = candidates[np.lexsort((room[candidates], score[candidates]))]
         enough = int(np.searchsorted(np.cumsum(room[candidates]), size)) + 1
         return candidates[: max(size, enough)].tolist()

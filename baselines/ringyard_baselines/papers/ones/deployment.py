@@ -49,11 +49,8 @@ def jobs_blocked_in_parts(wanted: GpusByJob, held: GpusByJob, too_recent: Iterab
     blocked = set(too_recent)
     while True:
         kept = {gpu: job for job, gpus in held.items() if job in blocked for gpu in gpus}
-        more = {
-            job
-            for job, gpus in wanted.items()
-            if job not in blocked and any(kept.get(gpu, job) != job for gpu in gpus)
-        }
+        others = {job: gpus for job, gpus in wanted.items() if job not in blocked}
+        more = {job for job, gpus in others.items() if any(kept.get(gpu, job) != job for gpu in gpus)}
         if not more:
             return blocked
         blocked |= more

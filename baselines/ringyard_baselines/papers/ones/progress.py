@@ -1,5 +1,7 @@
 """Progress of jobs in ONES: features, their history, and the predictor of how far a job is."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -107,6 +109,7 @@ def _fit(
 
 
 @checked("predictor")
+@dataclass(eq=False)
 class BetaProgress:
     """Predictor b = 1 + ReLU(MLP(features)), refitted by maximum likelihood on finished jobs.
 
@@ -125,19 +128,13 @@ class BetaProgress:
         weight_decay: weight decay of Adam.
     """
 
-    def __init__(
-        self,
-        rows: PositiveInt = 2000,
-        epochs: PositiveInt = 60,
-        batch_size: PositiveInt = 64,
-        learning_rate: Positive = 1e-3,
-        weight_decay: Positive = 1e-4,
-    ) -> None:
-        self._rows = rows
-        self._epochs = epochs
-        self._batch_size = batch_size
-        self._learning_rate = float(learning_rate)
-        self._weight_decay = float(weight_decay)
+    rows: PositiveInt = 2000
+    epochs: PositiveInt = 60
+    batch_size: PositiveInt = 64
+    learning_rate: Positive = 1e-3
+    weight_decay: Positive = 1e-4
+
+    def __post_init__(self) -> None:
         self.reset(np.random.default_rng(0))
 
     def reset(self, rng: np.random.Generator) -> None:
@@ -155,17 +152,18 @@ class BetaProgress:
         `features` [rows, 5]: log epoch size, initial loss, epochs done, 1 - loss / initial loss, validation
         metric.
         """
-        chosen = self._rng.permutation(len(features))[: self._rows]
+        chosen = self._rng.permutation(len(features))[: self.rows]
         self._mean = features[chosen].mean(axis=0)
         self._scale = features[chosen].std(axis=0) + 1e-6
         done = np.maximum(epochs[chosen], 1e-3)
         share = np.clip(progress[chosen], 1e-4, 1 - 1e-4)
         rows = np.column_stack([self._inputs(features[chosen]), done, share])
-        orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self._epochs, 1)), axis=1)
+        orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self.epochs, 1)), axis=1)
         drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # in order of units
         network = np.append(drawn[:-1].reshape(_UNITS, _INPUTS + 2).T, drawn[-1])
         scratch = np.zeros((3, len(network) + _UNITS))
-        _fit(rows, orders, self._batch_size, self._learning_rate, self._weight_decay, network, scratch)
+        rates = (float(self.learning_rate), float(self.weight_decay))
+        _fit(rows, orders, self.batch_size, *rates, network, scratch)
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:

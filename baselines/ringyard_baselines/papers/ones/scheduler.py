@@ -1,6 +1,7 @@
 """ONES (Bian et al., SC 2021): online evolutionary search over schedules with elastic batches."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -19,9 +20,15 @@ from ringyard_baselines.papers.ones.deployment import (
     jobs_blocked_as_whole,
     jobs_blocked_in_parts,
 )
-from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, ProgressHistory, earlier_job_rows
-from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, greedy_fill
+from ringyard_baselines.papers.ones.schedules import (
+    FREE,
+    ClusterGpus,
+    SearchJobs,
+    Workspace,
+    evolve,
+    greedy_fill,
+)
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
@@ -44,6 +51,7 @@ class _Snapshot(NamedTuple):
 
 
 @checked("ones")
+@dataclass(eq=False)
 class Ones(Scheduler):
     """ONES of Bian et al. (SC 2021): a population of schedules evolves while jobs run. The best is deployed.
 
@@ -98,66 +106,42 @@ class Ones(Scheduler):
     """
 
     name = "ones"
-    observability = (
-        Observability.SIZES
-        | Observability.ATTAINED_SERVICE
-        | Observability.TRAINING_CURVES
-        | Observability.SPEEDS
-    )
+    observability = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
+    observability |= Observability.TRAINING_CURVES
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        predictor: BetaProgress | None = None,
-        population: Annotated[int, "[2, 2147483647]"] = 16,
-        crossover: Fraction = 0.5,
-        mutation: Fraction = 0.3,
-        redeploy_epochs: NonNegative = 1.0,
-        scale_down_factor: Positive = 1.0,
-        epoch_unit: Literal["data_set", "seconds"] = "seconds",
-        epoch_seconds: Positive = 60.0,
-        initial_size: Literal["one", "asked"] = "one",
-        growth_clock: Literal["total", "since_change"] = "total",
-        deploy: Literal["whole", "parts"] = "whole",
-        redeploy_clock: Literal["any", "own"] = "any",
-        resume_halving: bool = True,
-        elastic_migration: bool = True,
-        earlier_jobs: bool = True,
-        progress: Literal["sampled", "mean", "predicted"] = "sampled",
-        switch_seconds: NonNegative = 0.0,
-        generations: NonNegativeInt = 2,
-        round_seconds: Positive = 120.0,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self._fits_predictor = predictor is not None
-        self._predictor = predictor or BetaProgress()
-        self._population_size = population
-        self._rates = (float(crossover), float(mutation))
-        self._delta = redeploy_epochs
-        self._sigma = scale_down_factor
-        self._by_data_set = epoch_unit == "data_set"
-        self._epoch_seconds = epoch_seconds
-        self._begin_as_asked = initial_size == "asked"
-        self._growth_since_change = growth_clock == "since_change"
-        self._whole = deploy == "whole"
-        self._shared_clock = redeploy_clock == "any"
-        self._resume_halving = resume_halving
-        self._elastic_migration = elastic_migration
-        self._earlier_jobs = earlier_jobs
-        self._progress = progress
-        if progress == "predicted":
+    placement: PlacementRule
+    predictor: BetaProgress | None = None
+    population: Annotated[int, "[2, 2147483647]"] = 16
+    crossover: Fraction = 0.5
+    mutation: Fraction = 0.3
+    redeploy_epochs: NonNegative = 1.0
+    scale_down_factor: Positive = 1.0
+    epoch_unit: Literal["data_set", "seconds"] = "seconds"
+    epoch_seconds: Positive = 60.0
+    initial_size: Literal["one", "asked"] = "one"
+    growth_clock: Literal["total", "since_change"] = "total"
+    deploy: Literal["whole", "parts"] = "whole"
+    redeploy_clock: Literal["any", "own"] = "any"
+    resume_halving: bool = True
+    elastic_migration: bool = True
+    earlier_jobs: bool = True
+    progress: Literal["sampled", "mean", "predicted"] = "sampled"
+    switch_seconds: NonNegative = 0.0
+    generations: NonNegativeInt = 2
+    round_seconds: Positive = 120.0
+
+    def __post_init__(self) -> None:
+        self._predictor = self.predictor or BetaProgress()
+        if self.progress == "predicted":
             self.observability |= Observability.PREDICTIONS
-        self._switch_seconds = float(switch_seconds)
-        self._generations = generations
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget population, limits and predictor (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         self._predictor.reset(rng)
         num_jobs = len(jobs)
         self._epoch_samples = np.full(num_jobs, np.nan)  # [jobs] D, NaN where it is not known
-        if self._by_data_set:
+        if self.epoch_unit == "data_set":
             known = (jobs.sample_bytes > 0) & np.isfinite(jobs.dataset_bytes)
             self._epoch_samples[known] = jobs.dataset_bytes[known] / jobs.sample_bytes[known]
         self._rng = rng
@@ -170,9 +154,9 @@ class Ones(Scheduler):
         self._preempted: set[int] = set()  # jobs that wait to resume
         self._active = np.zeros(0, dtype=np.int64)  # rows of waiting and running jobs
         self._position = np.full(num_jobs + 1, FREE)  # in `_active`, FREE for other jobs and for FREE
-        self._finished = _NUM_EARLIER_JOBS * self._earlier_jobs
+        self._finished = _NUM_EARLIER_JOBS * self.earlier_jobs
         self._population: NDArray[np.int64] | None = None  # job rows
-        rows = earlier_job_rows() if self._earlier_jobs else np.zeros((0, 6))
+        rows = earlier_job_rows() if self.earlier_jobs else np.zeros((0, 6))
         self._history = ProgressHistory(rows, num_jobs)
         self._fitted = 0
 
@@ -181,11 +165,19 @@ class Ones(Scheduler):
         if self._table is None:
             self._table = speed_table(view, BatchRule.PER_GPU)
             self._least[self._table.rows] = self._table.min_size_speeds_of(self._table.rows)
-            asked = self._epoch_seconds / view.column("isolated_iteration_seconds")
+            asked = self.epoch_seconds / view.column("isolated_iteration_seconds")
             known = ~np.isnan(self._epoch_samples)
             self._epoch_samples = np.where(known, self._epoch_samples, asked * view.column("base_batch"))
         plan = PlacementPlan(view)
-        now = self._snapshot(view)
+        # the present GPU jobs. Losses are normalised and begin at 1
+        jobs = view.gpu_jobs
+        seen = view.select(jobs)
+        epochs = self._epochs(jobs, seen)
+        completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
+        size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
+        features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
+        self._completed[jobs] = completed
+        now = _Snapshot(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
         self._update_predictor(view, now)
         if not len(now.jobs):
             return start_cpu_jobs(view, plan, self.placement)
@@ -194,17 +186,6 @@ class Ones(Scheduler):
         allocations = self._deploy(view, plan, best)
         allocations += start_cpu_jobs(view, plan, self.placement)
         return work_conserving(view, plan, self.placement, now.jobs.tolist(), allocations)
-
-    def _snapshot(self, view: SchedulingView) -> _Snapshot:
-        """Return the present GPU jobs. Losses are normalised and begin at 1."""
-        jobs = view.gpu_jobs
-        seen = view.select(jobs)
-        epochs = self._epochs(jobs, seen)
-        completed = np.floor(epochs + 1e-9) + (~np.isnan(seen.column("first_start_seconds")))
-        size, metric = np.log(self._epoch_samples[jobs]), np.nan_to_num(seen.validation_metric)
-        features = np.stack([size, np.ones(len(jobs)), epochs, 1.0 - seen.training_loss, metric], axis=1)
-        self._completed[jobs] = completed
-        return _Snapshot(jobs, seen, seen.column("status") == JobStatus.RUNNING, epochs, completed, features)
 
     def _epochs(self, rows: NDArray[np.int64], seen: JobColumns) -> NDArray[np.float64]:
         """Return [n] epochs done by the jobs of these rows."""
@@ -220,7 +201,7 @@ class Ones(Scheduler):
         self._position[now.jobs] = np.arange(len(now.jobs))
         self._active = now.jobs
         self._history.record(now.jobs[now.running], now.features[now.running])
-        if self._fits_predictor and self._history.rows and self._finished > 1.1 * self._fitted:
+        if self.predictor is not None and self._history.rows and self._finished > 1.1 * self._fitted:
             self._fitted = self._finished
             rows = np.array(self._history.rows)
             self._predictor.fit(rows[:, :5], rows[:, 2], rows[:, 5])
@@ -231,9 +212,9 @@ class Ones(Scheduler):
         """Let R grow where it may, and return [n] current limits of jobs after so many `completed` epochs."""
         seen, limit = view.select(jobs), self._limit[jobs]
         low, high, asked, held = map(seen.column, ("min_gpus", "max_gpus", "asked_gpus", "num_gpus"))
-        limit = np.where(limit == 0, np.maximum(asked if self._begin_as_asked else low, 1), limit)
+        limit = np.where(limit == 0, np.maximum(asked if self.initial_size == "asked" else low, 1), limit)
         running = seen.column("status") == JobStatus.RUNNING
-        epochs = completed - (self._changed_at[jobs] if self._growth_since_change else 0.0)
+        epochs = completed - (self._changed_at[jobs] if self.growth_clock == "since_change" else 0.0)
         grown = running & (epochs >= _MIN_EPOCHS) & (held >= limit)
         most = np.minimum(high, view.cluster.num_gpus)
         self._limit[jobs] = limit = np.where(grown, np.minimum(2 * limit, most), limit)
@@ -253,17 +234,17 @@ class Ones(Scheduler):
         median = float(np.median(ran[started]))
         if not ran[job] > median > 0:
             return limit
-        size = max(1, int(2 * view.num_gpus[job] / (self._sigma * ran[job] / median + 1.0)))
+        size = max(1, int(2 * view.num_gpus[job] / (self.scale_down_factor * ran[job] / median + 1.0)))
         return size + size % 2
 
     def _left(self, now: _Snapshot) -> NDArray[np.float64]:
         """Return [n] predicted iterations left, NaN before the second epoch."""
-        if self._progress == "predicted":
+        if self.progress == "predicted":
             left = now.seen.predicted_iterations
         else:
             done = np.maximum(now.epochs, 1e-3)
             b = self._predictor.beta(now.features, now.epochs)
-            rho = done / (done + b) if self._progress == "mean" else self._rng.beta(done, b)
+            rho = done / (done + b) if self.progress == "mean" else self._rng.beta(done, b)
             left = now.seen.completed_iterations * (1.0 / np.clip(rho, 1e-6, 1.0) - 1.0)
         return np.where(now.completed >= _MIN_EPOCHS, left, np.nan)
 
@@ -272,24 +253,21 @@ class Ones(Scheduler):
         jobs, position = now.jobs, self._position
         present = position[view.job_of_gpu]
         num_gpus = view.cluster.num_gpus
-        gpus = ClusterGpus(
-            present=present,
-            server=view.cluster.server_of_gpu.astype(np.int64),
-            up=np.repeat(view.servers_up, view.cluster.gpus_per_server).astype(np.int64),
-            widest=max(view.cluster.gpus_per_server),
-            switch_seconds=self._switch_seconds,
-        )
+        widths = view.cluster.gpus_per_server
+        up = np.repeat(view.servers_up, widths).astype(np.int64)
+        servers = view.cluster.server_of_gpu.astype(np.int64)
+        gpus = ClusterGpus(present, servers, up, max(widths), float(self.switch_seconds))
         rows = np.append(jobs, FREE)
-        if self._generations == 0:
+        if self.generations == 0:
             genome = present.copy()
             greedy_fill(genome, known, gpus, Workspace.empty(1, num_gpus, len(jobs)))
             return rows[genome]
-        population = np.empty((self._population_size, num_gpus), dtype=np.int64)
+        population = np.empty((self.population, num_gpus), dtype=np.int64)
         population[:] = present if self._population is None else position[self._population]
-        work = Workspace.empty(self._population_size, num_gpus, len(jobs))
+        work = Workspace.empty(self.population, num_gpus, len(jobs))
         generator = self._rng.integers(1, 2**63, 1).astype(np.uint64)
-        for _ in range(self._generations):
-            evolve(population, known, gpus, *self._rates, work, generator)
+        for _ in range(self.generations):
+            evolve(population, known, gpus, float(self.crossover), float(self.mutation), work, generator)
         self._population = rows[population]
         return self._population[0]
 
@@ -319,23 +297,29 @@ class Ones(Scheduler):
         assert self._table is not None
         wanted, held = gpus_by_job(best), gpus_of_running_jobs(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
-        too_recent = [job for job in touched if self._completed[job] < self._deployed_at[job] + self._delta]
-        if self._whole:
+        too_recent = [
+            job for job in touched if self._completed[job] < self._deployed_at[job] + self.redeploy_epochs
+        ]
+        if self.deploy == "whole":
             blocked = jobs_blocked_as_whole(wanted, held, bool(too_recent))
         else:
             blocked = jobs_blocked_in_parts(wanted, held, too_recent)
         moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
         preempting = [job for job in touched if job not in wanted and job not in blocked]
         starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
-        deployment = Deployment(plan, held, self._table, self._elastic_migration)
+        deployment = Deployment(plan, held, self._table, self.elastic_migration)
         for job in preempting:
             deployment.preempt(job)
         deployment.migrate(moving)
         deployment.start(starting)
-        if self._resume_halving and not (self._whole and too_recent):
+        if self.resume_halving and not (self.deploy == "whole" and too_recent):
             self._halve(view, self._preempted.difference(wanted))
         self._preempted = (self._preempted | set(preempting)) - set(starting)
-        self._restart_clocks(deployment.allocations, held)
+        # Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change
+        changed = [allocation.job for allocation in deployment.allocations if not allocation.preempts]
+        self._changed_at[changed] = self._completed[changed]
+        restarted = [*held, *changed] if self.redeploy_clock == "any" and deployment.allocations else changed
+        self._deployed_at[restarted] = self._completed[restarted]
         return deployment.allocations
 
     def _halve(self, view: SchedulingView, jobs: Collection[int]) -> None:
@@ -343,10 +327,3 @@ class Ones(Scheduler):
         low = view.column("min_gpus")
         for job in jobs:
             self._limit[job] = max(int(self._limit[job]) // 2, int(low[job]), 1)
-
-    def _restart_clocks(self, allocations: Sequence[Allocation], held: Collection[int]) -> None:
-        """Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change."""
-        changed = [allocation.job for allocation in allocations if not allocation.preempts]
-        self._changed_at[changed] = self._completed[changed]
-        restarted = [*held, *changed] if self._shared_clock and allocations else changed
-        self._deployed_at[restarted] = self._completed[restarted]

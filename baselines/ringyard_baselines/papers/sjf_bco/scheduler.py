@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.sjf_bco.bisection import (
+    bisect_theta,
     bisect_theta_and_kappa,
     empty_trials,
     find_certain_starts,
     num_rows,
 )
-from ringyard_baselines.papers.sjf_bco.comparators import bisect_theta
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -116,7 +116,10 @@ class PlannedScheduler(Scheduler):
         gpus, begin = self._plan.gpus, self._plan.begin
         places = [tuple(sorted(gpus[begin[i] : begin[i + 1]].tolist())) for i in ready]
         planned = [Allocation(int(self._rows[i]), ids) for i, ids in zip(ready, places, strict=True)]
-        allocations = self._with_room(view, planned)
+        # what fits: if its planned GPUs lack cores, RAM or memory, a job goes elsewhere or waits
+        plan = PlacementPlan(view)
+        placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in planned]
+        allocations = [allocation for allocation in placed if allocation is not None]
         started = [allocation.job for allocation in allocations]
         self._waits &= ~np.isin(self._rows, started)
         return allocations
@@ -134,14 +137,7 @@ class PlannedScheduler(Scheduler):
         """Return positions of the jobs that may start, by row."""
         ready = np.zeros(len(self._rows), dtype=np.int64)
         found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
-        chosen: list[int] = found[np.argsort(self._rows[found])].tolist()
-        return chosen
-
-    def _with_room(self, view: SchedulingView, ready: list[Allocation]) -> list[Allocation]:
-        """Return what fits: if its planned GPUs lack cores, RAM or memory, a job goes elsewhere or waits."""
-        plan = PlacementPlan(view)
-        placed = [one if plan.allocate(one) else plan.place(pack(), one.job) for one in ready]
-        return [allocation for allocation in placed if allocation is not None]
+        return found[np.argsort(self._rows[found])].tolist()
 
     def _make_plan(self, view: SchedulingView) -> None:
         """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""
@@ -162,17 +158,9 @@ class PlannedScheduler(Scheduler):
         batch = PlannedJobs(order, records, estimates, draws)
         busy = self._busy_seconds(view)
         horizon = self._horizon(busy, estimates, demands)
-        self._task = PlanningProblem(
-            batch=batch,
-            busy_seconds=busy,
-            physics=view.physics,
-            rule=self.rule,
-            kappas=self._kappas(demands),
-            over_provision=float(self.over_provision),
-            queue_on_busy_gpus=self.queue_on_busy_gpus,
-            horizon=horizon,
-            resolution=self.resolution * horizon,
-        )
+        searched = (self.rule, self._kappas(demands), float(self.over_provision), self.queue_on_busy_gpus)
+        lengths = (horizon, self.resolution * horizon)
+        self._task = PlanningProblem(batch, busy, view.physics, *searched, *lengths)
         if self.rule == SJF_BCO:
             self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
         else:
@@ -264,11 +252,5 @@ def sjf_bco_comparator(
     theta = T, the whole horizon. `horizon_seconds`, `queue_on_busy_gpus` and `max_planned` are as in
     `PlannedScheduler`.
     """
-    return PlannedScheduler(
-        name,
-        _RULES[name],
-        horizon_seconds=horizon_seconds,
-        max_planned=max_planned,
-        queue_on_busy_gpus=queue_on_busy_gpus,
-        offline=True,
-    )
+    limits: dict[str, Any] = {"horizon_seconds": horizon_seconds, "max_planned": max_planned}
+    return PlannedScheduler(name, _RULES[name], queue_on_busy_gpus=queue_on_busy_gpus, offline=True, **limits)

@@ -33,14 +33,14 @@ class Scores(ActionKind):
     scores for the first GPU type, for the second, and so on. When the allocator chooses a GPU type for a job,
     it multiplies the job's speed on each type by exp(score). Other decisions use true speeds.
 
-    Attributes:
+    Raises:
+        ConfigurationError: an argument out of its range, or an unknown or repeated GPU type.
+
+    Args:
         num_jobs: N, jobs that get a score.
         allocator: rule that turns scores into starts, preemptions, migrations and resizes.
         round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
         type_scores: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
-
-    Raises:
-        ConfigurationError: an argument out of its range, or an unknown or repeated GPU type.
     """
 
     num_jobs: PositiveInt = 128

@@ -72,7 +72,7 @@ class Template:
 
     A template with a factor other than 1 is masked for jobs that it would start exactly as they ask.
 
-    Attributes:
+    Args:
         placement: rule that finds GPUs. `availability.find_cpu_server` places CPU-only jobs.
         gpu_factor: GPUs over those asked for, rounded and clipped to the job's range.
         batch_factor: global batch over that asked for, clipped to the job's range.
@@ -110,16 +110,16 @@ class Reject(Template):
 class Adjustment:
     """A way to change a running job, masked where it would change nothing or does not fit.
 
-    Attributes:
+    Raises:
+        ConfigurationError: a factor out of range, or `gpu_factor` without `placement`.
+
+    Args:
         placement: rule that finds the new GPUs. None: the job keeps its GPUs.
         gpu_factor: GPUs over the present ones, rounded and clipped to the job's range. Needs `placement`
             unless 1.
         batch_factor: global batch over the present one, clipped to the job's range.
         core_factor: cores per worker over the present ones, rounded (up if above 1), at least 1.
         bandwidth_cap: new cap of a CPU-only job's memory bandwidth, in (0, 1]. None keeps the cap.
-
-    Raises:
-        ConfigurationError: a factor out of range, or `gpu_factor` without `placement`.
     """
 
     placement: PlacementRule | None = None
@@ -130,10 +130,8 @@ class Adjustment:
 
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:
-            raise ConfigurationError(
-                f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement; expected"
-                " placement=RULE, which finds the new GPUs"
-            )
+            found = f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement"
+            raise ConfigurationError(f"{found}; expected placement=RULE, which finds the new GPUs")
 
 
 @checked("action")

@@ -76,11 +76,8 @@ class LiveJobTotals(Record):
 
 
 #: blocks of `live_jobs`, in the order of the row
-_BLOCKS = (
-    Block("jobs", ItemAxis.LIVE, JobFeatures),
-    Block("jobs_mask", ItemAxis.LIVE, Present),
-    Block("cluster", ItemAxis.CLUSTER, LiveJobTotals),
-)
+_ITEMS = (Block("jobs", ItemAxis.LIVE, JobFeatures), Block("jobs_mask", ItemAxis.LIVE, Present))
+_BLOCKS = (*_ITEMS, Block("cluster", ItemAxis.CLUSTER, LiveJobTotals))
 _OBSERVABILITY = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
 
 _MINUTE = 60.0

@@ -121,15 +121,15 @@ class Observe(Protocol):
 class Observation:
     """What an agent sees: a compiled writer and the blocks that it writes.
 
-    Attributes:
+    Raises:
+        ObservabilityError: `write` reads more of jobs than `observability` declares.
+
+    Args:
         write: compiled function that implements `Observe`.
         blocks: blocks of the row, in order.
         flat: whether the observation is the row as one Box, instead of a Dict of blocks.
         observability: what it shows of jobs, besides arrivals and the present.
         parameters: [parameters] numbers that `write` reads.
-
-    Raises:
-        ObservabilityError: `write` reads more of jobs than `observability` declares.
     """
 
     write: Observe
@@ -160,13 +160,9 @@ class Observation:
 
     def names(self, cluster: Cluster, actions: ActionKind) -> dict[str, dict[str, tuple[Any, ...]]]:
         """Return `env.metadata["blocks"]`, {block: shape, feature names}, given `cluster` and `actions`."""
-        return {
-            block.name: {
-                "shape": block.shape(cluster, actions),
-                "features": tuple(feature.name for feature in block.features),
-            }
-            for block in self.blocks
-        }
+        shapes = {block.name: block.shape(cluster, actions) for block in self.blocks}
+        features = {block.name: tuple(one.name for one in block.features) for block in self.blocks}
+        return {name: {"shape": shape, "features": features[name]} for name, shape in shapes.items()}
 
     def lengths(self, cluster: Cluster, actions: ActionKind) -> dict[str, int]:
         """Return {block: length in the row} in the order of the row, given `cluster` and `actions`."""

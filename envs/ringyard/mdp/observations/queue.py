@@ -173,9 +173,8 @@ _RESOURCE_BLOCKS = (
     Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
 #: what all blocks show. Durations are predictions
-_OBSERVABILITY = (
-    Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS | Observability.SPEEDS
-)
+_SHOWN = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS
+_OBSERVABILITY = _SHOWN | Observability.SPEEDS
 
 _GIGABYTES = 16e9
 _HOUR = 3600.0

@@ -4,19 +4,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel, linked_kernel
-from ringyard.performance.host_resources import (
-    bandwidth_slowdown,
-    requested_bandwidth,
-    storage_seconds_per_byte,
-)
+from ringyard.compiled import Int32Vector, Record, Records1, f8, i4, kernel, linked_kernel, to_int
+from ringyard.performance.host_resources import bandwidth_slowdown, requested_bandwidth
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.allocation import allocate, detach, reattach, release
 from ringyard.sim.engine.network import add_link_load, link_contenders, update_max_min_shares
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import SharingFactors, excess_on, sharing_factors_on, slowness_on
-from ringyard.state.records import Job, JobKind, Network, Server
+from ringyard.state.records import Job, JobKind, Network
 
 
 class PlacementContext(Record):
@@ -25,39 +21,39 @@ class PlacementContext(Record):
     contenders: f8  # rings on the job's worst link, itself included (`Network`). 0: it is on one server
     gpu_speed: f8  # speed of its slowest GPU / speed of the reference GPU
     sharing_slowdown: f8  # compute time beside its neighbours / alone, on its worst GPU
-    bandwidth_slowdown: f8  # memory bandwidth asked / available on its worst server, at least 1
+    bandwidth_slowdown: f8  # of accesses to memory, on its worst server, at least 1
     storage_seconds_per_byte: f8  # seconds in which a worker reads a byte from storage. 0: it reads none
     num_servers: i4  # servers that it is on
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
 
 @kernel
-def _bandwidth_slowdown(server: Server, more: int) -> float:
-    """Return memory bandwidth asked, with `more` bytes per second, / available, at least 1."""
-    return bandwidth_slowdown(float(server.bandwidth_demand + more), float(server.memory_bandwidth))
+def _bandwidth_slowdown(state: State, b: int, s: int, more: int) -> float:
+    """Return the slowdown by memory bandwidth on server `s` if `more` bytes per second are requested."""
+    server = state.servers[b, s]
+    demand, capacity = float(server.bandwidth_demand + more), float(server.memory_bandwidth)
+    return bandwidth_slowdown(demand, capacity, state.memory_slowdowns)
 
 
 @kernel
 def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
     """Return three things that job `j` finds, each on the worst of its servers.
 
-    Jobs that span servers (p of SJF-BCO eq. 6), memory bandwidth asked / available (>= 1), and seconds in
+    Jobs that span servers (p of SJF-BCO eq. 6), the slowdown by memory bandwidth (>= 1), and seconds in
     which a worker reads a byte from storage (0: it reads none).
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
     spanning, stretch, seconds = 0, 1.0, 0.0
     if job.kind == JobKind.CPU_ONLY:
-        return spanning, _bandwidth_slowdown(state.servers[b, job.server], 0), seconds
+        return spanning, _bandwidth_slowdown(state, b, to_int(job.server), 0), seconds
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
         spanning = max(spanning, server.spanning_jobs)
         if cluster.bandwidth_limited:
-            stretch = max(stretch, _bandwidth_slowdown(server, 0))
+            stretch = max(stretch, _bandwidth_slowdown(state, b, to_int(state.slots[b, i].server), 0))
         if job.stored_bytes > 0.0:
-            seconds = max(
-                seconds, storage_seconds_per_byte(server.storage_readers, server.storage_bytes_per_second)
-            )
+            seconds = max(seconds, server.storage_readers / server.storage_bytes_per_second)
         i = state.slots[b, i].next_server_slot
     return spanning, stretch, seconds
 
@@ -123,9 +119,8 @@ def evaluate_placement(
         out.num_servers = 1
         out.gpu_speed = 1.0
         if cluster.bandwidth_limited:
-            out.bandwidth_slowdown = _bandwidth_slowdown(
-                state.servers[b, places[0]], requested_bandwidth(job, job.cores_per_worker)
-            )
+            asked = requested_bandwidth(job, job.cores_per_worker)
+            out.bandwidth_slowdown = _bandwidth_slowdown(state, b, to_int(places[0]), asked)
         return
     first = -1
     slowest = 0.0
@@ -154,13 +149,12 @@ def evaluate_placement(
         out.contenders = max(out.contenders, crowd)
         if cluster.bandwidth_limited:
             asked = requested_bandwidth(job, workers * job.cores_per_worker)
-            out.bandwidth_slowdown = max(
-                out.bandwidth_slowdown, _bandwidth_slowdown(state.servers[b, s], asked)
-            )
+            slowdown = _bandwidth_slowdown(state, b, to_int(s), asked)
+            out.bandwidth_slowdown = max(out.bandwidth_slowdown, slowdown)
         if cluster.storage_limited and job.stored_bytes > 0.0:
             server = state.servers[b, s]
             readers = server.storage_readers + workers
-            seconds = storage_seconds_per_byte(readers, server.storage_bytes_per_second)
+            seconds = readers / server.storage_bytes_per_second
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
     if out.num_servers == 1 or cluster.network == Network.NONE:

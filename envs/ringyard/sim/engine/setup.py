@@ -69,8 +69,9 @@ def new_state(
         timeline_bins=timeline_bins,
         segment_rows=segment_rows,
     )
-    if jobs is not None:
-        state = replace(state, jobs=jobs)
+    state = replace(
+        state, memory_slowdowns=performance.memory.slowdowns, jobs=state.jobs if jobs is None else jobs
+    )
     state.slowness[:] = slowness_table(cluster)
     state.sharing_table[:] = sharing
     if interference.pairs is not None:

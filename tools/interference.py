@@ -1,0 +1,73 @@
+"""`python -m tools.interference FOLDER`: fit the shipped interference networks, and write their page."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.predictors.fit_interference import ERROR_COLUMNS, error_rows, fit_interference
+from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, REFERENCES
+from tools.measured_sets.readers import gavel_one_gpu, gavel_pairs
+
+_PAGE = """# How wrong the interference predictors are
+
+Written by `python -m tools.interference FOLDER` from Gavel's published measurements
+(stanford-futuredata/gavel). Each model in turn is left out of the training, with all of its batches, as a job
+and as a neighbour. The table has the mean absolute error of the predicted speed on the pairs that were left
+out, where 1 is as fast as alone. *Guess the mean* takes the mean speed of the pairs that were seen, in place
+of IASP.
+
+Measured: the speed of a job beside another on one V100, P100 or K80, {rows} times. A job's profile is its
+speed beside four reference jobs, and theirs beside it:
+{references}.
+The jobs of the environment `Sharing` train with other batches, and no pair of the table has a reference job:
+every speed in it is predicted. The pairs that `Sharing` plays are measured too
+(`conf/performance/pair_table.yaml`).
+
+Drawn: which jobs arrive, when, and for how long. IAPP is also given the share of an iteration in which a job
+of several GPUs computes, which was 1 in all measurements. For its training smaller shares are drawn, and what
+a neighbour costs falls with them.
+
+{table}
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command.
+
+    Args:
+        words: of the command line.
+
+    Returns:
+        The exit code: 2 for bad input.
+    """
+    return exit_code("tools.interference", lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = Arguments(
+        prog="python -m tools.interference", description="Fit the shipped interference networks."
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="folder with Gavel's published files")
+    parser.add_argument("--out", default=str(DEFAULT_WEIGHTS), help="file .npz (default: the shipped one)")
+    parser.add_argument("--page", default="docs/interference.md", help="the page (%(default)s)")
+    given = parser.parse_args(words)
+    folder = Path(given.folder)
+    pairs = gavel_pairs(folder)
+    rows = pd.concat([gavel_one_gpu(folder), pairs], ignore_index=True)
+    errors = fit_interference(rows, given.folder, given.out, seed=0)
+    lines = [ERROR_COLUMNS, ["---", "---", *["---:"] * (len(ERROR_COLUMNS) - 2)], *error_rows(errors)]
+    references = [f"{model} with {samples:g} samples" for model, samples in REFERENCES]
+    text = _PAGE.format(
+        rows=f"{len(pairs):,}",
+        references=",\n".join(references),
+        table="\n".join(f"| {' | '.join(line)} |" for line in lines),
+    )
+    Path(given.page).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
