@@ -174,6 +174,7 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
         content = read_paper(paper)
         for case in content["cases"].values():
             case["overrides"].append("workload.num_jobs=30")
+        content["ablations"][0] |= {"metric": "p95_jct", "form": "change"}  # of no claim and no table
         return content
 
     monkeypatch.setattr(run, "read_paper", short)
@@ -184,6 +185,8 @@ def test_reproduce_runs_and_writes_a_page(tmp_path, capsys, monkeypatch):
     text = file.read_text()
     assert "1.20x" in text
     assert "What differs" in text
+    assert "| mechanism | its effect [95 % CI] |" in text
+    assert "p95_jct" in text
     again = reproduce("deeppool", 2, 1, lambda line: None)
     assert claim_rows(again.measured)[0][2] in text
     assert page([again]) == text

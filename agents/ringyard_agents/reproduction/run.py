@@ -303,9 +303,9 @@ def reproduce(
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
             runs = {label: [run for run in results if run.label == label] for label in entries}
-            # `_SHOWN` and the metrics that claims, the ablation and tables name for a case
+            # `_SHOWN` and the metrics that claims, ablations and tables name for a case
             first = next(iter(content["cases"]))
-            rows = [*content["claims"], *([content["ablation"]] if content.get("ablation") else [])]
+            rows = [*content["claims"], *content.get("ablations", [])]
             wanted = {row["metric"] for row in rows if row.get("case", first) == name}
             wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
             metrics = list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
