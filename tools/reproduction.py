@@ -116,7 +116,9 @@ def read_ablations(content: Mapping[str, Any]) -> Sequence[Claim]:
     Raises:
         ConfigurationError: a row that makes no sense.
     """
-    return read_claims([{**row, "claimed": 0.0} for row in content["ablations"]], list(content["cases"]))
+    return read_claims(
+        [{**row, "claimed": 0.0} for row in content.get("ablations", [])], list(content["cases"])
+    )
 
 
 def _headlines(one: Reproduction) -> Sequence[MeasuredClaim]:
