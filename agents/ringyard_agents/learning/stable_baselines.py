@@ -113,8 +113,10 @@ class StableBaselines(NetworkLearner):
                 require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
         if self.teacher is not None and not self.masked:
-            found = f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
-            raise ConfigurationError(f"{found}; set agent.teacher=null")
+            raise ConfigurationError(
+                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
+                "; set agent.teacher=null"
+            )
 
     def _argument(self, name: str) -> Any:
         """Return an argument of the algorithm, given or default. None if it has no such argument."""

@@ -38,8 +38,9 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstru
         require("observation_key", observation_key, str)
         require("mask_key", mask_key, str)
         if observation_key == mask_key:
-            found = f"observation_key and mask_key are both {mask_key!r}"
-            raise ConfigurationError(f"{found}; expected different keys")
+            raise ConfigurationError(
+                f"observation_key and mask_key are both {mask_key!r}; expected different keys"
+            )
         try:
             self._dtype = np.dtype(object if dtype is None else dtype)
         except TypeError:

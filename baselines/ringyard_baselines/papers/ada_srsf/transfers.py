@@ -428,8 +428,9 @@ def simulate_transfers(
         ConfigurationError: the empty cluster cannot hold a job.
     """
     if mix.workers.max() > num_servers * gpus_per_server:
-        found = f"a job has {mix.workers.max()} workers"
-        raise ConfigurationError(f"{found}; expected at most {num_servers * gpus_per_server} GPUs")
+        raise ConfigurationError(
+            f"a job has {mix.workers.max()} workers; expected at most {num_servers * gpus_per_server} GPUs"
+        )
     models = np.array(MODELS)[mix.model]
     count = len(mix.workers)
     jobs = TransferJob.zeros(count)
