@@ -184,8 +184,12 @@ class Cluster:
         racks: tuple[int, ...] = ()
         if servers_per_rack is not None:
             racks = tuple(s // servers_per_rack for s in range(num_servers))
-        racks_and_shares: dict[str, Any] = {"rack_of_server": racks, "jobs_per_gpu": jobs_per_gpu}
-        return cls(**given, uplink_oversubscription=uplink_oversubscription, **racks_and_shares)
+        return cls(
+            **given,
+            rack_of_server=racks,
+            uplink_oversubscription=uplink_oversubscription,
+            jobs_per_gpu=jobs_per_gpu,
+        )
 
     @classmethod
     @checked("cluster")

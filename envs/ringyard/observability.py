@@ -47,8 +47,12 @@ class Observability(Flag):
 
 
 #: flags that tables do not print by their names
-_TABLE_TEXTS = {Observability.DISTRIBUTION: "distribution of durations", Observability.FUTURE: "the future"}
-_TABLE_TEXTS |= {Observability.PREDICTIONS: "predicted durations", Observability.HISTORY: "ended jobs"}
+_TABLE_TEXTS = {
+    Observability.DISTRIBUTION: "distribution of durations",
+    Observability.PREDICTIONS: "predicted durations",
+    Observability.FUTURE: "the future",
+    Observability.HISTORY: "ended jobs",
+}
 
 _WORK = Observability.PREDICTIONS | Observability.DURATIONS
 

@@ -193,9 +193,14 @@ class PointerPolicy(MaskableActorCriticPolicy):
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
         self.width = width
-        options: dict[str, Any] = {"optimizer_kwargs": optimizer_kwargs}
-        options["features_extractor_class"] = _IdentityExtractor
-        super().__init__(observation_space, action_space, lr_schedule, ortho_init=False, **options)
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            ortho_init=False,
+            features_extractor_class=_IdentityExtractor,
+            optimizer_kwargs=optimizer_kwargs,
+        )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
         """Return the blocks `obs` as float32, without a `features_extractor`."""

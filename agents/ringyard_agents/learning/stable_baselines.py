@@ -173,8 +173,11 @@ class StableBaselines(NetworkLearner):
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
         model, arrays = self._model, self._env.episode_state()
-        metadata: dict[str, Any] = {"decisions": self.decisions, "updates": model._n_updates}
-        metadata["started"] = False
+        metadata: dict[str, Any] = {
+            "decisions": self.decisions,
+            "updates": model._n_updates,
+            "started": False,
+        }
         if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None

@@ -32,7 +32,8 @@ from ringyard_agents.evaluation.statistics import (
 )
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.report.tables import print_line, print_note
-from ringyard_baselines.papers.ada_srsf.transfers import FIRST_FIT, RANDOM, published_mix, simulate_transfers
+from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
+from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 #: {case: {scheduler: {metric: values [seeds]}}}

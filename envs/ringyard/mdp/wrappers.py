@@ -47,8 +47,9 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstru
             self._dtype = np.dtype(object)
         if self._dtype.kind not in "biuf":
             raise ConfigurationError(f"dtype is {shown(dtype)}; expected 'int8', 'bool', 'float32' or such")
-        given: dict[str, Any] = {"observation_key": observation_key, "mask_key": mask_key}
-        RecordConstructorArgs.__init__(self, **given, dtype=self._dtype.name)
+        RecordConstructorArgs.__init__(
+            self, observation_key=observation_key, mask_key=mask_key, dtype=self._dtype.name
+        )
         super().__init__(env)
         self._keys = observation_key, mask_key
         one = env.action_space

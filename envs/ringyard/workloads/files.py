@@ -170,9 +170,17 @@ def _separated_rows(
             raise WorkloadError("is not a readable CSV file: it is empty")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-            layout: dict[str, Any] = {"sep": separator, "header": None, "names": names, "index_col": False}
-            layout |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "low_memory": False}
-            frame = pd.read_csv(io.StringIO("\n".join(lines)), **layout)
+            frame = pd.read_csv(
+                io.StringIO("\n".join(lines)),
+                sep=separator,
+                header=None,
+                names=names,
+                index_col=False,
+                dtype=str,
+                na_filter=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=names)
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:
