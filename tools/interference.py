@@ -8,6 +8,7 @@ import pandas as pd
 
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.predictors.fit_interference import ERROR_COLUMNS, error_rows, fit_interference
+from ringyard_agents.validation.report import markdown_table
 from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, REFERENCES
 from tools.measured_sets.readers import gavel_one_gpu, gavel_pairs
 
@@ -34,18 +35,6 @@ a neighbour costs falls with them.
 """
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the command.
-
-    Args:
-        words: of the command line.
-
-    Returns:
-        The exit code: 2 for bad input.
-    """
-    return exit_code("tools.interference", lambda: _run(words))
-
-
 def _run(words: Sequence[str]) -> int:
     parser = Arguments(
         prog="python -m tools.interference", description="Fit the shipped interference networks."
@@ -58,15 +47,19 @@ def _run(words: Sequence[str]) -> int:
     pairs = gavel_pairs(folder)
     rows = pd.concat([gavel_one_gpu(folder), pairs], ignore_index=True)
     errors = fit_interference(rows, given.folder, given.out, seed=0)
-    lines = [ERROR_COLUMNS, ["---", "---", *["---:"] * (len(ERROR_COLUMNS) - 2)], *error_rows(errors)]
     references = [f"{model} with {samples:g} samples" for model, samples in REFERENCES]
     text = _PAGE.format(
         rows=f"{len(pairs):,}",
         references=",\n".join(references),
-        table="\n".join(f"| {' | '.join(line)} |" for line in lines),
+        table="\n".join(markdown_table(ERROR_COLUMNS, error_rows(errors))),
     )
     Path(given.page).write_text(text)
     return 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command with the `words` of its line, and return the exit code: 2 for bad input."""
+    return exit_code("tools.interference", lambda: _run(words))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -56,8 +55,9 @@ def help_page(command: str, description: str, topic: str = "") -> str:
 def fill(text: str, indent: str = "") -> str:
     """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
     width = min(max(shutil.get_terminal_size().columns, 40), 100)
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, width, subsequent_indent=indent, **options)
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def wrap_yaml(text: str) -> str:

@@ -90,15 +90,18 @@ class Source:
             got = values.iloc[row]
             said = "empty" if got == "" or got != got else shown(got)
             place = f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
-            found = f"{self.where}: {place}: {self.names.get(name, name)} is {said}"
-            raise ConfigurationError(f"{found}; expected {expected}")
+            raise ConfigurationError(
+                f"{self.where}: {place}: {self.names.get(name, name)} is {said}; expected {expected}"
+            )
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
     for name in REQUIRED:
         if name not in names:
-            found = f"{where}: there is no column {name} ({COLUMNS[name].meaning})"
-            raise ConfigurationError(f"{found}; it has {', '.join(names) or 'nothing'}")
+            raise ConfigurationError(
+                f"{where}: there is no column {name} ({COLUMNS[name].meaning})"
+                f"; it has {', '.join(names) or 'nothing'}"
+            )
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise ConfigurationError(f"{where}: column {doubled[0]} is there twice; expected it once")

@@ -95,9 +95,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 #: {error type of pydantic: what was expected}, where pydantic's own words name a Python type
-_PYDANTIC_MESSAGES = {"bool_type": "true or false", "dict_type": "a mapping {key: value}"}
-_PYDANTIC_MESSAGES |= {"missing": "a longer list", "too_long": "a shorter list", "tuple_type": "a list"}
-_PYDANTIC_MESSAGES["string_type"] = "text"
+_PYDANTIC_MESSAGES = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping {key: value}",
+    "missing": "a longer list",
+    "string_type": "text",
+    "too_long": "a shorter list",
+    "tuple_type": "a list",
+}
 
 #: {text in an annotation of a list, mapping or array: condition on the value}
 _RULES: Mapping[str, Callable[[Any], bool]] = {

@@ -86,15 +86,18 @@ class Cluster:
                 )
         for kind in self.gpu_types:
             if kind not in GPU_MEMORY_BYTES:
-                found = f"cluster.gpu_types holds {kind!r}"
-                raise ConfigurationError(f"{found}; expected {suggest(kind, GPU_MEMORY_BYTES)}")
+                raise ConfigurationError(
+                    f"cluster.gpu_types holds {kind!r}; expected {suggest(kind, GPU_MEMORY_BYTES)}"
+                )
         if self.memory_bandwidth_bytes_per_second and not self.cores_per_server:
-            found = "cluster counts memory bandwidth but no cores, which use it"
-            raise ConfigurationError(f"{found}; expected cores_per_server too")
+            raise ConfigurationError(
+                "cluster counts memory bandwidth but no cores, which use it; expected cores_per_server too"
+            )
         racks = set(self.rack_of_server)
         if racks and racks != set(range(len(racks))):
-            found = f"cluster.rack_of_server has racks {sorted(racks)}"
-            raise ConfigurationError(f"{found}; expected 0, 1, 2 ...")
+            raise ConfigurationError(
+                f"cluster.rack_of_server has racks {sorted(racks)}; expected 0, 1, 2 ..."
+            )
         if list(self.rack_of_server) != sorted(self.rack_of_server):
             raise ConfigurationError("cluster.rack_of_server is not ascending; number servers rack by rack")
 
@@ -164,8 +167,9 @@ class Cluster:
         for group in groups:
             unknown = set(group) - {"num_servers", *columns}
             if unknown:
-                found = f"a server group has {sorted(unknown)}"
-                raise ConfigurationError(f"{found}; expected num_servers, {', '.join(columns)}")
+                raise ConfigurationError(
+                    f"a server group has {sorted(unknown)}; expected num_servers, {', '.join(columns)}"
+                )
             for name in ("num_servers", "gpus_per_server"):
                 require(f"cluster.{name}", group.get(name), _Size)
             for name, column in columns.items():
@@ -180,8 +184,12 @@ class Cluster:
         racks: tuple[int, ...] = ()
         if servers_per_rack is not None:
             racks = tuple(s // servers_per_rack for s in range(num_servers))
-        racks_and_shares: dict[str, Any] = {"rack_of_server": racks, "jobs_per_gpu": jobs_per_gpu}
-        return cls(**given, uplink_oversubscription=uplink_oversubscription, **racks_and_shares)
+        return cls(
+            **given,
+            rack_of_server=racks,
+            uplink_oversubscription=uplink_oversubscription,
+            jobs_per_gpu=jobs_per_gpu,
+        )
 
     @classmethod
     @checked("cluster")

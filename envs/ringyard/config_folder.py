@@ -32,8 +32,9 @@ def user_config_folders() -> tuple[Path, ...]:
     folders = _variable_folders()
     for folder in folders:
         if not _has_a_group(folder):
-            found = f"{USER_FOLDERS_VARIABLE} names {folder}"
-            raise ConfigurationError(f"{found}; expected folders with profiles/, network/ and so on")
+            raise ConfigurationError(
+                f"{USER_FOLDERS_VARIABLE} names {folder}; expected folders with profiles/, network/ and so on"
+            )
     return tuple(folders)
 
 

@@ -50,8 +50,9 @@ class Fabric:
         if isinstance(self.bytes_per_second, Mapping):
             given = dict(sorted(self.bytes_per_second.items()))
             if len(given) > 1 and not np.isfinite(list(given.values())).all():
-                found = f"fabric.bytes_per_second is {given}"
-                raise ConfigurationError(f"{found}; expected finite numbers, or a single infinite one")
+                raise ConfigurationError(
+                    f"fabric.bytes_per_second is {given}; expected finite numbers, or a single infinite one"
+                )
             object.__setattr__(self, "bytes_per_second", given)
         fastest = self.bandwidth(np.arange(1, _MAX_COUNT + 1)).max()
         # an infinite bandwidth switches the network's cost off
@@ -113,8 +114,9 @@ def _read_fabric(group: str, name: str) -> Fabric:
     except ConfigurationError as error:
         raise ConfigurationError(f"{files[name]}: {error}") from None
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        found = f"{files[name]} describes no {group}"
-        raise ConfigurationError(f"{found}; expected a yaml with bytes_per_second: {shown(error)}") from error
+        raise ConfigurationError(
+            f"{files[name]} describes no {group}; expected a yaml with bytes_per_second: {shown(error)}"
+        ) from error
 
 
 def network(name: str) -> Fabric:

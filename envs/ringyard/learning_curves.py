@@ -42,23 +42,29 @@ def hyperbola(
 
 
 @kernel
-def _with_drops(done: float, half: float) -> float:
-    """Return the way of a loss that falls again when the learning rate drops, at 1/3, 2/3 and 8/9.
-
-    Source of the times: the usual schedule of ResNet-50, epochs 30, 60 and 80 of 90. Assumption: the stages
-    bring 60, 25, 10 and 5 % of the way.
-    """
-    way = 0.0
-    for begin, share in ((0.0, 0.6), (1 / 3, 0.25), (2 / 3, 0.1), (8 / 9, 0.05)):
-        if done > begin:
-            stage = (done - begin) / (1.0 - begin)
-            way += share * stage * (1.0 + half) / (stage + half)
-    return way
+def _hyperbola(done: float, half: float) -> float:
+    """Return `hyperbola` from 0 to 1."""
+    return done * (1.0 + half) / (done + half)
 
 
 @kernel
-def _way(curve: int, done: float, half: float, where: float) -> float:
-    """Return how far a loss has come without noise: 0 at first, 1 at its target.
+def _fall_by_drops(done: float, half: float) -> float:
+    """Return `_fall` of a loss that falls again when the learning rate drops, at 1/3, 2/3 and 8/9.
+
+    Source of the times: the usual schedule of ResNet-50, epochs 30, 60 and 80 of 90. Assumption: the stages
+    bring 60, 25, 10 and 5 % of the fall.
+    """
+    fall = 0.0
+    for begin, share in ((0.0, 0.6), (1 / 3, 0.25), (2 / 3, 0.1), (8 / 9, 0.05)):
+        if done > begin:
+            stage = (done - begin) / (1.0 - begin)
+            fall += share * _hyperbola(stage, half)
+    return fall
+
+
+@kernel
+def _fall(curve: int, done: float, half: float, where: float) -> float:
+    """Return the share of its fall that a loss has made, without noise: 0 at first, 1 at its target.
 
     `half` is the job's steepness. `where`, in (0, 1), says at which level or time its curve changes.
     """
@@ -67,43 +73,45 @@ def _way(curve: int, done: float, half: float, where: float) -> float:
     if curve == LossCurve.EXPONENTIAL:
         return float((1.0 - np.exp(-done / half)) / (1.0 - np.exp(-1.0 / half)))
     if curve == LossCurve.DROPS:
-        return _with_drops(done, 0.25 * half)
+        return _fall_by_drops(done, 0.25 * half)
     if curve == LossCurve.PLATEAU:
         return float((0.3 + 0.5 * where) * (1.0 - np.exp(-2.0 * done / half)))
     if curve == LossCurve.FLAT or curve == LossCurve.RANDOM_WALK:
         return 0.0
     turn = 0.2 + 0.6 * where
     before = min(done, turn) if curve == LossCurve.DIVERGENCE else done
-    way = before * (1.0 + half) / (before + half) - 2.0 * (done - before)
+    fall = _hyperbola(before, half) - 2.0 * (done - before)
     if curve == LossCurve.OSCILLATION:
-        way += 0.1 * np.sin(10.0 * np.pi * done)
-    return float(way)
+        fall += 0.1 * np.sin(10.0 * np.pi * done)
+    return float(fall)
 
 
 @kernel
-def _write_ways(
-    seed: u8, rows: IntVector, curves: IntVector, epochs: IntVector, ways: FloatVector, noise: FloatVector
+def _write_falls(
+    seed: u8, rows: IntVector, curves: IntVector, epochs: IntVector, falls: FloatVector, noise: FloatVector
 ) -> None:
-    """Write to `ways` how far each loss has come at its epoch, with noise after epoch 0.
+    """Write to `falls` the share of its fall that each loss has made at its epoch, with noise after epoch 0.
 
-    `ways` holds the models' steepness at first. `noise` is the standard deviation of a point, or of a random
+    `falls` holds the models' steepness at first. `noise` is the standard deviation of a point, or of a random
     walk's step.
     """
     for i in range(len(epochs)):
         stream = CURVE_STREAM + rows[i]
-        half = ways[i] * np.exp(HALF_SPREAD * normal_at(seed, stream, 0))
-        ways[i] = _way(curves[i], epochs[i] / EPOCHS, half, uniform_at(seed, stream, 4 * EPOCHS))
+        half = falls[i] * np.exp(HALF_SPREAD * normal_at(seed, stream, 0))
+        falls[i] = _fall(curves[i], epochs[i] / EPOCHS, half, uniform_at(seed, stream, 4 * EPOCHS))
         first = 1 if curves[i] == LossCurve.RANDOM_WALK else max(epochs[i], 1)
         for epoch in range(first, epochs[i] + 1):
-            ways[i] += noise[i] * normal_at(seed, stream, 1 + epoch)
+            falls[i] += noise[i] * normal_at(seed, stream, 1 + epoch)
 
 
-def _come(column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Return how far the losses of some jobs have come [jobs] after `epochs` [jobs]."""
-    ways = np.nan_to_num(profile_values("metric_half")[column("model")], nan=DEFAULT_HALF)
+def _falls(
+    column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int
+) -> NDArray[np.float64]:
+    """Return the shares of their fall that losses have made [jobs] after `epochs` [jobs]."""
+    falls = np.nan_to_num(profile_values("metric_half")[column("model")], nan=DEFAULT_HALF)
     rows, curves = (column(name).astype(np.int64) for name in ("row", "loss_curve"))
-    _write_ways(np.uint64(seed), rows, curves, epochs, ways, column("loss_noise").astype(np.float64))
-    return ways
+    _write_falls(np.uint64(seed), rows, curves, epochs, falls, column("loss_noise").astype(np.float64))
+    return falls
 
 
 def validation_metric(
@@ -120,7 +128,7 @@ def validation_metric(
     """
     models = column("model")
     start, end = profile_values("metric_start")[models], profile_values("final_metric")[models]
-    return np.where(epochs > 0, start + (end - start) * _come(column, epochs, seed), np.nan)
+    return np.where(epochs > 0, start + (end - start) * _falls(column, epochs, seed), np.nan)
 
 
 def training_loss(
@@ -130,4 +138,4 @@ def training_loss(
 
     `column`, `epochs` and `seed` are those of `validation_metric`.
     """
-    return 1.0 - _come(column, epochs, seed)
+    return 1.0 - _falls(column, epochs, seed)

@@ -47,8 +47,12 @@ class Observability(Flag):
 
 
 #: flags that tables do not print by their names
-_TABLE_TEXTS = {Observability.DISTRIBUTION: "distribution of durations", Observability.FUTURE: "the future"}
-_TABLE_TEXTS |= {Observability.PREDICTIONS: "predicted durations", Observability.HISTORY: "ended jobs"}
+_TABLE_TEXTS = {
+    Observability.DISTRIBUTION: "distribution of durations",
+    Observability.PREDICTIONS: "predicted durations",
+    Observability.FUTURE: "the future",
+    Observability.HISTORY: "ended jobs",
+}
 
 _WORK = Observability.PREDICTIONS | Observability.DURATIONS
 
@@ -113,8 +117,10 @@ def check_column(name: str, observability: Observability) -> None:
         raise ObservabilityError(f"there is no column {name!r}; expected one of {', '.join(sorted(COLUMNS))}")
     if flags and not flags & observability:
         expected = " or ".join(f"Observability.{one.name}" for one in flags)
-        found = f"{name} is hidden: the declared observability is {observability}"
-        raise ObservabilityError(f"{found}; expected {expected} as well: declare it, or do without")
+        raise ObservabilityError(
+            f"{name} is hidden: the declared observability is {observability}"
+            f"; expected {expected} as well: declare it, or do without"
+        )
 
 
 def check_reads(function: Any, observability: Observability, label: str) -> None:

@@ -38,6 +38,8 @@ def validate_array(
         row = int(valid.argmin())
         kind = "a finite number" if finite else "a number"
         least = f", {low:g} or more" if low > -np.inf else ""
-        found = f"{qualified_name(function)} returned {values[row]} as {quantity} of row {row}"
-        raise PluginError(f"{found}; expected {kind}{least}")
+        raise PluginError(
+            f"{qualified_name(function)} returned {values[row]} as {quantity} of row {row}"
+            f"; expected {kind}{least}"
+        )
     return values

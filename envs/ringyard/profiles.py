@@ -99,11 +99,13 @@ class ModelProfile:
             )
         for kind, figures in self.gpus.items():
             if kind not in GPU_MEMORY_BYTES:
-                found = f"profile.gpus names {shown(kind)}"
-                raise ConfigurationError(f"{found}; expected some of {', '.join(GPU_MEMORY_BYTES)}")
+                raise ConfigurationError(
+                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
+                )
             if figures.compute_seconds(self.batch_size) <= 0:
-                found = f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds"
-                raise ConfigurationError(f"{found}; expected one above 0")
+                raise ConfigurationError(
+                    f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"
+                )
             for name in ("fixed_seconds", "sample_seconds"):
                 if getattr(figures, name) > 0 and getattr(self, name) == 0:
                     raise ConfigurationError(

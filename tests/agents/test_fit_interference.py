@@ -15,7 +15,7 @@ from ringyard_agents.predictors.fit_interference import left_out_errors, measure
 from ringyard_baselines.papers.interference_aware.networks import (
     REFERENCES,
     InterferenceNetworks,
-    Job,
+    ProfiledJob,
     job_profiles,
 )
 
@@ -41,7 +41,7 @@ def test_profiles_are_speeds_beside_the_references_and_reference_jobs_are_in_no_
     assert len(pairs.own) == len(MINE) ** 2
     sensitivity, pressure = np.array(STRENGTHS[4:]).T
     expected = job_profiles(0.2 * pressure, 2.0 * sensitivity)
-    assert profiles[Job("v100", "vgg16", 32.0)] == pytest.approx(expected)
+    assert profiles[ProfiledJob("v100", "vgg16", 32.0)] == pytest.approx(expected)
     one = [tuple(models) for models in pairs.models].index(("bert_base_squad", "vgg16"))
     assert pairs.similarity[one] == pytest.approx(1 / (1 + 0.9 * 2.0))
     assert pairs.performance[one] == pytest.approx(1 / (1 + pairs.computing[one] * 0.9 * 2.0))
@@ -62,8 +62,8 @@ def test_weights_and_profiles_are_written_and_read(tmp_path, capsys):
     assert "mine.npz" in said
     networks = InterferenceNetworks.load(tmp_path / "mine.npz")
     assert {(job.model, job.samples) for job in networks.profiles} == set(MINE)
-    own = networks.profiles[Job("v100", "bert_base_squad", 8.0)]
-    other = networks.profiles[Job("v100", "vgg16", 32.0)]
+    own = networks.profiles[ProfiledJob("v100", "bert_base_squad", 8.0)]
+    other = networks.profiles[ProfiledJob("v100", "vgg16", 32.0)]
     assert networks.similarity(own, other) == pytest.approx(1 / (1 + 0.9 * 2.0), abs=0.1)  # it saw the pair
     assert main(["fit", str(tmp_path / "none.csv")]) == 2
     assert "there is no file" in capsys.readouterr().err
@@ -72,7 +72,7 @@ def test_weights_and_profiles_are_written_and_read(tmp_path, capsys):
 def test_shipped_networks_know_the_measured_profiles_of_the_models_that_share():
     profiles = InterferenceNetworks.load().profiles
     for name in ("resnet18_cifar10", "resnet50_imagenet", "transformer_multi30k", "lstm_wikitext2"):
-        speeds = profiles[Job("v100", name, profile(name).batch_size)]
+        speeds = profiles[ProfiledJob("v100", name, profile(name).batch_size)]
         assert ((speeds > 0) & (speeds <= 1)).all()
 
 

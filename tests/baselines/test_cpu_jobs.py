@@ -139,14 +139,14 @@ def test_coda_caps_cpu_jobs_that_starve_training_and_lifts_the_caps():
     assert began <= 290.0  # within a window
     assert active[times[times.index(began) - 1]] < 0.9 * active[began]
     assert active[ended] == active[began] == active[0.0]
-    nobody, slowed = capped_over_time(
+    caps, slowed = capped_over_time(
         Coda(pack(), adaptive=False, bandwidth_limit=1e9), cluster, jobs, performance, until=600.0
     )
-    assert all(one == [1.0, 1.0, 1.0] for one in nobody.values())
+    assert all(one == [1.0, 1.0, 1.0] for one in caps.values())
     assert min(slowed.values()) < 0.9 * active[0.0]
 
 
-def test_coda_leaves_cpu_jobs_alone_that_harm_nobody():
+def test_coda_leaves_cpu_jobs_alone_that_slow_no_training():
     """As much is asked of the memory, but the training job has cores to spare and computes as before."""
     helper = JobTable.cpu_only([200.0], [4], [2000.0], [30e9])
     training = replace(hungry(3000.0, 12), memory_bandwidth=np.array([0.0]))

@@ -22,9 +22,10 @@ from ringyard_baselines.papers.ones.deployment import (
     jobs_blocked_as_whole,
     jobs_blocked_in_parts,
 )
+from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import _tanh, earlier_job_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
-from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, evolve, fill
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill
 from small_simulations import elastic, perfect
 
 GPUS, PARENTS = 12, 8

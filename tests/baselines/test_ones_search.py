@@ -3,7 +3,8 @@
 import numpy as np
 
 from ringyard.state.random_numbers import next_uniform
-from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, evolve
+from ringyard_baselines.papers.ones.evolution import evolve
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace
 
 
 def held(genome, jobs):

@@ -168,12 +168,14 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
     known = {model.name: model.gradient_bytes for model in catalogue()} | given
     models = sorted(set(rows.model) - {""})
     for name in sorted(set(given) - set(models)):
-        found = f"--gradient-bytes names {name!r}, a model without rows"
-        raise ConfigurationError(f"{found}; expected one of {', '.join(models)}")
+        raise ConfigurationError(
+            f"--gradient-bytes names {name!r}, a model without rows; expected one of {', '.join(models)}"
+        )
     for name in models:
         if name not in known:
-            found = f"model {name} has no profile"
-            raise ConfigurationError(f"{found}; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)")
+            raise ConfigurationError(
+                f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
+            )
     return known
 
 

@@ -64,8 +64,9 @@ def _measured(
             said = f"{where}, {len(here)} rows of {here.batch.nunique()} batches"
             measured[kind] = ComputeTime(line, said)
     if not measured:
-        found = f"{where}: no row has the seconds of {name} on its own GPUs"
-        raise ConfigurationError(f"{found}; measure it isolated on one GPU")
+        raise ConfigurationError(
+            f"{where}: no row has the seconds of {name} on its own GPUs; measure it isolated on one GPU"
+        )
     return measured
 
 

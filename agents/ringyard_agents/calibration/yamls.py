@@ -124,8 +124,10 @@ def write_yamls(folder: Path, texts: Mapping[str, str], command: str, overwrite:
         if overwrite or not file.is_file():
             continue
         if f"Written by `{command}" not in file.read_text().partition("\n")[0]:
-            found = f"{file} was not written by {command} and would be replaced"
-            raise ConfigurationError(f"{found}; give another --out, or --overwrite")
+            raise ConfigurationError(
+                f"{file} was not written by {command} and would be replaced"
+                "; give another --out, or --overwrite"
+            )
     for name, text in texts.items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

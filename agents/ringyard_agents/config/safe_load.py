@@ -117,5 +117,7 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
         is_layer = action == "look up" and name in _LAYERS_AND_OPTIMISERS
         known = is_layer or use in _uses_in_conf(tuple(groups)) or name in trusted
         if not known or "_args_" in node:
-            found = f"{where} would {action} {name}, which no config of Ringyard does"
-            raise CheckpointError(f"{found}; if you trust it, add trust=[{name}]")
+            raise CheckpointError(
+                f"{where} would {action} {name}, which no config of Ringyard does"
+                f"; if you trust it, add trust=[{name}]"
+            )

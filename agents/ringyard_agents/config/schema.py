@@ -170,8 +170,9 @@ def check_groups(command: str, config: DictConfig) -> None:
         return
     for group, form in _PER_SCHEDULER_FORMS.items():
         if group in config:
-            found = f"`ringyard {command}` has no {group}, since it runs several schedulers"
-            raise ConfigurationError(f"{found}; expected {form}")
+            raise ConfigurationError(
+                f"`ringyard {command}` has no {group}, since it runs several schedulers; expected {form}"
+            )
 
 
 def warn_unused_settings(command: str, words: Sequence[str]) -> None:

@@ -36,8 +36,10 @@ def _check_target(where: str, target: str, config: Mapping[Any, Any]) -> None:
         names = [one.name for one in known if one.kind in _NAMED_KINDS]
         for name in given:
             if name not in names:
-                found = f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}"
-                raise ConfigurationError(f"{found}; expected {suggest(name, names)}")
+                raise ConfigurationError(
+                    f"{where}.{name} is {shown(given[name])}, but {target} takes no {name}"
+                    f"; expected {suggest(name, names)}"
+                )
     if target.partition(".")[0] in _PACKAGES:
         _check_values(where, called, given)
     if config.get("_partial_") is True or "_args_" in config:

@@ -90,8 +90,10 @@ def _compose_config(experiment: str | None, overrides: Sequence[str]) -> DictCon
         raise ConfigurationError(f"overrides is {overrides!r}; expected a list, such as [{overrides!r}]")
     for word in overrides:
         if str(word).lstrip("+~").partition("=")[0] in _COMMAND_ONLY:
-            found = f"overrides: {word} has no effect here"
-            raise ConfigurationError(f"{found}; use the argument of that name, or call `ringyard compare`")
+            raise ConfigurationError(
+                f"overrides: {word} has no effect here"
+                "; use the argument of that name, or call `ringyard compare`"
+            )
     try:
         config = hydra.compose("compare", [*([f"experiment={experiment}"] if experiment else []), *overrides])
     except (HydraException, OmegaConfBaseException) as error:

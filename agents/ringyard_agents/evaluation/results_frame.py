@@ -13,10 +13,18 @@ from ringyard_agents.evaluation.evaluate import RunResult
 from ringyard_agents.runs.atomic_write import atomic_write
 
 #: {column of `Results.jobs`: field of `JobTimes`}, between the names of the job and its losses
-_JOB_COLUMNS = {"submit_time": "submit_seconds", "gpus": "num_gpus", "start_time": "start_seconds"}
-_JOB_COLUMNS |= {"end_time": "end_seconds", "jct": "jct", "queueing": "queueing_seconds"}
-_JOB_COLUMNS |= {"slowdown": "slowdown", "rho": "fairness", "gpu_seconds": "gpu_seconds"}
-_JOB_COLUMNS["preemptions"] = "num_preemptions"
+_JOB_COLUMNS = {
+    "submit_time": "submit_seconds",
+    "gpus": "num_gpus",
+    "start_time": "start_seconds",
+    "end_time": "end_seconds",
+    "jct": "jct",
+    "queueing": "queueing_seconds",
+    "slowdown": "slowdown",
+    "rho": "fairness",
+    "gpu_seconds": "gpu_seconds",
+    "preemptions": "num_preemptions",
+}
 
 
 def outcome_names(outcomes: Sequence[int]) -> list[str]:

@@ -99,8 +99,9 @@ def _require_drawings(files: Mapping[str, Path]) -> None:
         if name == "video":
             require_video(setting, file)
         elif file.suffix.lower() not in PICTURES:
-            found = f"{setting} is {shown(str(file))}"
-            raise ConfigurationError(f"{found}; expected a file ending in {', '.join(PICTURES)}")
+            raise ConfigurationError(
+                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(PICTURES)}"
+            )
         require_writable(setting, file)
 
 

@@ -54,8 +54,10 @@ TUNING_SEED_OFFSET = 3_000_000
 def _check(config: DictConfig) -> None:
     """Raise a ConfigurationError for an unknown scheduler or rule, or an output that cannot be written."""
     if config.screening_seeds > config.seeds:
-        found = f"screening_seeds is {config.screening_seeds}"
-        raise ConfigurationError(f"{found}; expected {config.seeds} or fewer, since seeds={config.seeds}")
+        raise ConfigurationError(
+            f"screening_seeds is {config.screening_seeds}"
+            f"; expected {config.seeds} or fewer, since seeds={config.seeds}"
+        )
     known = scheduler_names()
     for setting in ("options", "fast_schedulers"):
         for name in config[setting]:
@@ -177,8 +179,9 @@ class _Search:
         given = read_entries(self._settings.schedulers)
         for entry in given.values():
             if entry.is_agent or entry.options or entry.scheduler != entry.name:
-                found = f"schedulers has {entry.scheduler}"
-                raise ConfigurationError(f"{found}; expected names of conf/scheduler, or all")
+                raise ConfigurationError(
+                    f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
+                )
         configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
         supported, refused = supported_schedulers(configs, self.environment, self._seed)
         options = self._settings.options
@@ -186,8 +189,10 @@ class _Search:
         if not names:
             reasons = [f"{name}: {reason}" for name, reason in refused.items()]
             reasons += [f"{name}: has one placement rule and no options" for name in supported]
-            found = f"nothing to tune: {'; '.join(reasons)}"
-            raise ConfigurationError(f"{found}; expected a scheduler with several placement rules or options")
+            raise ConfigurationError(
+                f"nothing to tune: {'; '.join(reasons)}"
+                "; expected a scheduler with several placement rules or options"
+            )
         return names
 
     def run(self, runs: CachedRuns) -> dict[str, TunedScheduler]:

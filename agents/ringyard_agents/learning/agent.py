@@ -204,8 +204,10 @@ def _with_preemption_price(actions: ActionKind, preemption_price: float, name: s
             " preemption_price: null, or an agent that scores jobs (action=scores)"
         )
     if actions.allocator.start_only is not None:
-        found = f"{name} has preemption_price: {preemption_price}, and never preempts (action=scores_start)"
-        raise ConfigurationError(f"{found}; expected preemption_price: null")
+        raise ConfigurationError(
+            f"{name} has preemption_price: {preemption_price}, and never preempts (action=scores_start)"
+            "; expected preemption_price: null"
+        )
     return replace(actions, allocator=replace(actions.allocator, preemption_price=preemption_price))
 
 

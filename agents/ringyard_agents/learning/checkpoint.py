@@ -59,8 +59,10 @@ class Checkpoint(NamedTuple):
             reason = str(error) or type(error).__name__
             raise CheckpointError(f"{file} is not a usable checkpoint: {reason}") from error
         if version != _FORMAT:
-            found = f"{file} has format {version}, and this version of Ringyard reads format {_FORMAT}"
-            raise CheckpointError(f"{found}; install the version that wrote it")
+            raise CheckpointError(
+                f"{file} has format {version}, and this version of Ringyard reads format {_FORMAT}"
+                "; install the version that wrote it"
+            )
         if _digest(arrays, text) != digest or not isinstance(metadata, dict):
             raise CheckpointError(f"{file} is damaged: its checksum differs; copy it again, or train again")
         return cls(arrays, metadata)

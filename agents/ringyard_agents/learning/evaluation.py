@@ -213,6 +213,8 @@ def build_constraint(
     bounds = workloads.mean_metrics(entry, metric)
     for label, value in bounds.items():
         if not value > 0:
-            found = f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label})"
-            raise ConfigurationError(f"{found}; expected a scheduler with more than 0, or a number")
+            raise ConfigurationError(
+                f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label})"
+                "; expected a scheduler with more than 0, or a number"
+            )
     return Constraint(metric, bounds, multiplier_learning_rate)

@@ -64,8 +64,10 @@ class ImitateAllocator:
         """Raise a ConfigurationError unless the options fit the allocators of {label: environment}."""
         unknown = [label for label in self.options or {} if label not in environments]
         if unknown:
-            found = f"agent.teacher.options has {shown(unknown)}"
-            raise ConfigurationError(f"{found}; expected environments of the run: {', '.join(environments)}")
+            raise ConfigurationError(
+                f"agent.teacher.options has {shown(unknown)}"
+                f"; expected environments of the run: {', '.join(environments)}"
+            )
         for label, config in environments.items():
             try:
                 self._teacher(label, config)

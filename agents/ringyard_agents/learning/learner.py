@@ -227,8 +227,9 @@ def restore_spaces(described: Mapping[str, Any]) -> tuple[spaces.Space[Any], spa
         shape = tuple(described["shape"])
         left -= math.prod(shape)
         if math.prod(shape) <= 0 or left < 0:
-            found = f"a space has the shape {shape}"
-            raise CheckpointError(f"{found}; expected up to {MAX_SPACE_SIZE:,} numbers in all spaces")
+            raise CheckpointError(
+                f"a space has the shape {shape}; expected up to {MAX_SPACE_SIZE:,} numbers in all spaces"
+            )
         return spaces.Box(described["low"], described["high"], shape, np.float32)
 
     actions = described["actions"]

@@ -38,8 +38,10 @@ class _IdentityExtractor(BaseFeaturesExtractor):
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         if not isinstance(observation_space, spaces.Dict) or set(_REQUIRED) - set(observation_space.spaces):
-            found = f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
-            raise ConfigurationError(f"{found}; got {observation_space} (with flat=true, use another policy)")
+            raise ConfigurationError(
+                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+                f"; got {observation_space} (with flat=true, use another policy)"
+            )
         for name in observation_space.spaces:
             if name not in _SUPPORTED:
                 raise ConfigurationError(
@@ -191,9 +193,14 @@ class PointerPolicy(MaskableActorCriticPolicy):
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
         self.width = width
-        options: dict[str, Any] = {"optimizer_kwargs": optimizer_kwargs}
-        options["features_extractor_class"] = _IdentityExtractor
-        super().__init__(observation_space, action_space, lr_schedule, ortho_init=False, **options)
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            ortho_init=False,
+            features_extractor_class=_IdentityExtractor,
+            optimizer_kwargs=optimizer_kwargs,
+        )
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
         """Return the blocks `obs` as float32, without a `features_extractor`."""
@@ -308,8 +315,10 @@ class GreedyPolicy:
         slots = masks.shape[1]
         fits = space.n == slots if isinstance(space, spaces.Discrete) else spaces.flatdim(space) % slots == 0
         if not fits:
-            found = f"the agent's action space is {space} and there are {slots} actions or jobs to score"
-            raise CheckpointError(f"{found}; its weights and its actions are not of the same training")
+            raise CheckpointError(
+                f"the agent's action space is {space} and there are {slots} actions or jobs to score"
+                "; its weights and its actions are not of the same training"
+            )
         tensors = obs_as_tensor(observations, self.network.device)
         network: Any = self.network
         with torch.no_grad():

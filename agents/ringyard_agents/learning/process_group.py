@@ -35,8 +35,10 @@ class ProcessGroup:
     def local_slice(self, setting: str, num_groups: int, group_size: int = 1) -> slice:
         """Return this process's slice among `num_groups`, a multiple of the processes, of `group_size`."""
         if num_groups % self.size:
-            found = f"{setting} is {num_groups} and there are {self.size} processes"
-            raise ConfigurationError(f"{found}; expected a multiple of the number of processes")
+            raise ConfigurationError(
+                f"{setting} is {num_groups} and there are {self.size} processes"
+                "; expected a multiple of the number of processes"
+            )
         local = num_groups // self.size * group_size
         return slice(self.rank * local, (self.rank + 1) * local)
 

@@ -235,5 +235,7 @@ def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], t
         learner.load_weights(weights)
     except (CheckpointError, KeyError, TypeError) as error:
         network = parts["agent"].get("network", parts["agent"].get("model"))
-        found = f"cannot start from {file}: the run's agent has another network than {network}"
-        raise CheckpointError(f"{found}; leave agent= out, or give it that network ({error})") from error
+        raise CheckpointError(
+            f"cannot start from {file}: the run's agent has another network than {network}"
+            f"; leave agent= out, or give it that network ({error})"
+        ) from error

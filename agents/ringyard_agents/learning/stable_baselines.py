@@ -113,8 +113,10 @@ class StableBaselines(NetworkLearner):
                 require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
         if self.teacher is not None and not self.masked:
-            found = f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
-            raise ConfigurationError(f"{found}; set agent.teacher=null")
+            raise ConfigurationError(
+                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
+                "; set agent.teacher=null"
+            )
 
     def _argument(self, name: str) -> Any:
         """Return an argument of the algorithm, given or default. None if it has no such argument."""
@@ -171,8 +173,11 @@ class StableBaselines(NetworkLearner):
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
         model, arrays = self._model, self._env.episode_state()
-        metadata: dict[str, Any] = {"decisions": self.decisions, "updates": model._n_updates}
-        metadata["started"] = False
+        metadata: dict[str, Any] = {
+            "decisions": self.decisions,
+            "updates": model._n_updates,
+            "started": False,
+        }
         if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None

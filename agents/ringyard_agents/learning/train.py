@@ -180,8 +180,10 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if saved_evaluation is not None:
         evaluation.restore(saved_evaluation)
     if total < min(learner.decisions, earlier_decisions):
-        found = f"{folder} has learnt from {learner.decisions:,} decisions already"
-        raise ConfigurationError(f"{found}; total_decisions is {total:,}, expected more")
+        raise ConfigurationError(
+            f"{folder} has learnt from {learner.decisions:,} decisions already"
+            f"; total_decisions is {total:,}, expected more"
+        )
 
     if saved is None:
         remove_run(folder)

@@ -206,9 +206,13 @@ class TrainingRun:
 
     def _summary(self) -> dict[str, Any]:
         evaluation, constraint = self.evaluation, self.evaluation.constraint
-        summary: dict[str, Any] = {"decisions": self.learner.decisions, "metric": evaluation.metric}
-        summary |= {"best": evaluation.best, "last": evaluation.latest}
-        summary["baselines"] = dict(evaluation.baselines)
+        summary: dict[str, Any] = {
+            "decisions": self.learner.decisions,
+            "metric": evaluation.metric,
+            "best": evaluation.best,
+            "last": evaluation.latest,
+            "baselines": dict(evaluation.baselines),
+        }
         if constraint is not None:
             bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
             ratio = {"best_ratio_to_bound": evaluation.best_bound_ratio}

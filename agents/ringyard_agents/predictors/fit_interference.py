@@ -19,7 +19,7 @@ from ringyard_baselines.papers.interference_aware.networks import (
     PARAMETERS,
     REFERENCES,
     InterferenceNetworks,
-    Job,
+    ProfiledJob,
     job_profiles,
 )
 
@@ -50,10 +50,12 @@ class JobPairs:
         return replace(self, **{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
 
-def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[Job, Job], float]:
+def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[ProfiledJob, ProfiledJob], float]:
     """Return {(job, neighbour): extra iteration time as a share} for jobs measured alone."""
-    own = [Job(*key) for key in zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True)]
-    other = [Job(*key) for key in zip(pairs.gpu_type, pairs.neighbour, pairs.neighbour_batch, strict=True)]
+    own = [ProfiledJob(*key) for key in zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True)]
+    other = [
+        ProfiledJob(*key) for key in zip(pairs.gpu_type, pairs.neighbour, pairs.neighbour_batch, strict=True)
+    ]
     return {
         (mine, theirs): max(seconds / alone[mine] - 1.0, 0.0)
         for mine, theirs, seconds in zip(own, other, pairs.seconds, strict=True)
@@ -63,7 +65,7 @@ def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[Job, J
 
 def measured_pairs(
     rows: pd.DataFrame, rng: np.random.Generator, where: str
-) -> tuple[JobPairs, Mapping[Job, NDArray[np.float64]]]:
+) -> tuple[JobPairs, Mapping[ProfiledJob, NDArray[np.float64]]]:
     """Return the pairs of a tidy table of measurements, and the profile of every job.
 
     Args:
@@ -77,9 +79,9 @@ def measured_pairs(
     kinds = measurement_kinds(rows)
     alone = rows[kinds == "one GPU"].groupby(["gpu_type", "model", "batch"]).seconds.mean()
     excess = _excess(rows[(kinds == "sharing a GPU") & (rows.placement == "1")], alone)
-    profiles: dict[Job, NDArray[np.float64]] = {}
+    profiles: dict[ProfiledJob, NDArray[np.float64]] = {}
     for job in {mine for mine, _ in excess}:
-        references = [Job(job.gpu_type, *reference) for reference in REFERENCES]
+        references = [ProfiledJob(job.gpu_type, *reference) for reference in REFERENCES]
         suffered = np.array([excess.get((job, one), np.nan) for one in references])
         inflicted = np.array([excess.get((one, job), np.nan) for one in references])
         if np.isfinite([suffered, inflicted]).all() and job not in references:

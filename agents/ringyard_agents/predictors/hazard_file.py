@@ -76,6 +76,11 @@ def allocator_hazard(
         size_power: see `Allocator`.
         preemption_price: see `Allocator`.
     """
-    options: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
-    allocator = Allocator(gamma, size_power, estimate=read_survival_estimate(file), **options)
+    allocator = Allocator(
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=read_survival_estimate(file),
+    )
     return AllocatingScheduler(allocator, "allocator_hazard")

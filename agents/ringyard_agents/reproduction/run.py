@@ -32,7 +32,8 @@ from ringyard_agents.evaluation.statistics import (
 )
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.report.tables import print_line, print_note
-from ringyard_baselines.papers.ada_srsf.transfers import FIRST_FIT, RANDOM, published_mix, simulate_transfers
+from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
+from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 #: {case: {scheduler: {metric: values [seeds]}}}
@@ -109,8 +110,9 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
         if claim.case not in cases:
-            found = f"claim {claim.text!r} has case {claim.case!r}"
-            raise ConfigurationError(f"{found}; expected one of {', '.join(cases)}")
+            raise ConfigurationError(
+                f"claim {claim.text!r} has case {claim.case!r}; expected one of {', '.join(cases)}"
+            )
     return claims
 
 
@@ -206,8 +208,9 @@ def read_paper(paper: str) -> dict[str, Any]:
     """Read a paper's yaml, in conf/reproduction or in such a folder of RINGYARD_CONF."""
     files = config_files("reproduction")
     if paper not in files:
-        found = f"unknown paper {paper!r}" if paper else "no paper"
-        raise ConfigurationError(f"{found}; expected {suggest(paper, files)}")
+        raise ConfigurationError(
+            f"unknown paper {paper!r}" if paper else f"no paper; expected {suggest(paper, files)}"
+        )
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
@@ -230,8 +233,9 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
     config = hydra.compose("entry", words)
     OmegaConf.resolve(config)
     if placement is None and config.scheduler.get("placement") == config.placement:
-        found = f"scheduler {name!r} needs a placement rule"
-        raise ConfigurationError(f"{found}; expected {name}@RULE, or the key rule in the yaml")
+        raise ConfigurationError(
+            f"scheduler {name!r} needs a placement rule; expected {name}@RULE, or the key rule in the yaml"
+        )
     return to_plain(config.scheduler)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -136,6 +136,11 @@ def allocator(
     """
     by_prediction = estimate == "predicted"
     seconds_left = (predicted if by_prediction else attained)(unknown_seconds)
-    weights: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
-    options = Allocator(gamma, size_power, estimate=seconds_left, **weights)
+    options = Allocator(
+        gamma,
+        size_power,
+        running_factor=running_factor,
+        preemption_price=preemption_price,
+        estimate=seconds_left,
+    )
     return AllocatingScheduler(options, "allocator" if by_prediction else "allocator_attained")

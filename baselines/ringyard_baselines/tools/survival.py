@@ -53,8 +53,13 @@ _SURVIVAL = _HIDDEN_2 + _HIDDEN
 _MEMORY = _SURVIVAL + BINS + 1
 
 #: {name: shape} of the network's parameters. The last row of a layer is its bias
-PARAMETERS = {"mean": (FEATURES,), "scale": (FEATURES,), "first": (FEATURES + 1, _HIDDEN)}
-PARAMETERS |= {"second": (_HIDDEN + 1, _HIDDEN), "output": (_HIDDEN + 1, BINS)}
+PARAMETERS = {
+    "mean": (FEATURES,),
+    "scale": (FEATURES,),
+    "first": (FEATURES + 1, _HIDDEN),
+    "second": (_HIDDEN + 1, _HIDDEN),
+    "output": (_HIDDEN + 1, BINS),
+}
 _MEANS = 0
 _SCALES = _MEANS + FEATURES
 _FIRST = _SCALES + FEATURES

@@ -110,9 +110,16 @@ class ClusterBatch:
         config = self.config
         cluster, actions, jobs = config.cluster, config.actions, config.workload.num_jobs
         if state is None:
-            models = (cluster, config.performance, config.failures)
-            lengths: dict[str, Any] = {"num_jobs": jobs, "num_classes": jobs, "segment_rows": segment_rows}
-            state = new_state(*models, num_clusters, round_seconds=actions.round_seconds, **lengths)
+            state = new_state(
+                cluster,
+                config.performance,
+                config.failures,
+                num_clusters,
+                num_jobs=jobs,
+                num_classes=jobs,
+                round_seconds=actions.round_seconds,
+                segment_rows=segment_rows,
+            )
         size = config.observation.size(cluster, actions)
         out = StepOutputs(
             observations=np.zeros((num_clusters, size), np.float32),
@@ -138,9 +145,13 @@ class ClusterBatch:
         self.returns, self.lengths = out.returns, out.lengths
         self.done, self.truncated = out.done, out.truncated
         self.replaced, self.entries = out.replaced, out.entries
-        self.infos: dict[str, NDArray[Any]] = {"action_mask": out.masks, "invalid_action": out.replaced}
-        self.infos |= {"workload": out.entries, "episode_jct": out.episode_jct}
-        self.infos["num_finished"] = out.num_finished
+        self.infos: dict[str, NDArray[Any]] = {
+            "action_mask": out.masks,
+            "invalid_action": out.replaced,
+            "workload": out.entries,
+            "episode_jct": out.episode_jct,
+            "num_finished": out.num_finished,
+        }
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""

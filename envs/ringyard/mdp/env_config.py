@@ -25,9 +25,13 @@ def ten_gigabit_rings() -> PerformanceModel:
 
 def _default_workload() -> Workload:
     """Return 100 jobs of the published 160-job size mix, Helios Venus' durations and Poisson arrivals."""
-    sizes = Sizes({1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2})
-    durations = LogNormalDurations(5.782, 2.597, 1.0, 172800.0)
-    return Synthetic(100, sizes, durations, Arrivals(), ModelMix())
+    return Synthetic(
+        num_jobs=100,
+        sizes=Sizes({1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}),
+        durations=LogNormalDurations(5.782, 2.597, 1.0, 172800.0),
+        arrivals=Arrivals(),
+        models=ModelMix(),
+    )
 
 
 @checked("EnvConfig")

@@ -170,13 +170,17 @@ class DiscreteDriver:
         chosen, wait = actions[clusters], self._actions.wait
         outside = (chosen < 0) | (chosen > wait)
         if outside.any():
-            found = f"action {chosen[outside.argmax()]} is outside Discrete({wait + 1})"
-            raise ActionError(f"{found}; expected an integer from 0 to {wait}")
+            raise ActionError(
+                f"action {chosen[outside.argmax()]} is outside Discrete({wait + 1})"
+                f"; expected an integer from 0 to {wait}"
+            )
         masked: NDArray[np.bool_] = ~masks[clusters, chosen]
         if self._actions.on_invalid == "raise":
             first = int(masked.argmax())
-            found = f"action {chosen[first]} is masked in cluster {clusters[first]}"
-            raise ActionError(f"{found}; choose one where action_masks() is True, or set on_invalid='wait'")
+            raise ActionError(
+                f"action {chosen[first]} is masked in cluster {clusters[first]}"
+                "; choose one where action_masks() is True, or set on_invalid='wait'"
+            )
         bad = clusters[masked]
         actions[bad] = np.where(masks[bad, wait], wait, masks[bad].argmax(axis=1))
         return masked

@@ -219,8 +219,10 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         """Return `get_attr(name)`. `args` and `kwargs` must be empty. An unknown name is an error."""
         known = (*_OWN_ATTRIBUTES, *_SHARED_ATTRIBUTES)
         if not isinstance(name, str) or name not in known or args or kwargs:
-            found = f"single clusters have no {shown(name)} to call with {args} and {kwargs}"
-            raise ConfigurationError(f"{found}; expected one of {', '.join(known)}, without arguments")
+            raise ConfigurationError(
+                f"single clusters have no {shown(name)} to call with {args} and {kwargs}"
+                f"; expected one of {', '.join(known)}, without arguments"
+            )
         if name in _SHARED_ATTRIBUTES:
             return (getattr(self, _SHARED_ATTRIBUTES[name]),) * self.num_envs
         return tuple(self.action_masks()) if name == "action_masks" else getattr(self, name)

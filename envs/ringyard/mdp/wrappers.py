@@ -38,16 +38,18 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstru
         require("observation_key", observation_key, str)
         require("mask_key", mask_key, str)
         if observation_key == mask_key:
-            found = f"observation_key and mask_key are both {mask_key!r}"
-            raise ConfigurationError(f"{found}; expected different keys")
+            raise ConfigurationError(
+                f"observation_key and mask_key are both {mask_key!r}; expected different keys"
+            )
         try:
             self._dtype = np.dtype(object if dtype is None else dtype)
         except TypeError:
             self._dtype = np.dtype(object)
         if self._dtype.kind not in "biuf":
             raise ConfigurationError(f"dtype is {shown(dtype)}; expected 'int8', 'bool', 'float32' or such")
-        given: dict[str, Any] = {"observation_key": observation_key, "mask_key": mask_key}
-        RecordConstructorArgs.__init__(self, **given, dtype=self._dtype.name)
+        RecordConstructorArgs.__init__(
+            self, observation_key=observation_key, mask_key=mask_key, dtype=self._dtype.name
+        )
         super().__init__(env)
         self._keys = observation_key, mask_key
         one = env.action_space

@@ -1,5 +1,7 @@
 """Step time of parameter-server jobs (AITurbo's public form)."""
 
+from zlib import crc32
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +12,8 @@ from ringyard.profiles import ModelProfile
 #: cores of each parameter server in the published calibration runs
 CALIBRATION_CORES = 5
 
-#: theta0 .. theta5, then a, b, d of the server efficiency
-COEFFICIENTS = 9
+#: theta0 .. theta5, a, b, d of the server efficiency, and the stream of random numbers of the model
+COEFFICIENTS = 10
 
 
 @kernel
@@ -47,4 +49,4 @@ def coefficient_row(model: ModelProfile) -> NDArray[np.float64]:
     theta, efficiency = model.step_coefficients, model.require_value("server_efficiency")
     if not efficiency[0] * np.exp(-efficiency[1]) + efficiency[2] > 0:
         raise ConfigurationError(f"{model.file}: server_efficiency is not above 0 at one core")
-    return np.array([*theta, *efficiency])
+    return np.array([*theta, *efficiency, crc32(model.name.encode())])

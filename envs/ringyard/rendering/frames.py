@@ -287,8 +287,9 @@ class Renderer:
             try:
                 figure = pyplot.figure("Ringyard", figsize=(width / 100, height / 100), dpi=100)
             except ImportError as error:  # MPLBACKEND names a window that cannot be opened here
-                found = f"render_mode='human' cannot open a window: {error}"
-                raise ConfigurationError(f"{found}; expected a display, or no MPLBACKEND") from error
+                raise ConfigurationError(
+                    f"render_mode='human' cannot open a window: {error}; expected a display, or no MPLBACKEND"
+                ) from error
             self._shown = figure.figimage(pixels)
             if figure.canvas.required_interactive_framework is None:
                 print("ringyard: no display, so pictures are drawn and not shown", file=sys.stderr)

@@ -181,14 +181,16 @@ def validate_allocation(
     _check_shape(job, j, shape, cluster)
     if job["kind"] == JobKind.CPU_ONLY:
         if allocation.gpu_ids:
-            found = f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}"
-            raise PlacementError(f"{found}; expected server and no gpu_ids")
+            raise PlacementError(
+                f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids"
+            )
         server = allocation.server
         if server is None or not 0 <= server < cluster.num_servers:
             raise PlacementError(f"there is no server {server}; expected 0..{cluster.num_servers - 1}")
         if not state.servers["up"][b, server]:
-            found = f"job {j} is given server {server}, which is down"
-            raise PlacementError(f"{found}; choose another or wait for its repair")
+            raise PlacementError(
+                f"job {j} is given server {server}, which is down; choose another or wait for its repair"
+            )
     else:
         _check_gpus(state, b, cluster, j, allocation)
     _check_capacity(state, b, cluster, j, shape, places)
@@ -199,8 +201,9 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     kind = int(job["kind"])
     low, high = float(job["min_batch"]), float(job["max_batch"])
     if not low <= shape.batch_size <= high:
-        found = f"job {j} is given a batch of {shape.batch_size:g} samples"
-        raise PlacementError(f"{found}; expected {low:g} to {high:g}")
+        raise PlacementError(
+            f"job {j} is given a batch of {shape.batch_size:g} samples; expected {low:g} to {high:g}"
+        )
     cores, servers = shape.cores_per_worker, shape.parameter_servers
     server_cores = shape.cores_per_server_task
     cap = shape.memory_bandwidth_cap
@@ -211,19 +214,22 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
         raise PlacementError(f"{problem}; expected 1: caps are for CPU-only jobs")
     for number in (cores, server_cores):
         if not 0 <= number < UNLIMITED_CORES:
-            found = f"job {j} is given {cores} and {server_cores} cores"
-            raise PlacementError(f"{found}; expected 0 or more each")
+            raise PlacementError(
+                f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
+            )
     for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
         if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
-            found = f"job {j} is given {number} cores and asks for {int(job[asked])}"
-            raise PlacementError(f"{found}; expected 1 or more")
+            raise PlacementError(
+                f"job {j} is given {number} cores and asks for {int(job[asked])}; expected 1 or more"
+            )
     if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if kind == JobKind.PARAMETER_SERVER and servers < 1:
         raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
     if kind != JobKind.PARAMETER_SERVER and servers != 0:
-        found = f"job {j} is given {servers} parameter servers"
-        raise PlacementError(f"{found}; expected none: it trains by all-reduce")
+        raise PlacementError(
+            f"job {j} is given {servers} parameter servers; expected none: it trains by all-reduce"
+        )
     for one in RESOURCES:
         if not one.can_change or getattr(cluster, one.capacity):
             continue
@@ -257,8 +263,10 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
         if j not in holders and len(holders) == per_gpu:
             free = int(state.servers["free_gpus"][b, server])
             held = ", ".join(map(str, holders))
-            found = f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
-            raise PlacementError(f"{found}; preempt that job first, or choose another GPU")
+            raise PlacementError(
+                f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
+                "; preempt that job first, or choose another GPU"
+            )
 
 
 def _check_capacity(
@@ -266,8 +274,10 @@ def _check_capacity(
 ) -> None:
     cause, place, needed, available = find_shortfall(state, b, j, shape, places)
     if cause == MEMORY:
-        found = f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free"
-        raise PlacementError(f"{found}; use a smaller batch, more GPUs, other neighbours or another GPU type")
+        raise PlacementError(
+            f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free"
+            "; use a smaller batch, more GPUs, other neighbours or another GPU type"
+        )
     if cause >= FIRST_RESOURCE:
         one = RESOURCES[cause - FIRST_RESOURCE]
         total = getattr(cluster, one.capacity)[place]

@@ -147,8 +147,10 @@ def measured_rows(num_jobs: int, measured: Window) -> slice:
     require("measured_jobs", measured, Window)
     first, last = (round(share * num_jobs) for share in measured)
     if first == last:
-        found = f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
-        raise ConfigurationError(f"{found}; expected fractions at least {1 / num_jobs:.2g} apart")
+        raise ConfigurationError(
+            f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
+            f"; expected fractions at least {1 / num_jobs:.2g} apart"
+        )
     return slice(first, last)
 
 

@@ -81,8 +81,10 @@ class Simulator:
         losses: bool = False,
     ) -> None:
         if rounds_only and round_seconds is None:
-            found = "simulator.rounds_only is True and simulator.round_seconds is None"
-            raise ConfigurationError(f"{found}; give round_seconds, the time between two decision points")
+            raise ConfigurationError(
+                "simulator.rounds_only is True and simulator.round_seconds is None"
+                "; give round_seconds, the time between two decision points"
+            )
         self.cluster = cluster
         self.performance = performance
         self.physics = performance.physics
@@ -127,8 +129,9 @@ class Simulator:
             ConfigurationError: `observability` is not an `Observability`.
         """
         if not isinstance(observability, Observability):
-            found = f"observability is {shown(observability)}"
-            raise ConfigurationError(f"{found}; expected flags of Observability")
+            raise ConfigurationError(
+                f"observability is {shown(observability)}; expected flags of Observability"
+            )
         source = (self.state, 0, self.cluster, self.jobs, self.performance)
         return SchedulingView(*source, observability, self._scratch)
 
@@ -183,8 +186,10 @@ class Simulator:
         if not advance(self.state, 0, self.physics):
             raise_if_livelocked(self.state, 0)
             waiting = int(self.state.clusters["num_waiting"][0])
-            found = f"{waiting} jobs wait at {self.now:.0f} s, no job runs and none will arrive"
-            raise SchedulerError(f"{found}; expected the scheduler to start a waiting job")
+            raise SchedulerError(
+                f"{waiting} jobs wait at {self.now:.0f} s, no job runs and none will arrive"
+                "; expected the scheduler to start a waiting job"
+            )
 
     def metrics(self, measured: Window = (0.0, 1.0)) -> Metrics:
         """Summarise the jobs that have finished so far.

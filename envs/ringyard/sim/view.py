@@ -305,8 +305,9 @@ class SchedulingView(DerivedColumns, Occupancy):
         self.check("what_if")
         wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
         if wanted is None:
-            found = f"the allocation of job {allocation.job} names no GPUs"
-            raise PlacementError(f"{found}; give gpu_ids (CPU-only: server)")
+            raise PlacementError(
+                f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"
+            )
         return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
 
     def wake_at(self, seconds: float) -> None:

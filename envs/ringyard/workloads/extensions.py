@@ -334,8 +334,9 @@ class Cancellations(Extension):
         """
         count = len(jobs)
         if np.isnan(jobs.duration_seconds).any():
-            found = "workload.cancellations needs run times, and this workload gives iterations"
-            raise ConfigurationError(f"{found}; leave it out")
+            raise ConfigurationError(
+                "workload.cancellations needs run times, and this workload gives iterations; leave it out"
+            )
         patience = rng.uniform(self.after[0], self.after[1], count) * jobs.duration_seconds
         cancelled = rng.random(count) < self.cancelled
         failed = rng.random(count) < self.failed

@@ -78,8 +78,9 @@ def read_bytes(path: str | Path) -> bytes:
             if len(data) == most:
                 raise ValueError(f"it unpacks to {most:,} bytes or more; if you trust it, unpack it first")
     except FileNotFoundError as error:
-        found = "there is no such trace file"
-        raise WorkloadError(f"{found}; see `ringyard traces` for where to get one") from error
+        raise WorkloadError(
+            "there is no such trace file; see `ringyard traces` for where to get one"
+        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
     except (OSError, RuntimeError, ValueError) as error:  # a folder, no permission, no such user, odd names
@@ -99,8 +100,9 @@ def decoded(data: bytes) -> str:
         text = data.decode(encoding).lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        found = f"is no {encoding.upper()} text (line {line}: {error.reason})"
-        raise WorkloadError(f"{found}; save it as UTF-8") from error
+        raise WorkloadError(
+            f"is no {encoding.upper()} text (line {line}: {error.reason}); save it as UTF-8"
+        ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise WorkloadError(f"is no text: line {line} has a zero byte; expected text: save it as UTF-8")
@@ -168,9 +170,17 @@ def _separated_rows(
             raise WorkloadError("is not a readable CSV file: it is empty")
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-            layout: dict[str, Any] = {"sep": separator, "header": None, "names": names, "index_col": False}
-            layout |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "low_memory": False}
-            frame = pd.read_csv(io.StringIO("\n".join(lines)), **layout)
+            frame = pd.read_csv(
+                io.StringIO("\n".join(lines)),
+                sep=separator,
+                header=None,
+                names=names,
+                index_col=False,
+                dtype=str,
+                na_filter=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=names)
     except (pd.errors.ParserError, pd.errors.ParserWarning, csv.Error) as error:

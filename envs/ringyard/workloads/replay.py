@@ -63,11 +63,13 @@ class Replay:
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
         submit = self.jobs.submit_seconds[self._span]
         if not len(submit):
-            found = f"workload.part is {list(self.part)}, which is none of {len(self.jobs)} jobs"
-            raise ConfigurationError(f"{found}; expected more")
+            raise ConfigurationError(
+                f"workload.part is {list(self.part)}, which is none of {len(self.jobs)} jobs; expected more"
+            )
         if self.start_seconds is not None and self.start_seconds > submit[-1]:
-            found = f"workload.start_seconds is {self.start_seconds}"
-            raise ConfigurationError(f"{found}; the last job arrives at {submit[-1]:.0f} s")
+            raise ConfigurationError(
+                f"workload.start_seconds is {self.start_seconds}; the last job arrives at {submit[-1]:.0f} s"
+            )
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.float64], HistoricalJobs]:

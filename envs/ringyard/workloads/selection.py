@@ -59,8 +59,9 @@ def select_rows(
         spans = ""
         if np.isfinite(times.seconds).any():
             spans = f"; submit_s goes from {np.nanmin(times.seconds):.0f} to {np.nanmax(times.seconds):.0f}"
-        found = f"no row meets where {summary} (rows that meet each alone: {alone}{spans})"
-        raise WorkloadError(f"{found}; expected one or more")
+        raise WorkloadError(
+            f"no row meets where {summary} (rows that meet each alone: {alone}{spans}); expected one or more"
+        )
     return keep, f"where {summary} keeps {keep.sum():,} of {len(rows.frame):,} rows"
 
 
@@ -69,8 +70,9 @@ def _in_window(times: Times, window: Any) -> tuple[NDArray[np.bool_], str]:
     require(f"{_SETTING}.submit_s", window, _Window)
     low, high = _window_end(times, window[0], -np.inf), _window_end(times, window[1], np.inf)
     if not low < high:
-        found = f"{_SETTING}.submit_s is {shown(window)}"
-        raise ConfigurationError(f"{found}; expected [from, to], from before to")
+        raise ConfigurationError(
+            f"{_SETTING}.submit_s is {shown(window)}; expected [from, to], from before to"
+        )
     ends = ["null" if end is None else f"{end:.15g}" if not isinstance(end, str) else end for end in window]
     return (times.seconds >= low) & (times.seconds < high), f"[{','.join(ends)}]"
 
@@ -80,12 +82,14 @@ def _window_end(times: Times, value: str | float | None, otherwise: float) -> fl
     if not isinstance(value, str):
         return otherwise if value is None else float(value)
     if times.origin is None:
-        found = f"{_SETTING}.submit_s is {value!r}"
-        raise ConfigurationError(f"{found}; expected seconds: this file has no dates")
+        raise ConfigurationError(
+            f"{_SETTING}.submit_s is {value!r}; expected seconds: this file has no dates"
+        )
     seconds = times.parse(pd.Series([value]))[0]
     if not np.isfinite(seconds):
-        found = f"{_SETTING}.submit_s is {value!r}"
-        raise ConfigurationError(f"{found}; expected seconds, or a date such as 2020-04-01")
+        raise ConfigurationError(
+            f"{_SETTING}.submit_s is {value!r}; expected seconds, or a date such as 2020-04-01"
+        )
     return float(seconds)
 
 

@@ -34,8 +34,9 @@ class Arrivals:
     def __post_init__(self) -> None:
         factors = self.hourly_factors
         if factors is not None and len(factors) != 24:
-            found = f"workload.arrivals.hourly_factors has {len(factors)} numbers"
-            raise ConfigurationError(f"{found}; expected 24, one for each hour")
+            raise ConfigurationError(
+                f"workload.arrivals.hourly_factors has {len(factors)} numbers; expected 24, one for each hour"
+            )
 
     def times(self, count: int, per_second: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw `count` ascending arrival times in seconds from `rng`, `per_second` jobs on average."""
@@ -113,8 +114,10 @@ class LogNormalDurations:
 
     def __post_init__(self) -> None:
         if self.min_seconds > self.max_seconds:
-            found = f"workload.durations.min_seconds is {self.min_seconds}"
-            raise ConfigurationError(f"{found}; expected at most max_seconds, {self.max_seconds}")
+            raise ConfigurationError(
+                f"workload.durations.min_seconds is {self.min_seconds}"
+                f"; expected at most max_seconds, {self.max_seconds}"
+            )
 
     def draw(self, num_gpus: NDArray[np.int64], rng: Draws) -> NDArray[np.float64]:
         """Draw [jobs] seconds from `rng`, for jobs of `num_gpus` [jobs] GPUs."""
@@ -133,8 +136,10 @@ class QuantileDurations:
 
     def __post_init__(self) -> None:
         if 1 not in self.seconds_from_gpus:
-            found = f"workload.durations.seconds_from_gpus has keys {sorted(self.seconds_from_gpus)}"
-            raise ConfigurationError(f"{found}; expected one to be 1")
+            raise ConfigurationError(
+                f"workload.durations.seconds_from_gpus has keys {sorted(self.seconds_from_gpus)}"
+                "; expected one to be 1"
+            )
         for gpus, seconds in self.seconds_from_gpus.items():
             if len(seconds) != len(self.probabilities):
                 raise ConfigurationError(

@@ -1,8 +1,8 @@
 """IASP and IAPP, two small networks in NumPy that predict how jobs slow each other down on one GPU.
 
 A job's profile holds its speed beside a few reference jobs, and theirs beside it. Nothing else is known of a
-new job. No workload runs the reference jobs: they run to profile others. The shipped weights are fitted to
-Gavel's measured pairs. The shapes of the networks are assumptions, since the paper's are not public.
+new job. The jobs of `Sharing` are no reference jobs. The shipped weights are fitted to Gavel's measured pairs
+without reference jobs. The shapes of the networks are assumptions, since the paper's are not public.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.profiles import model_id
 from ringyard.state.gpu_effects import Workers
 
-#: (model, samples per GPU) of the reference jobs: batches other than those that the models train with here
+#: (model, samples per GPU) of the reference jobs: batches that no job of `Sharing` trains with
 REFERENCES: Sequence[tuple[str, float]] = (
     ("resnet50_imagenet", 32.0),
     ("lstm_wikitext2", 10.0),
@@ -42,6 +42,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 }
 
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, EOFError, AttributeError, MemoryError, BadZipFile)
+_COMMAND = "`ringyard fit MEASUREMENTS --out FILE`"
 _MAX_BYTES = 1 << 24  # of a file of weights
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
 
@@ -55,7 +56,7 @@ def _relative_speed(logit: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1.0 / (1.0 + np.exp(np.clip(logit[..., 0], -30, 30)))
 
 
-class Job(NamedTuple):
+class ProfiledJob(NamedTuple):
     """One job of one worker, as it is profiled."""
 
     gpu_type: str
@@ -68,7 +69,7 @@ class InterferenceNetworks:
     """Trained weights of both networks, and measured profiles."""
 
     weights: Mapping[str, NDArray[np.float64]]  #: {name: array} with the names and shapes of `PARAMETERS`
-    profiles: Mapping[Job, NDArray[np.float64]]  #: {job: measured profile [2 x references]}
+    profiles: Mapping[ProfiledJob, NDArray[np.float64]]  #: {job: measured profile [2 x references]}
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
@@ -79,47 +80,33 @@ class InterferenceNetworks:
         """
         path = DEFAULT_WEIGHTS if file is None else Path(file).expanduser()
         if not path.is_file():
-            raise ConfigurationError(
-                f"no weights at {path}; expected a file that `ringyard fit MEASUREMENTS --out FILE` writes"
-            )
+            raise ConfigurationError(f"no weights at {path}; expected a file that {_COMMAND} writes")
         try:
             with ZipFile(path) as archive:
                 if sum(one.file_size for one in archive.infolist()) > _MAX_BYTES:
                     raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
-            jobs = [arrays.pop(f"jobs.{name}") for name in (*Job._fields, "profile")]
+            jobs = [arrays.pop(f"jobs.{name}") for name in (*ProfiledJob._fields, "profile")]
             weights = {name: array.astype(np.float64) for name, array in arrays.items()}
-            speeds = jobs[-1].astype(np.float64).reshape(-1, _PROFILE)
-            known = [
-                Job(str(kind), str(model), float(samples))
-                for kind, model, samples in zip(*jobs[:-1], strict=True)
-            ]
-            profiles = dict(zip(known, speeds, strict=True))
-        except (
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            EOFError,
-            AttributeError,
-            MemoryError,
-            BadZipFile,
-        ) as error:
+            speeds = jobs.pop().astype(np.float64).reshape(-1, _PROFILE)
+            names = map(ProfiledJob._make, zip(*(column.tolist() for column in jobs), strict=True))
+            profiles = dict(zip(names, speeds, strict=True))
+        except _UNREADABLE as error:
             raise ConfigurationError(
-                f"{path} is no readable .npz file of weights ({error}); train it anew by `ringyard fit`"
+                f"{path} is no readable .npz file of weights ({error}); train it anew by {_COMMAND}"
             ) from error
         shapes = {name: array.shape for name, array in weights.items()}
         if shapes != dict(PARAMETERS):
             raise ConfigurationError(
-                f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew by `ringyard fit`"
+                f"{path} holds {shapes}; expected {dict(PARAMETERS)}; train it anew by {_COMMAND}"
             )
         return cls(weights, profiles)
 
     def save(self, file: Path) -> None:
         """Write an `.npz` file that `load` reads."""
         columns = zip(*self.profiles, strict=True)
-        jobs = {name: np.array(column) for name, column in zip(Job._fields, columns, strict=True)}
+        jobs = {name: np.array(column) for name, column in zip(ProfiledJob._fields, columns, strict=True)}
         jobs["profile"] = np.array([*self.profiles.values()], dtype=np.float32)
         arrays = {f"jobs.{name}": column for name, column in jobs.items()}
         arrays |= {name: array.astype(np.float32) for name, array in self.weights.items()}

@@ -16,7 +16,7 @@ from ringyard.state.gpu_effects import Workers
 from ringyard.state.records import JobKind
 from ringyard_baselines.papers.interference_aware.networks import (
     InterferenceNetworks,
-    Job,
+    ProfiledJob,
     job_profiles,
     reference_workers,
 )
@@ -125,7 +125,7 @@ class InterferenceAware(Scheduler):
         type_name = (view.cluster.distinct_gpu_types or (REFERENCE_GPU,))[gpu_type]
         for row, (model, samples) in enumerate(zip(*own, strict=True)):
             if model < len(catalogue()):  # the last position is of jobs without a model
-                job = Job(type_name, catalogue()[model].name, float(samples))
+                job = ProfiledJob(type_name, catalogue()[model].name, float(samples))
                 profiles[row] = self._networks.profiles.get(job, profiles[row])
         mine, theirs = np.broadcast_arrays(profiles[:, None], profiles[None])
         computing = np.broadcast_to(share[:, None], mine.shape[:2])

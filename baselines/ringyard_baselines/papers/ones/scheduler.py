@@ -20,13 +20,13 @@ from ringyard_baselines.papers.ones.deployment import (
     jobs_blocked_as_whole,
     jobs_blocked_in_parts,
 )
+from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, ProgressHistory, earlier_job_rows
 from ringyard_baselines.papers.ones.schedules import (
     FREE,
     ClusterGpus,
     SearchJobs,
     Workspace,
-    evolve,
     greedy_fill,
 )
 from ringyard_baselines.scheduler import Capabilities, Scheduler

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,5 +252,11 @@ def sjf_bco_comparator(
     theta = T, the whole horizon. `horizon_seconds`, `queue_on_busy_gpus` and `max_planned` are as in
     `PlannedScheduler`.
     """
-    limits: dict[str, Any] = {"horizon_seconds": horizon_seconds, "max_planned": max_planned}
-    return PlannedScheduler(name, _RULES[name], queue_on_busy_gpus=queue_on_busy_gpus, offline=True, **limits)
+    return PlannedScheduler(
+        name,
+        _RULES[name],
+        horizon_seconds=horizon_seconds,
+        max_planned=max_planned,
+        queue_on_busy_gpus=queue_on_busy_gpus,
+        offline=True,
+    )

@@ -130,8 +130,10 @@ class Adjustment:
 
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:
-            found = f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement"
-            raise ConfigurationError(f"{found}; expected placement=RULE, which finds the new GPUs")
+            raise ConfigurationError(
+                f"action.gpu_factor of an adjustment is {self.gpu_factor} without a placement"
+                "; expected placement=RULE, which finds the new GPUs"
+            )
 
 
 @checked("action")
