@@ -22,9 +22,8 @@ from ringyard_agents.reproduction.run import (
     format_metric,
     measure_claim,
     read_claims,
-    reproduce_paper,
 )
-from tools.stored_reproductions import STORED, command, stale_rows, store, stored_reproduction
+from tools.stored_reproductions import STORED, command, run_rows, stale_rows, stored_reproduction
 
 _INTRODUCTION = """# Published comparisons, run anew
 
@@ -257,27 +256,32 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument("papers", metavar="PAPER", nargs="*", help="default: all")
     parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own; 1 with --check)")
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page of the stored results; run nothing"
-    )
-    parser.add_argument(
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--page", action="store_true", help="run nothing: write the page of the stored results")
+    only.add_argument(
         "--check", action="store_true", help="play the first workloads again and note rows that differ"
     )
+    only.add_argument("--stale", action="store_true", help="the same, and run those rows and new ones anew")
     parser.add_argument("--stored", type=Path, default=STORED, help="folder of the results (%(default)s)")
     parser.add_argument("--out", default="docs/reproduction.md", help="the page (%(default)s)")
     given = parser.parse_args(words)
-    require("--seeds", given.seeds, Annotated[int, f"[{1 if given.check else 2}, 1000000]"] | None)
+    require(
+        "--seeds", given.seeds, Annotated[int, f"[{1 if given.check or given.stale else 2}, 1000000]"] | None
+    )
     require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
     unknown = [name for name in given.papers if name not in papers]
     if unknown:
         raise ConfigurationError(f"unknown paper {unknown[0]!r}; expected some of {', '.join(papers)}")
     stale = []
     for paper in [] if given.page else given.papers or papers:
-        if given.check:
+        rows = None
+        if given.check or (given.stale and (given.stored / f"{paper}.json").exists()):
             rows = stale_rows(paper, given.seeds or 1, given.workers, print, given.stored)
-            stale += [f"{given.out}: {row} is stale; run `{command(paper)}`" for row in rows]
+        if given.check:
+            stale += [f"{case}: {label} is stale; run `{command(paper)}`" for case, label in rows or []]
         else:
-            store(reproduce_paper(paper, given.seeds, given.workers), given.stored)
+            count = None if given.stale else given.seeds
+            run_rows(paper, count, given.workers, print, given.stored, rows)
     file = Path(given.out).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
@@ -289,7 +293,7 @@ def _run(words: Sequence[str]) -> int:
             ]
         )
     )
-    print(*stale, f"page: {file}", sep="\n")
+    print(*(f"{file}: {line}" for line in stale), f"page: {file}", sep="\n")
     return 1 if stale else 0
 
 

@@ -7,7 +7,7 @@ in a case). A row is stale once the simulator gives other values than the file.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.reproduction.run import (
-    CaseMetrics,
     Reproduction,
     measure_claim,
     read_claims,
@@ -34,32 +33,52 @@ def command(paper: str) -> str:
     return f"python -m tools.reproduction {paper}"
 
 
-def _rows(metrics: CaseMetrics, configs: Mapping[str, Any]) -> dict[str, Any]:
-    cases = {}
-    for case, schedulers in metrics.items():
-        rows = {
-            label: {
-                "config": configs[case]["schedulers"][label],
-                "values": {metric: values.tolist() for metric, values in columns.items()},
-            }
-            for label, columns in schedulers.items()
-        }
-        cases[case] = {"environment": configs[case]["environment"], "schedulers": rows}
-    return cases
+def run_rows(
+    paper: str,
+    seeds: int | None,
+    workers: int | None,
+    on_result: Callable[[str], None],
+    folder: Path = STORED,
+    rows: Collection[tuple[str, str]] | None = None,
+) -> None:
+    """Run rows of a paper and write its file anew, after each case. What the yaml no longer has is dropped.
 
-
-def store(one: Reproduction, folder: Path = STORED) -> Path:
-    """Write the file of a reproduced paper. No row of it is stale."""
+    Args:
+        paper: name of its yaml.
+        seeds: number of workloads. None: as the yaml says.
+        workers: number of processes. None: one per core.
+        on_result: called with a line when a case begins.
+        folder: the folder of the files.
+        rows: (case, scheduler) to run; the file keeps the others. None: all.
+    """
+    content = read_paper(paper)
+    count = seeds or int(content["seeds"])
+    stored = {} if rows is None else read_stored(paper, folder)["cases"]
+    kept = {name: dict(case["schedulers"]) for name, case in stored.items()}
+    environments = {name: case["environment"] for name, case in stored.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{one.paper}.json"
-    content = {
-        "command": f"{command(one.paper)} --seeds {one.seeds}",
-        "seeds": one.seeds,
-        "stale": [],
-        "cases": _rows(one.metrics, one.configs),
-    }
-    _write(content, file)
-    return file
+
+    def write(stale: Sequence[str]) -> None:
+        cases = {
+            name: {
+                "environment": environments[name],
+                "schedulers": {
+                    label: kept[name][label] for label in case["schedulers"] if label in kept[name]
+                },
+            }
+            for name, case in content["cases"].items()
+            if name in kept
+        }
+        described = {"command": f"{command(paper)} --seeds {count}", "seeds": count, "stale": stale}
+        _write({**described, "cases": cases}, folder / f"{paper}.json")
+
+    for name, figures, config in run_cases(paper, content, count, workers, on_result, rows):
+        environments[name] = config["environment"]
+        for label, columns in figures.items():
+            values = {metric: column.tolist() for metric, column in columns.items()}
+            kept.setdefault(name, {})[label] = {"config": config["schedulers"][label], "values": values}
+        write(["this file is not complete"])
+    write([])
 
 
 def _write(content: Mapping[str, Any], file: Path) -> None:
@@ -115,16 +134,16 @@ def stored_reproduction(paper: str, folder: Path = STORED) -> Reproduction:
     }
     claims = read_claims(content["claims"], list(content["cases"]))
     measured = [measure_claim(one, metrics) for one in claims]
-    return Reproduction(paper, content, stored["seeds"], measured, metrics, stored["cases"], stored["stale"])
+    return Reproduction(paper, content, stored["seeds"], measured, metrics, stored["stale"])
 
 
 def stale_rows(
     paper: str, seeds: int, workers: int | None, on_result: Callable[[str], None], folder: Path = STORED
-) -> list[str]:
-    """Play the first workloads of every row again, and return "CASE: SCHEDULER" of those that differ.
+) -> list[tuple[str, str]]:
+    """Play the first workloads of every row again, and return (case, scheduler) of those that differ.
 
-    Rows whose agent is trained first are not played: they are stale if their training is another one.
-    The file of the paper notes what was found.
+    Rows whose agent is trained first are not played: they are stale if their training is another one, or
+    another row of their case is stale. The file of the paper notes what was found.
 
     Args:
         paper: name of its yaml.
@@ -134,19 +153,30 @@ def stale_rows(
         folder: the folder of the files.
     """
     content, stored = read_paper(paper), read_stored(paper, folder)
-    metrics, _ = run_cases(paper, content, seeds, workers, on_result, trains=False)
-    found = []
-    for case, settings in content["cases"].items():
-        rows = stored["cases"].get(case, {}).get("schedulers", {})
-        for label, entry in settings["schedulers"].items():
-            if label not in rows:
-                found.append(f"{case}: {label}")
-            elif "train" in entry:
-                if rows[label]["config"] != entry:
-                    found.append(f"{case}: {label}")
-            elif not _equal(metrics[case][label], rows[label]["values"], seeds):
-                found.append(f"{case}: {label}")
-    stored["stale"] = found
+    trained = {
+        (case, label): entry
+        for case, settings in content["cases"].items()
+        for label, entry in settings["schedulers"].items()
+        if "train" in entry
+    }
+    known = {
+        (case, label): row
+        for case, rows in stored["cases"].items()
+        for label, row in rows["schedulers"].items()
+    }
+    wanted = {
+        (case, label) for case, settings in content["cases"].items() for label in settings["schedulers"]
+    }
+    stale = {row for row in wanted if row not in known or stored["seeds"] != content["seeds"]}
+    stale |= {row for row, entry in trained.items() if row in known and known[row]["config"] != entry}
+    played = wanted - stale - set(trained)
+    for case, figures, _ in run_cases(paper, content, seeds, workers, on_result, played):
+        for label, values in figures.items():
+            if not _equal(values, known[case, label]["values"], seeds):
+                stale.add((case, label))
+    changed = {case for case, _ in stale}
+    found = sorted(stale | {row for row in trained if row[0] in changed})
+    stored["stale"] = [f"{case}: {label}" for case, label in found]
     _write(stored, folder / f"{paper}.json")
     return found
 

@@ -27,7 +27,6 @@ from ringyard_agents.reproduction.run import (
     Claim,
     Reproduction,
     _trained,
-    claim_rows,
     measure_claim,
     read_claims,
     read_paper,
@@ -162,7 +161,7 @@ def test_a_sweep_has_a_row_for_each_case():
     }
     content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
     content |= {"headlines": ["text"], "ablations": [], "tables": [{**row, "against": "b"}], "cases": cases}
-    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures, {})])
+    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
     assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
@@ -178,6 +177,7 @@ def shorten(monkeypatch, num_jobs):
         content = read_paper(paper)
         for case in content["cases"].values():
             case["overrides"].append(f"workload.num_jobs={num_jobs}")
+        content["seeds"] = 2
         content["ablations"][0] |= {"metric": "p95_jct", "form": "change"}  # of no claim and no table
         return content
 
@@ -190,8 +190,7 @@ def test_results_are_stored_rendered_and_found_stale(tmp_path, capsys, monkeypat
     shorten(monkeypatch, 30)
     file = tmp_path / "page.md"
     words = ["deeppool", "--workers", "1", "--stored", str(tmp_path), "--out", str(file)]
-    assert reproduction.main([*words, "--seeds", "2"]) == 0
-    assert "throughput" in capsys.readouterr().out
+    assert reproduction.main(words) == 0
     text = file.read_text()
     assert "1.20x" in text
     assert "What differs" in text
@@ -216,6 +215,13 @@ def test_results_are_stored_rendered_and_found_stale(tmp_path, capsys, monkeypat
     said = f"{file}: sharing: fifo_backfill, own GPUs is stale; run `python -m tools.reproduction deeppool`"
     assert [line for line in capsys.readouterr().out.splitlines() if "stale" in line] == [said]
     assert file.read_text().count("Stale") == 1
+
+    del stored["cases"]["sharing"]["schedulers"]["fifo_backfill@share_together"]
+    (tmp_path / "deeppool.json").write_text(json.dumps(stored))
+    capsys.readouterr()
+    assert reproduction.main([*words, "--stale"]) == 0  # runs these two rows alone
+    assert capsys.readouterr().out.splitlines()[-2] == "deeppool: sharing, 2 schedulers, 2 seeds"
+    assert file.read_text() == text
 
 
 def test_a_row_without_results_is_named(tmp_path, monkeypatch):

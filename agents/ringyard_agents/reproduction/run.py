@@ -4,7 +4,7 @@ import operator
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -200,7 +200,6 @@ class Reproduction:
     seeds: int  #: number of workloads
     measured: Sequence[MeasuredClaim]  #: claims with measured values
     metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
-    configs: Mapping[str, Any]  #: {case: the composed `environment` and `schedulers` {label: config}}
     stale: Sequence[str] = ()  #: rows that are known to differ from what the simulator gives now
 
 
@@ -303,9 +302,9 @@ def run_cases(
     seeds: int,
     workers: int | None,
     on_result: Callable[[str], None],
-    trains: bool = True,
-) -> tuple[CaseMetrics, dict[str, Any]]:
-    """Run every scheduler of every case of a paper.
+    rows: Collection[tuple[str, str]] | None = None,
+) -> Iterator[tuple[str, dict[str, dict[str, NDArray[np.float64]]], dict[str, Any]]]:
+    """Run schedulers of the cases of a paper, one case after the other.
 
     Args:
         paper: name of its yaml.
@@ -313,44 +312,45 @@ def run_cases(
         seeds: number of workloads.
         workers: number of processes. None: one per core.
         on_result: called with a line when a case begins.
-        trains: False: schedulers that must be trained first are left out.
+        rows: (case, label of a scheduler) to run. None: all.
 
-    Returns:
-        The measured values, and {case: {"environment": config, "schedulers": {label: config}}}.
+    Yields:
+        A case, its measured values {label: {metric: values [seeds]}}, and its composed configuration
+        {"environment": config, "schedulers": {label: config}}.
 
     Raises:
         RingyardError: a scheduler cannot run, or an agent could not be trained.
     """
-    figures: dict[str, Mapping[str, Mapping[str, NDArray[np.float64]]]] = {}
-    configs: dict[str, Any] = {}
     with hydra_initialized():
         for name, case in content["cases"].items():
-            named = {k: v for k, v in case["schedulers"].items() if trains or "train" not in v}
+            named = {
+                label: entry
+                for label, entry in case["schedulers"].items()
+                if rows is None or (name, label) in rows
+            }
+            if not named:
+                continue
             on_result(f"{paper}: {name}, {len(named)} schedulers, {seeds} seeds")
             if case.get("model") == "transfers":
-                figures[name] = _transfer_runs(case, seeds)
                 environment = {key: case[key] for key in ("mix", "settings") if key in case}
-                configs[name] = {"environment": environment, "schedulers": named}
+                figures = _transfer_runs({**case, "schedulers": named}, seeds)
+                yield name, figures, {"environment": environment, "schedulers": named}
                 continue
             with TemporaryDirectory() as folder:
                 entries = _trained({**case, "schedulers": named}, Path(folder), on_result)
                 tasks = scheduler_tasks({**case, "schedulers": entries}, seeds, content["rule"])
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
-            metrics = _metrics(content, name)
-            figures[name] = {
+            figures = {
                 label: {
                     metric: metric_values([run for run in results if run.label == label], metric)
-                    for metric in metrics
+                    for metric in _metrics(content, name)
                 }
                 for label in entries
             }
             composed = {task.label: task.scheduler for task in tasks}
-            configs[name] = {
-                "environment": tasks[0].environment,
-                "schedulers": {k: v if "train" in v else composed[k] for k, v in named.items()},
-            }
-    return figures, configs
+            configs = {label: v if "train" in v else composed[label] for label, v in named.items()}
+            yield name, figures, {"environment": tasks[0].environment, "schedulers": configs}
 
 
 def reproduce(
@@ -360,10 +360,8 @@ def reproduce(
     content = read_paper(paper)
     count = seeds or int(content["seeds"])
     claims = read_claims(content["claims"], list(content["cases"]))
-    figures, configs = run_cases(paper, content, count, workers, on_result)
-    return Reproduction(
-        paper, content, count, [measure_claim(one, figures) for one in claims], figures, configs
-    )
+    figures = {name: values for name, values, _ in run_cases(paper, content, count, workers, on_result)}
+    return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
 
 
 def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
