@@ -157,7 +157,7 @@ class DiscreteDriver:
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self.config = ActionConfig(options_of(actions), actions.num_running, (), np.inf)
+        self.config = ActionConfig(options_of(actions), actions.num_running)
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""
