@@ -49,12 +49,14 @@ class ActionConfig:
 
     options: Options  #: templates and adjustments of discrete actions, empty with scores
     num_running: int = 0  #: R, visible running jobs
+    work_conserving: bool = False  #: whether waiting is masked while any job can start
     #: configuration of the allocator of scores, empty with discrete actions
     allocators: tuple[AllocatorConfig, ...] = ()
     round_seconds: float = np.inf  #: seconds between score actions. inf: one at every event.
     #: [weights] positions in `JobFeatures` of the features that weights are for
     weighted: IntVector = field(default_factory=lambda: np.zeros(0, np.int64))
     scale: float = 1.0  #: factor of the weights
+    running_bonus: float = 0.0  #: added to the scores of running jobs
 
 
 @interface

@@ -109,7 +109,8 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
             if valid:
                 mask[num_waiting * num_templates + r * num_adjustments + a] = True
                 any_valid = True
-    mask[len(mask) - 1] = time_can_pass or not any_valid
+    may_wait = time_can_pass and not config.work_conserving
+    mask[len(mask) - 1] = may_wait or not any_valid
     return any_valid
 
 
@@ -157,7 +158,7 @@ class DiscreteDriver:
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self.config = ActionConfig(options_of(actions), actions.num_running)
+        self.config = ActionConfig(options_of(actions), actions.num_running, actions.work_conserving)
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""

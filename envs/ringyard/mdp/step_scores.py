@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator import (
-    AllocatorConfig,
     JobUtilities,
     empty_allocation_plan,
     logged_moves,
@@ -57,7 +56,7 @@ def _update_live_jobs(state: State, episode: Episode, b: int) -> None:
 
 @kernel
 def _allocate_by_scores(
-    state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
+    state: State, episode: Episode, b: int, scores: Float32Vector, config: ActionConfig, physics: Physics
 ) -> None:
     """Run the allocator with the scores of the live jobs, then those for the first GPU type, and so on."""
     plan = episode.plan
@@ -65,10 +64,11 @@ def _allocate_by_scores(
     shown = len(scores) // (1 + num_types)
     for i in range(episode.num_live[b]):
         j = episode.live[b, i]
-        plan.score[b, j] = scores[i] if i < shown else 0.0
+        bonus = config.running_bonus if state.jobs[b, j].status == JobStatus.RUNNING else 0.0
+        plan.score[b, j] = bonus + (scores[i] if i < shown else 0.0)
         for kind in range(num_types):
             plan.type_score[b, j, kind] = scores[(1 + kind) * shown + i] if i < shown else 0.0
-    run_allocator(state, b, plan, config, physics)
+    run_allocator(state, b, plan, config.allocators[0], physics)
 
 
 @kernel
@@ -102,7 +102,7 @@ def _decode_scores(
     mask: BoolVector,
 ) -> int:
     if has_action:
-        _allocate_by_scores(state, episode, b, scores, config.allocators[0], physics)
+        _allocate_by_scores(state, episode, b, scores, config, physics)
         if not advance(state, b, physics):
             return STALLED
     end = _advance_to_decision(state, episode, b, config, physics)
@@ -139,7 +139,7 @@ def _decode_weights(
 ) -> int:
     if has_action:
         _score_by_weights(episode, b, scores, config)
-        _allocate_by_scores(state, episode, b, episode.scores[b], config.allocators[0], physics)
+        _allocate_by_scores(state, episode, b, episode.scores[b], config, physics)
         if not advance(state, b, physics):
             return STALLED
     end = _advance_to_decision(state, episode, b, config, physics)
@@ -179,7 +179,12 @@ class AllocatorDriver:
             )
         self._actions = actions
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
-        self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
+        self.config = ActionConfig(
+            EMPTY_OPTIONS,
+            allocators=(actions.allocator.config,),
+            round_seconds=rounds,
+            running_bonus=actions.running_bonus,
+        )
         self.decode, self._type_score_columns = _decode_scores, []
         if isinstance(actions, Weights):
             self.decode = _decode_weights
@@ -221,11 +226,10 @@ class AllocatorDriver:
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
         memory, columns = plan.estimate_memory.copy(), plan.type_score_columns
         notes = replace(with_utilities_of(notes, plan), estimate_memory=memory, type_score_columns=columns)
-        config = self._actions.allocator.config
         own = replace(episode, plan=notes, scores=episode.scores.copy())
         scores = action
         if isinstance(self._actions, Weights):
             _score_by_weights(own, b, action, self.config)
             scores = own.scores[b]
-        _allocate_by_scores(tried, own, b, scores, config, physics)
+        _allocate_by_scores(tried, own, b, scores, self.config, physics)
         return logged_moves(notes, tried, b)

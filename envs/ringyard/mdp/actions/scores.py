@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ringyard.allocator import Allocator, JobUtilities, job_utilities
-from ringyard.checks import Positive, PositiveInt, checked, shown
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
@@ -23,10 +23,18 @@ from ringyard.state.records import Job
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorActions(ActionKind):
-    """Action spaces of numbers from -1 to 1 that become scores of jobs, which an allocator carries out."""
+    """Action spaces of numbers from -1 to 1 that become scores of jobs, which an allocator carries out.
+
+    Args:
+        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
+        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
+        running_bonus: added to the score of each running job, so that another job preempts it only with a
+            score that is higher by this. Without it small noise in the scores leads to many preemptions.
+    """
 
     allocator: Allocator = field(default_factory=Allocator)
     round_seconds: Positive | None = None
+    running_bonus: NonNegative = 0.0
 
     @property
     @abstractmethod
@@ -62,8 +70,7 @@ class Scores(AllocatorActions):
 
     Args:
         num_jobs: N, jobs that get a score.
-        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
-        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
+        allocator, round_seconds, running_bonus: see `AllocatorActions`.
         type_scores: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
     """
 
@@ -107,8 +114,7 @@ class Weights(AllocatorActions):
         features: features of `live_jobs` (docs/observations.md) that the weights are for, in order.
         scale: factor of the weights. Assumption: 0.17, with which the noise of an untrained Gaussian policy
             changes the order of few jobs.
-        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
-        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
+        allocator, round_seconds, running_bonus: see `AllocatorActions`.
 
     Raises:
         ConfigurationError: an argument out of its range, or an unknown or repeated feature.

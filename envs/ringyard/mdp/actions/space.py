@@ -156,9 +156,11 @@ class Actions(ActionKind):
         queue_order: order in which waiting jobs become visible: by "submit" time, "duration", "work" (GPU
             seconds) or "gpus", ascending, ties by row. "duration" and "work" are predictions. Jobs that are
             not predictable when they are submitted come last.
+        work_conserving: whether waiting is masked as long as a visible job can start.
 
     Raises:
-        ConfigurationError: no template, or an argument out of its range.
+        ConfigurationError: no template, an argument out of its range, or `work_conserving` with preemption
+            or adjustments.
     """
 
     num_waiting: PositiveInt = 16
@@ -170,6 +172,14 @@ class Actions(ActionKind):
     adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
     queue_order: QueueOrder = "submit"
+    work_conserving: bool = False
+
+    def __post_init__(self) -> None:
+        if self.work_conserving and self.num_adjustments:
+            raise ConfigurationError(
+                "action.work_conserving is True, and running jobs can change; expected it only with"
+                " preemptive=False and no adjustments"
+            )
 
     @property
     def starts(self) -> tuple[Template, ...]:
