@@ -213,8 +213,9 @@ class AllocatorDriver:
         """Raise an `ActionError` for the first number [B, numbers] that is NaN or not in [-1, 1]."""
         inside = np.abs(actions[clusters]) <= 1.0  # NaN is not
         row, i = np.argwhere(~inside)[0]
+        what = "weight" if isinstance(self._actions, Weights) else "score"
         raise ActionError(
-            f"action {i} of cluster {clusters[row]} is {actions[clusters[row], i]}; expected numbers from -1"
+            f"{what} {i} of cluster {clusters[row]} is {actions[clusters[row], i]}; expected numbers from -1"
             " to 1, also for scores without a job: clip them, or squash them by tanh"
         )
 
