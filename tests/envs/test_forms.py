@@ -39,7 +39,7 @@ def test_forms_pass_gymnasiums_checks(form):
 def test_arguments_come_before_the_form():
     env = gymnasium.make("ringyard/Sharing-Weights-v0", action="scores", observation="live_jobs")
     assert isinstance(env.unwrapped.config.actions, Scores)
-    with pytest.raises(ConfigurationError, match="expected .*jobs.*queue.*weights"):
+    with pytest.raises(ConfigurationError, match=r"expected .*jobs.*queue.*weights"):
         ClusterEnv(form="nothing")
 
 

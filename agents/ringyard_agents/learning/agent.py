@@ -14,7 +14,15 @@ from ringyard.checks import NonNegative, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError, PluginError, RingyardError
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions import ActionKind, Actions, Adjustment, AllocatorActions, Scores, Template
+from ringyard.mdp.actions import (
+    ActionKind,
+    Actions,
+    Adjustment,
+    AllocatorActions,
+    Scores,
+    Template,
+    Weights,
+)
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
