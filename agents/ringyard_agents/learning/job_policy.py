@@ -50,7 +50,7 @@ class _JobNetwork(nn.Module):
         self.scores = ScoreNetwork(features, cluster, width, "attention")
         self.job = nn.Sequential(nn.Linear(features + cluster, width), nn.Tanh())
         self.whole = nn.Sequential(nn.Linear(width + cluster, width), nn.Tanh())
-        self.latent_dim_pi, self.latent_dim_vf = 2 * self.slots, width
+        self.latent_dim_pi, self.latent_dim_vf = 2 * self.slots, 2 * width
 
     def _jobs(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return features [B, n, F] and presence [B, n] of the first n slots, and those of the cluster."""
@@ -67,12 +67,13 @@ class _JobNetwork(nn.Module):
         )
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
-        """Return [B, width]."""
+        """Return [B, 2 width]: a sum over jobs, because each adds to what is to come, and the whole."""
         jobs, present, cluster = self._jobs(blocks)
         repeated = cluster.unsqueeze(1).expand(-1, jobs.shape[1], -1)
         hidden = self.job(torch.cat((jobs, repeated), -1)) * present.unsqueeze(-1)
-        mean = hidden.sum(1) / present.sum(1, keepdim=True).clamp(min=1.0)
-        return self.whole(torch.cat((mean, cluster), -1))
+        total = hidden.sum(1)
+        mean = total / present.sum(1, keepdim=True).clamp(min=1.0)
+        return torch.cat((total, self.whole(torch.cat((mean, cluster), -1))), -1)
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the outputs of both."""
@@ -92,7 +93,7 @@ class JobAttentionPolicy(ActorCriticPolicy):
         lr_schedule: learning rate as a function of the remaining progress, from 1 to 0.
         use_sde: must be False. PPO of Stable-Baselines3 passes it.
         width: hidden units.
-        log_std_init: logarithm of the standard deviation of the scores at the beginning. Assumption: -2.5.
+        log_std_init: logarithm of the standard deviation of the scores at the beginning. Assumption: -3.
         optimizer_kwargs: arguments of Adam.
 
     Raises:
@@ -106,7 +107,7 @@ class JobAttentionPolicy(ActorCriticPolicy):
         lr_schedule: Any,
         use_sde: bool = False,
         width: int = 32,
-        log_std_init: float = -2.5,
+        log_std_init: float = -3.0,
         optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
         require("width", width, Annotated[int, "[2, 65536]"])
