@@ -66,6 +66,7 @@ class Claim:
     claimed: float  #: the claimed number in this form
     #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
+    reference_case: str | None = None  #: case of the reference, with the same arrivals. None: `case`.
 
     def __post_init__(self) -> None:
         if (self.form in ("value", "at_least")) != (self.reference is None):
@@ -109,10 +110,10 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     """Read the claims of a reproduction's yaml. A row without `case` is about the first case."""
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
-        if claim.case not in cases:
-            raise ConfigurationError(
-                f"claim {claim.text!r} has case {claim.case!r}; expected one of {', '.join(cases)}"
-            )
+        for case in (claim.case, claim.reference_case or claim.case):
+            if case not in cases:
+                expected = f"expected one of {', '.join(cases)}"
+                raise ConfigurationError(f"claim {claim.text!r} has case {case!r}; {expected}")
     return claims
 
 
@@ -147,7 +148,7 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:
         return MeasuredClaim(claim, mean_interval(own))
-    other = of_case[claim.reference][claim.metric]
+    other = metrics[claim.reference_case or claim.case][claim.reference][claim.metric]
     if claim.form == "ratio":
         return MeasuredClaim(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
@@ -309,8 +310,8 @@ def reproduce(
             runs = {label: [run for run in results if run.label == label] for label in entries}
             # `_SHOWN` and the metrics that claims, ablations and tables name for a case
             first = next(iter(content["cases"]))
-            rows = [*content["claims"], *content.get("ablations", [])]
-            wanted = {row["metric"] for row in rows if row.get("case", first) == name}
+            rows = [{"case": first, **row} for row in (*content["claims"], *content.get("ablations", []))]
+            wanted = {row["metric"] for row in rows if name in (row["case"], row.get("reference_case"))}
             wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
             metrics = list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
             for label, mine in runs.items():
