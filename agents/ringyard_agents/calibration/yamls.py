@@ -61,7 +61,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(one) for one in value)}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_value(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_value(key)}: {_value(one)}' for key, one in value.items())}}}"
     return _number(value) if isinstance(value, int | float) else str(value)
 
 

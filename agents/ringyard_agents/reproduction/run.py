@@ -1,5 +1,6 @@
 """`ringyard reproduce`: run a paper's experiment and compare the result with its claims."""
 
+import functools
 import operator
 import shlex
 import subprocess
@@ -63,10 +64,9 @@ class Claim:
     #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
     #: value, which may be larger)
     form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
-    claimed: float  #: the claimed number in this form
+    claimed: float | None  #: the claimed number in this form. None: the paper's is not public.
     #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
-    reference_case: str | None = None  #: case of the reference, with the same arrivals. None: `case`.
 
     def __post_init__(self) -> None:
         if (self.form in ("value", "at_least")) != (self.reference is None):
@@ -86,6 +86,8 @@ class MeasuredClaim:
     def verdict(self) -> str:
         """Whether the claim was reproduced, in words."""
         claimed, found = self.claim.claimed, self.interval
+        if claimed is None:
+            return "no public figure"
         if np.isnan(found.value):
             return "no: the reference is 0"
         if self.claim.form == "at_most":
@@ -110,10 +112,10 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     """Read the claims of a reproduction's yaml. A row without `case` is about the first case."""
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
-        for case in (claim.case, claim.reference_case or claim.case):
-            if case not in cases:
-                expected = f"expected one of {', '.join(cases)}"
-                raise ConfigurationError(f"claim {claim.text!r} has case {case!r}; {expected}")
+        if claim.case not in cases:
+            raise ConfigurationError(
+                f"claim {claim.text!r} has case {claim.case!r}; expected one of {', '.join(cases)}"
+            )
     return claims
 
 
@@ -148,7 +150,7 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     own = of_case[claim.scheduler][claim.metric]
     if claim.reference is None:
         return MeasuredClaim(claim, mean_interval(own))
-    other = metrics[claim.reference_case or claim.case][claim.reference][claim.metric]
+    other = of_case[claim.reference][claim.metric]
     if claim.form == "ratio":
         return MeasuredClaim(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
@@ -184,7 +186,8 @@ def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, s
     for one in measured:
         low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)
         found = f"{_formed(one.interval.value, one)} [{low}, {high}]"
-        rows.append((one.claim.text, _formed(one.claim.claimed, one), found, one.verdict))
+        claimed = "not public" if one.claim.claimed is None else _formed(one.claim.claimed, one)
+        rows.append((one.claim.text, claimed, found, one.verdict))
     return rows
 
 
@@ -261,14 +264,24 @@ def _trained(
 
 
 def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[EvaluationTask]:
-    """Return a task for every scheduler and seed. Random clusters differ between seeds."""
-    schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
-    config = hydra.compose("compare", case["overrides"])
-    environment = plain_groups(config)
-    cluster, measured, tasks = environment["cluster"], tuple(config.measured_jobs), []
+    """Return a task for every scheduler and seed. Random clusters differ between seeds.
+
+    `environment` of a scheduler lists overrides of its environment beside the case's.
+    """
+
+    @functools.cache
+    def environment(*own: str) -> tuple[dict[str, Any], tuple[float, float]]:
+        config = hydra.compose("compare", [*case["overrides"], *own])
+        first, last = config.measured_jobs
+        return plain_groups(config), (first, last)
+
+    entries = {label: (_scheduler(one, rule), one) for label, one in case["schedulers"].items()}
+    tasks = []
     for seed in range(seeds):
-        drawn = environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
-        for label, scheduler in schedulers.items():
+        for label, (scheduler, entry) in entries.items():
+            groups, measured = environment(*entry.get("environment", ()))
+            cluster = groups["cluster"]
+            drawn = groups | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
             tasks.append(EvaluationTask(label, scheduler, drawn, seed, seed, measured))
     return tasks
 
@@ -310,8 +323,8 @@ def reproduce(
             runs = {label: [run for run in results if run.label == label] for label in entries}
             # `_SHOWN` and the metrics that claims, ablations and tables name for a case
             first = next(iter(content["cases"]))
-            rows = [{"case": first, **row} for row in (*content["claims"], *content.get("ablations", []))]
-            wanted = {row["metric"] for row in rows if name in (row["case"], row.get("reference_case"))}
+            rows = [*content["claims"], *content.get("ablations", [])]
+            wanted = {row["metric"] for row in rows if row.get("case", first) == name}
             wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
             metrics = list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
             for label, mine in runs.items():
