@@ -15,6 +15,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
+_KernelShares = Annotated[Mapping[Positive, Annotated[float, "(0, 1]"]], "not empty"]
 _StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, NonNegative, NonNegative]
 
 
@@ -63,6 +64,10 @@ class ModelProfile:
     #: how far training overlaps transfers with computing (`ring.overlapped`). None: as the performance
     #: model says.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
+    #: {GPU type: {samples per GPU: share}} of `compute_seconds` in which kernels run, if the job is alone on
+    #: its GPU. The rest is gaps that the host leaves. A type that is not here has the shares of the first
+    #: that is. {}: not measured, kernels run all the time.
+    kernel_share: Mapping[str, _KernelShares] = field(default_factory=dict)
     min_batch: Positive | None = None  #: smallest global batch of an elastic job, samples
     max_batch: Positive | None = None  #: largest global batch
     noise_scale: Positive | None = None  #: gradient noise scale phi, samples (mean over a training)
@@ -97,11 +102,12 @@ class ModelProfile:
                 f"profile.gpus has no {REFERENCE_GPU}; expected fixed_seconds and sample_seconds of this GPU"
                 " type, to which the other types are compared"
             )
-        for kind, figures in self.gpus.items():
-            if kind not in GPU_MEMORY_BYTES:
+        for name, kinds in (("gpus", self.gpus), ("kernel_share", self.kernel_share)):
+            if odd := [kind for kind in kinds if kind not in GPU_MEMORY_BYTES]:
                 raise ConfigurationError(
-                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
+                    f"profile.{name} names {shown(odd[0])}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
                 )
+        for kind, figures in self.gpus.items():
             if figures.compute_seconds(self.batch_size) <= 0:
                 raise ConfigurationError(
                     f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, Positive, PositiveInt, checked
+from ringyard.checks import NonNegative, NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -16,31 +16,39 @@ from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment
 
-#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
+#: {GPUs: jobs}, a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
 #: simulator, "microsoft-160"
-_MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
+_MICROSOFT_160: Mapping[int, int] = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
 
 
 @checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
-    """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs.
+    """Jobs of given sizes in random order.
 
     Args:
         iterations: (low, high) training iterations, a uniform integer.
         arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
         models: costs per iteration.
+        jobs_by_gpus: {GPUs: jobs} of this size. Default: the 160 jobs that SJF-BCO and Ada-SRSF took from a
+            Microsoft trace.
     """
 
     iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
     arrival_seconds: NonNegative
     models: CostAssignment
-    num_jobs: int = field(default=sum(count for count, _ in _MICROSOFT_160), init=False)
+    jobs_by_gpus: Annotated[Mapping[PositiveInt, NonNegativeInt], "of positive sum"] = field(
+        default_factory=lambda: _MICROSOFT_160
+    )
+
+    @property
+    def num_jobs(self) -> int:
+        """Number of jobs."""
+        return sum(self.jobs_by_gpus.values())
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
-        counts, gpus = np.array(_MICROSOFT_160).T
-        sizes = rng.permutation(np.repeat(gpus, counts))
+        sizes = rng.permutation(np.repeat(list(self.jobs_by_gpus), list(self.jobs_by_gpus.values())))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
