@@ -48,6 +48,7 @@ class ActionConfig:
 
     options: Options  #: templates and adjustments of discrete actions, empty with scores
     num_running: int  #: R, visible running jobs
+    may_wait: bool  #: whether waiting is valid while a job can start
     #: configuration of the allocator of scores, empty with discrete actions
     allocators: tuple[AllocatorConfig, ...]
     round_seconds: float  #: seconds between score actions. inf: one at every event.

@@ -124,7 +124,7 @@ class ScoresDriver:
         columns = {kind: column for column, kind in enumerate(actions.type_scores)}
         self._type_score_columns = [columns.get(kind, -1) for kind in cluster.distinct_gpu_types]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
-        self.config = ActionConfig(EMPTY_OPTIONS, 0, (actions.allocator.config,), rounds)
+        self.config = ActionConfig(EMPTY_OPTIONS, 0, True, (actions.allocator.config,), rounds)
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""
