@@ -1,4 +1,4 @@
-"""`python -m tools.learners`: train learners of other libraries on each form of each environment, and write the page."""
+"""`python -m tools.learners`: train learners of other libraries on each form of an environment."""
 
 import json
 import shlex
@@ -75,7 +75,7 @@ The best published scheduler is the best of {published}.
 def _compare(experiment: str, form: str, models: Mapping[str, Path], count: int) -> dict[str, list[float]]:
     """Play `ringyard compare` and return {label: mean JCT of each workload, s}."""
     with tempfile.TemporaryDirectory() as folder:
-        entries = [*SCHEDULERS, *(f"{label}:{file}" for label, file in models.items())]
+        entries = [*PUBLISHED, ALLOCATOR, *(f"{label}:{file}" for label, file in models.items())]
         words = [f"experiment={experiment}", f"form={form}", f"tuning={experiment}", f"seeds={count}"]
         words += [f"schedulers=[{','.join(entries)}]", "trust=true", "plots=false", "tensorboard=false"]
         words += ["workers=1", f"hydra.run.dir={folder}/out"]
@@ -84,7 +84,8 @@ def _compare(experiment: str, form: str, models: Mapping[str, Path], count: int)
         if done.returncode:
             raise RuntimeError(f"{shlex.join(command)}: {done.stderr}")
         runs = pd.read_csv(f"{folder}/out/runs.csv").sort_values("seed")
-    return {str(label): rows["mean_jct"].tolist() for label, rows in runs.groupby("scheduler")}
+    names = runs["scheduler"].str.partition("@")[0]  # without the tuned placement
+    return {str(name): rows["mean_jct"].tolist() for name, rows in runs.groupby(names)}
 
 
 def measure(experiment: str, learner: str, decisions: int, seeds: int, workloads: int) -> dict[str, Any]:
@@ -113,42 +114,39 @@ def measure(experiment: str, learner: str, decisions: int, seeds: int, workloads
 
 
 def page(results: Mapping[str, Any]) -> str:
-    """Return the page of results {"decisions", "seeds", "workloads", "rows": {experiment: {learner: row}}}."""
-    published = [name for name in SCHEDULERS if name != "allocator"]
+    """Return the page of `results`: the settings, and {experiment: {learner: row of `measure`}} as "rows"."""
     means: list[list[str]] = []
     changes: list[list[str]] = []
     against: list[list[str]] = []
     for experiment, rows in results["rows"].items():
         first = next(iter(rows.values()))["runs"]
-        known = {name: np.array(first[name]) for name in SCHEDULERS if name in first}
-        best = min((name for name in published if name in known), key=lambda name: known[name].mean())
-        cells = [f"{np.mean(known[name]):,.0f}" for name in ("fifo_backfill", best, "allocator")]
-        trained_cells, change_cells, against_cells = [], [], []
+        known = {name: np.array(first[name]) for name in (*PUBLISHED, ALLOCATOR) if name in first}
+        best = min((name for name in PUBLISHED if name in known), key=lambda name: known[name].mean())
+        cells = [f"{np.mean(known[name]):,.0f}" for name in ("fifo_backfill", best, ALLOCATOR)]
+        means.append([experiment, cells[0], f"{best} {cells[1]}", cells[2]])
+        changes.append([experiment])
+        against.append([experiment])
         for learner in LEARNERS:
             if learner not in rows:
-                for one in (trained_cells, change_cells, against_cells):
-                    one.append("")
+                for table in (means, changes, against):
+                    table[-1].append("")
                 continue
             runs = rows[learner]["runs"]
             before, after = (
                 np.mean([runs[f"{name}_{seed}"] for seed in range(results["seeds"])], axis=0)
                 for name in ("untrained", "trained")
             )
-            trained_cells.append(f"{before.mean():,.0f} -> {after.mean():,.0f}")
-            change_cells.append(_change(after, before))
-            against_cells.append(_change(after, known[best]))
-        means.append([experiment, cells[0], f"{best} {cells[1]}", cells[2], *trained_cells])
-        changes.append([experiment, *change_cells])
-        against.append([experiment, *against_cells])
+            means[-1].append(f"{before.mean():,.0f}, {after.mean():,.0f}")
+            changes[-1].append(_change(after, before))
+            against[-1].append(_change(after, known[best]))
     header = ["environment", "fifo_backfill", "best published", "allocator, tuned"]
+    header += [f"{one}: untrained, trained" for one in LEARNERS]
     return _PAGE.format(
         decisions=results["decisions"],
         seeds=results["seeds"],
         workloads=results["workloads"],
-        published=", ".join(published),
-        means="\n".join(
-            markdown_table([*header, *(f"{one}: untrained -> trained" for one in LEARNERS)], means)
-        ),
+        published=", ".join(PUBLISHED),
+        means="\n".join(markdown_table(header, means)),
         changes="\n".join(markdown_table(["environment", *LEARNERS], changes)),
         against="\n".join(markdown_table(["environment", *LEARNERS], against)),
     )

@@ -10,7 +10,7 @@ from ringyard.performance import composite
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import BatchRule, fewest_gpus, isolated_iteration_seconds, speed_table
-from ringyard.workloads import AITurboJobs, ParameterServers
+from ringyard.workloads import AITurboJobs
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
 from ringyard_baselines.papers.drf import DominantResourceFairness
@@ -24,7 +24,7 @@ from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Observability
 from ringyard_baselines.tools.step_model import StepModels
 from ringyard_baselines.tools.targets import Target, apply_sizes
-from small_simulations import arrived, elastic, perfect, simulated, times_of
+from small_simulations import arrived, elastic, perfect, served, simulated, times_of
 
 
 def ends(scheduler, jobs, size=4):
@@ -165,15 +165,6 @@ def test_aiturbo_makes_single_unit_changes():
         sizes.append(int(sim.view().num_gpus[0]))
         sim.advance()
     assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4
-
-
-def served(count, workers=1, model="resnet50"):
-    """Parameter-server jobs of some workers and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
-    jobs = JobTable.from_columns([0] * count, [workers] * count, [3000.0] * count)
-    dress = ParameterServers(1.0, {f"aiturbo_{model}": 1}, servers=(1,), elastic=True)
-    jobs = dress.extend(jobs, Cluster.homogeneous(1, 4), np.random.default_rng(0))
-    never = np.full(count, np.inf)
-    return replace(jobs, cores_per_worker=np.full(count, 5), predictable_from=never)
 
 
 def test_aiturbo_shrinks_jobs_where_that_is_cheaper_and_all_do_not_fit():

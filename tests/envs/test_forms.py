@@ -10,11 +10,10 @@ from gymnasium.utils.env_checker import check_env
 from ringyard import ClusterEnv, experiment
 from ringyard.allocator import Allocator
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.actions import Actions, Scores, Weights
+from ringyard.mdp.actions import Scores, Weights
 from ringyard.mdp.job_features import JobFeatures
 from ringyard.mdp.observations import live_job_summary, live_jobs
 from ringyard.mdp.registration import form_arguments
-from ringyard.placement import pack
 
 FEATURES = list(JobFeatures.__annotations__)
 JOBS = 60
@@ -119,8 +118,6 @@ def test_the_queue_never_waits_while_a_job_can_start():
         waits += mask[-1]
         _, _, done, _, info = env.step(rng.choice(np.flatnonzero(mask)))
     assert info["num_finished"] == 240
-    with pytest.raises(ConfigurationError, match="work_conserving"):
-        Actions(templates=(pack(),), preemptive=True, work_conserving=True)
 
 
 def test_the_reward_is_minus_the_total_jct_over_the_mean_run_time():

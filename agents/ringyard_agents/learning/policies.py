@@ -60,8 +60,8 @@ def _require_blocks(space: spaces.Space[Any]) -> None:
             )
 
 
-def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """Concatenate the blocks [B, ...] of a kind of item to [B, *shape, features]."""
+def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
+    """Concatenate the blocks [B, ...] of items of the kind `name` to [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
@@ -80,7 +80,7 @@ class _Items(NamedTuple):
         """Return the items that are present in `blocks` of the kind `name`, which has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
-        values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
+        values = items_of(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
         shares = mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
         return cls(values, places, places // mask.shape[1], shares)
 
@@ -116,10 +116,11 @@ class PointerNetwork(nn.Module):
         totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
         features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
+        self.job_features = features["waiting"]
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
         narrow = width // 2
-        self.job = nn.Sequential(nn.Linear(features["waiting"], width), nn.ReLU(), nn.Linear(width, width))
+        self.job = nn.Sequential(nn.Linear(self.job_features, width), nn.ReLU(), nn.Linear(width, width))
         self.running = nn.Sequential(nn.Linear(features["running"], width), nn.ReLU())
         self.server = nn.Sequential(nn.Linear(features["servers"], narrow), nn.ReLU())
         parts = nn.Linear(2 * width + narrow + features["cluster"], width)
@@ -141,9 +142,9 @@ class PointerNetwork(nn.Module):
         waiting, running = _Items.of(blocks, "waiting"), _Items.of(blocks, "running")
         jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
-        servers = self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers
+        servers = self.server(items_of(blocks, "servers", num_servers)).sum(1) / num_servers
         means = waiting.mean(torch.relu(jobs)), running.mean(running_jobs)
-        pooled = (*means, servers, _joined(blocks, "cluster"))
+        pooled = (*means, servers, items_of(blocks, "cluster"))
         return waiting, jobs, running, running_jobs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -152,7 +153,9 @@ class PointerNetwork(nn.Module):
         job_context = self.context_to_job(context).index_select(0, waiting.rows)
         per_job = self.job_to_rule(torch.relu(jobs + job_context))
         slots, rules = blocks["waiting_mask"].shape[1], len(self.rule)
-        placements = _joined(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        placements = (
+            items_of(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        )
         hidden = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
         starts = context.new_zeros(len(context) * slots, rules)
         starts = starts.index_copy(0, waiting.places, self.start(hidden).squeeze(-1))
@@ -185,6 +188,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
         optimizer_kwargs: arguments of Adam.
     """
 
+    network_class: Any = PointerNetwork  #: class of its network
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -215,9 +220,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
         assert isinstance(self.action_space, spaces.Discrete)
-        self.mlp_extractor = PointerNetwork(  # type: ignore[assignment]
-            self.observation_space, int(self.action_space.n), self.width
-        )
+        self.mlp_extractor = self.network_class(self.observation_space, int(self.action_space.n), self.width)
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)

@@ -66,28 +66,32 @@ class PartitioningHeuristic(Scheduler):
     without room is blocked. RAMP gives a job a symmetric block of (groups, racks, servers). With `ramp_shape`
     (4, 4, 2) degrees 10, 12 and 14 do not exist, and a job is blocked if all its blocks are in use. Not as
     published: a job without an acceptable completion time waits, and degrees outside a job's range of GPUs do
-    not exist for it.
+    not exist for it. "fixed" gives every job `max_degree` GPUs.
 
     Args:
         placement: where jobs go.
-        policy: "para_max", "para_min", "random" or "sequential".
+        policy: "para_max", "para_min", "random", "sequential" or "fixed".
         max_degree: largest degree, 1 or more.
         ramp_shape: communication groups, racks in each, servers in each rack, of one GPU each. Jobs take the
             first free symmetric block. None: any free GPUs that `placement` finds.
+        may_wait: whether a job without room waits until its acceptable time can no longer be kept, as it may
+            not in PAC-ML.
     """
 
     capabilities = Capabilities.RESIZE
 
     placement: PlacementRule
-    policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max"
+    policy: Literal["para_max", "para_min", "random", "sequential", "fixed"] = "para_max"
     max_degree: Annotated[int, "[1, 1000000]"] = 16
     ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+    may_wait: bool = False
 
     def __post_init__(self) -> None:
         self.name, self.observability = self.policy, Observability.SIZES
         if self.policy == "para_min":
             self.observability |= Observability.DURATIONS
-        self._degrees = [1, *range(2, self.max_degree + 1, 2)]
+        fixed = self.policy == "fixed"
+        self._degrees = [self.max_degree] if fixed else [1, *range(2, self.max_degree + 1, 2)]
         self._blocks: dict[int, list[tuple[int, ...]]] = {}
         if self.ramp_shape is not None:
             self._blocks = {degree: ramp_blocks(degree, self.ramp_shape) for degree in self._degrees}
@@ -116,7 +120,7 @@ class PartitioningHeuristic(Scheduler):
             # the job's degrees for which there are free GPUs, ascending
             low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
             own = self._degrees
-            if self.ramp_shape is None:
+            if self.ramp_shape is None and self.policy != "fixed":
                 own = sorted({*own, int(view.column("asked_gpus")[job])})
             valid = [u for u in own if low <= u <= min(high, plan.num_free_gpus)]
             degrees = [self._degree(view, job, valid)] if valid else []
@@ -125,7 +129,7 @@ class PartitioningHeuristic(Scheduler):
             found = self._placed(plan, job, degrees)
             if found is not None:
                 allocations.append(found)
-            elif np.isfinite(deadline[job]):
+            elif np.isfinite(deadline[job]) and not self.may_wait:
                 allocations.append(Allocation(job, reject=True))
         return allocations
 
@@ -151,12 +155,12 @@ class PartitioningHeuristic(Scheduler):
 
     def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
         """Return the policy's choice among the valid degrees, 0 to reject."""
-        if self.name == "para_max":
+        if self.policy in ("para_max", "fixed"):
             return valid[-1]
-        if self.name == "random":
+        if self.policy == "random":
             choices = [0, *valid] if np.isfinite(view.column("deadline_seconds")[job]) else valid
             return int(self._rng.choice(choices))
-        if self.name == "sequential":
+        if self.policy == "sequential":
             return valid[0]
         acceptable = view.column("deadline_seconds")[job] - view.submit_seconds[job]
         least = float(np.ceil(np.round(view.column("isolated_seconds")[job] / acceptable, 9)))

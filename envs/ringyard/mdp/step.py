@@ -49,7 +49,7 @@ class ActionConfig:
 
     options: Options  #: templates and adjustments of discrete actions, empty with scores
     num_running: int = 0  #: R, visible running jobs
-    work_conserving: bool = False  #: whether waiting is masked while any job can start
+    may_wait: bool = True  #: whether waiting is valid while a job can start
     #: configuration of the allocator of scores, empty with discrete actions
     allocators: tuple[AllocatorConfig, ...] = ()
     round_seconds: float = np.inf  #: seconds between score actions. inf: one at every event.

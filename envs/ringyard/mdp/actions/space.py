@@ -153,14 +153,14 @@ class Actions(ActionKind):
         adjustments: other ways to change a running job. A counts them and the preemption.
         on_invalid: what a masked action does. "raise": an `ActionError`. "wait": wait (or take the first
             valid action if waiting is masked, too) and set `info["invalid_action"]`.
+        may_wait: whether waiting is valid while a visible job can start. If False and a template rejects
+            jobs, each job is decided when it arrives.
         queue_order: order in which waiting jobs become visible: by "submit" time, "duration", "work" (GPU
             seconds) or "gpus", ascending, ties by row. "duration" and "work" are predictions. Jobs that are
             not predictable when they are submitted come last.
-        work_conserving: whether waiting is masked as long as a visible job can start.
 
     Raises:
-        ConfigurationError: no template, an argument out of its range, or `work_conserving` with preemption
-            or adjustments.
+        ConfigurationError: no template, or an argument out of its range.
     """
 
     num_waiting: PositiveInt = 16
@@ -171,15 +171,8 @@ class Actions(ActionKind):
     preemptive: bool = False
     adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
+    may_wait: bool = True
     queue_order: QueueOrder = "submit"
-    work_conserving: bool = False
-
-    def __post_init__(self) -> None:
-        if self.work_conserving and self.num_adjustments:
-            raise ConfigurationError(
-                "action.work_conserving is True, and running jobs can change; expected it only with"
-                " preemptive=False and no adjustments"
-            )
 
     @property
     def starts(self) -> tuple[Template, ...]:
