@@ -37,17 +37,8 @@ LEARNERS: Mapping[str, tuple[str, Any, Any]] = {
     "PPO with attention, jobs": ("jobs", PPO, JobAttentionPolicy),
     "MaskablePPO, queue": ("queue", MaskablePPO, "MultiInputPolicy"),
 }
-SCHEDULERS = (
-    "fifo_backfill",
-    "sjf",
-    "srtf",
-    "srsf",
-    "sjf_bco",
-    "synergy_tune",
-    "ones",
-    "pollux",
-    "allocator",
-)
+PUBLISHED = ("fifo_backfill", "sjf", "srtf", "srsf", "sjf_bco", "synergy_tune", "ones", "pollux")
+ALLOCATOR = "allocator"
 
 _PAGE = """# Learners of other libraries on the three forms
 
