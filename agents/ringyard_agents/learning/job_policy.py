@@ -14,6 +14,8 @@ from ringyard_agents.learning.policies import IdentityExtractor
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 _BLOCKS = ("jobs", "jobs_mask", "cluster")
+#: factor of the scores, with which the first updates change the order of few jobs. Assumption
+_SCALE = 0.1
 
 
 class _ScoresOfJobs(DiagGaussianDistribution):
@@ -61,7 +63,7 @@ class _JobNetwork(nn.Module):
     def forward_actor(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, 2 N]: scores, 0 in empty slots, then 1 where there is a job."""
         jobs, present, cluster = self._jobs(blocks)
-        scores = self.scores(jobs, present, cluster)[..., 0] * present
+        scores = _SCALE * self.scores(jobs, present, cluster)[..., 0] * present
         return torch.cat(
             (nn.functional.pad(scores, (0, self.slots - jobs.shape[1])), blocks["jobs_mask"]), -1
         )
