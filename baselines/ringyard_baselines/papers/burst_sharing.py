@@ -1,6 +1,6 @@
 """Foreground and background jobs on one GPU, after DeepPool (Park et al., MLSys 2022, arXiv 2112.10065)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -54,15 +54,14 @@ class BurstSharing(Scheduler):
         if view.cluster.jobs_per_gpu == 1:
             return allocations + plan.start(self.placement, waiting[~large])
         if self.join_background:
-            started = [one.job for one in allocations]
-            rest = np.setdiff1d(waiting[large], started)
+            rest = np.setdiff1d(waiting[large], [one.job for one in allocations])
             allocations += self._start_over_background(view, plan, rest)
         hosts: dict[tuple[float, ...], list[int]] = {}  # of a model and its samples, as things are
         small = waiting[~large]
-        for job, *worker in zip(small.tolist(), *map(np.ndarray.tolist, view.workers(small)), strict=True):
+        kinds = zip(*map(np.ndarray.tolist, view.workers(small)), strict=True)
+        for job, kind in zip(small.tolist(), kinds, strict=True):
             found = plan.place(self.placement, job)
             if found is None:
-                kind = tuple(worker)
                 if kind not in hosts:
                     hosts[kind] = self._hosts(view, plan, job)
                 beside = (Allocation(job, (gpu,)) for gpu in hosts[kind])
@@ -94,9 +93,8 @@ class BurstSharing(Scheduler):
 
     def _start_over_background(
         self, view: SchedulingView, plan: PlacementPlan, jobs: NDArray[np.int32]
-    ) -> list[Allocation]:
+    ) -> Iterator[Allocation]:
         """Start foreground jobs in order, each on one server: on free GPUs and those of background jobs."""
-        allocations: list[Allocation] = []
         for job in jobs.tolist():
             options = np.array(self._hosts(view, plan, job), dtype=np.int64)
             servers, count = view.cluster.server_of_gpu[options], int(view.column("asked_gpus")[job])
@@ -104,9 +102,8 @@ class BurstSharing(Scheduler):
             found = (Allocation(job, tuple(options[servers == s][:count].tolist())) for s in fitting)
             chosen = next((one for one in found if plan.allocate(one)), None)
             if chosen is None:
-                break
-            allocations.append(chosen)
-        return allocations
+                return
+            yield chosen
 
     @staticmethod
     def _activity(seen: JobColumns) -> NDArray[np.float64]:

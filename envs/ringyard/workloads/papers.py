@@ -151,9 +151,8 @@ class BurstJobs:
         batch = np.where(foreground, self.batch_size, self.background_batch).astype(np.float64)
         iterations = np.ceil(self.samples / batch)
         jobs = JobTable.from_columns(submit, gpus, iterations * np.where(foreground, plain, alone))
-        jobs = scale_to_load(jobs, cluster, self.load)
         return replace(
-            jobs,
+            scale_to_load(jobs, cluster, self.load),
             model_ids=np.array([model_id(name) for name in self.models])[model],
             compute_seconds=np.where(foreground, planned, alone),
             batch_size=batch,
