@@ -66,7 +66,9 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     title = id_.partition("-v")[0]
     return {
         "experiment": name,
-        "forms": ", ".join(f"`{id_}`" for id_, made in form_arguments().items() if made["experiment"] == name),
+        "forms": ", ".join(
+            f"`{id_}`" for id_, made in form_arguments().items() if made["experiment"] == name
+        ),
         "id": id_,
         "title": title,
         "summary": described.summary,
