@@ -66,7 +66,7 @@ def test_weights_are_scores_of_weighted_features(bonus):
     while True:
         present = info["action_mask"].astype(bool)
         jobs = observed["jobs"].reshape(JOBS, -1)[present]
-        expected = [*jobs.mean(0), *jobs.std(0), *observed["cluster"]] if len(jobs) else summary
+        expected = [*observed["cluster"], *jobs.mean(0), *jobs.std(0)] if len(jobs) else summary
         assert summary == pytest.approx(expected, abs=2e-3)  # a standard deviation of nearly equal numbers
         weights = rng.uniform(-1, 1, 3).astype(np.float32)
         sums = 0.2 * jobs[:, columns] @ weights

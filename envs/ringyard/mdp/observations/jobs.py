@@ -108,20 +108,19 @@ def _live_job_summary(
     out[:] = 0.0
     count = to_int(episode.num_live[b])
     size = NUM_JOB_FEATURES
+    cluster, rest = take_rows(out, 1, LiveJobTotals)
+    _write_cluster(state, episode, b, count, cluster[0])
     for i in range(count):
         for k in range(size):
             value = episode.features[b, i * size + k]
-            out[k] += value / count
-            out[size + k] += value * value / count
+            rest[k] += value / count
+            rest[size + k] += value * value / count
     for k in range(size):
-        out[size + k] = np.sqrt(max(out[size + k] - out[k] * out[k], 0.0))
-    _, rest = take_rows(out, 2, JobFeatures)
-    cluster, _ = take_rows(rest, 1, LiveJobTotals)
-    _write_cluster(state, episode, b, count, cluster[0])
+        rest[size + k] = np.sqrt(max(rest[size + k] - rest[k] * rest[k], 0.0))
 
 
 def live_job_summary(flat: bool = True) -> Observation:
-    """Create the observation for `Weights`: means and standard deviations over live jobs, cluster totals.
+    """Create the observation for `Weights`: cluster totals, means and deviations over live jobs.
 
     docs/observations.md has the table of features.
 
@@ -129,7 +128,7 @@ def live_job_summary(flat: bool = True) -> Observation:
         flat: one Box row (for an MLP) instead of a Dict of blocks.
     """
     parts = tuple(Block(name, ItemAxis.SUMMARY, JobFeatures) for name in ("mean", "deviation"))
-    blocks = (*parts, Block("cluster", ItemAxis.CLUSTER, LiveJobTotals))
+    blocks = (Block("cluster", ItemAxis.CLUSTER, LiveJobTotals), *parts)
     return Observation(_live_job_summary, blocks, flat, _OBSERVABILITY | Observability.PREDICTIONS)
 
 
