@@ -49,7 +49,7 @@ def actions_of(observation):
 
 
 def factories():
-    """The functions behind conf/observation, those for scores and weights last, in the order of how much they show."""
+    """The functions behind conf/observation, those for scores and weights last, by how much they show."""
     leaves = [
         yaml.safe_load((CONF / "observation" / f"{name}.yaml").read_text()) for name in names("observation")
     ]
