@@ -57,6 +57,8 @@ def test_gittins_prefers_who_may_end_soon():
     start, end = times(GittinsTiresias(pack(), 10.0), [0, 1, 2], [1, 1, 1], [100.0, 10.0, 10.0], size=1)
     assert start == [0, 10, 20]
     assert end == [120, 20, 30]
+    twice = times(GittinsTiresias(pack(), 20.0), [0, 1, 2], [2, 2, 2], [100.0, 10.0, 10.0], size=2)
+    assert twice == (start, end)  # a quantum of 20 GPU seconds is over as soon
 
 
 def test_gavel_gives_equal_time():
