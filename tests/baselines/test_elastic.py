@@ -186,6 +186,23 @@ def test_e_tiresias_shrinks_running_jobs_for_a_crowd():
     assert times_of(patient).start_seconds.tolist() == [0.0, 40.0, 80.0]
 
 
+def test_e_tiresias_takes_from_the_lowest_priority_just_enough():
+    sim = arrived(Cluster.homogeneous(1, 8), elastic([4, 4, 4, 1], [40.0] * 4), perfect())
+    for most, sizes in ((2, [4, 4]), (1, [4, 3, 1]), (0, [4, 2, 1, 1])):
+        scheduler = ElasticTiresias(pack(), max_waiting_jobs=most)
+        scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        found = scheduler.decide(sim.view())
+        assert {one.job: len(one.gpu_ids) for one in found} == dict(enumerate(sizes))
+
+
+def test_e_tiresias_demotes_jobs_by_attained_service():
+    # job 1 runs from 10 s on, and stays when both are demoted
+    rigid = elastic([4, 4], [30.0, 30.0], low=4)
+    for threshold, expected in ((40.0, [60.0, 40.0]), (200.0, [30.0, 60.0])):
+        scheduler = ElasticTiresias(pack(), threshold_gpu_seconds=threshold, round_seconds=10.0)
+        assert ends(scheduler, rigid).tolist() == pytest.approx(expected)
+
+
 def test_ones_grows_jobs_and_their_batches():
     jobs = elastic([1], [400.0])
     jobs = replace(jobs, batch_size=np.array([8.0]), min_batch=np.array([8.0]), max_batch=np.array([32.0]))
