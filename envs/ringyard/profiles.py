@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from ringyard.burst_plan import LayerGroup
 from ringyard.checks import NonNegative, Positive, checked, shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -94,6 +95,7 @@ class ModelProfile:
     step_coefficients: _StepCoefficients | None = None
     #: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d
     server_efficiency: tuple[float, float, float] | None = None
+    layer_groups: tuple[LayerGroup, ...] | None = None  #: its layers in order, for `ringyard.burst_plan`
     file: str = ""  #: yaml that it was read from
 
     def __post_init__(self) -> None:
@@ -166,7 +168,7 @@ class ModelProfile:
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: fields that are not numbers
-_TEXTS = ("name", "task", "sources", "source", "gpus")
+_TEXTS = ("name", "task", "sources", "source", "gpus", "layer_groups")
 
 
 def _number(value: Any) -> Any:
@@ -207,6 +209,9 @@ def read_profile(file: Path) -> ModelProfile:
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         by_type, where = raw["gpus"].items(), f"{file}: gpus."
         raw["gpus"] = {kind: _build_dataclass(GpuProfile, one, where + str(kind)) for kind, one in by_type}
+    if isinstance(raw, dict) and isinstance(raw.get("layer_groups"), list):
+        where = f"{file}: layer_groups"
+        raw["layer_groups"] = tuple(_build_dataclass(LayerGroup, one, where) for one in raw["layer_groups"])
     return _build_dataclass(ModelProfile, raw, str(file), file=str(file))
 
 

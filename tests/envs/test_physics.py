@@ -406,11 +406,15 @@ def test_unlike_gpus_take_shares_of_the_batch_by_their_speed(model, fixed):
 
 def test_lower_bounds_hold_where_gangs_split_their_batch_by_speed():
     cluster = Cluster((1, 1), gpu_types=("v100", "p100"))
-    jobs = replace(specs((2, "resnet50_imagenet")), iterations=np.array([100.0]))
+    jobs = specs(*[(2, "resnet50_imagenet")] * 8)
+    jobs = replace(jobs, iterations=np.full(8, 100.0), fixed_fraction=np.full(8, 0.5))
     sim = arrived(cluster, jobs, composite(INF, INF, batch_split="by_speed"))
-    sim.apply([Allocation(0, (0, 1))])
-    sim.advance()
-    assert simulation_bounds(sim).mean_jct <= sim.metrics().mean_jct * (1 + 1e-9)
+    for job in range(8):
+        sim.apply([Allocation(job, (0, 1))])
+        sim.advance()
+    bounds = simulation_bounds(sim)
+    assert bounds.mean_jct <= sim.metrics().mean_jct * (1 + 1e-9)
+    assert bounds.makespan <= sim.metrics().makespan * (1 + 1e-9)
 
 
 def test_models_are_in_the_catalogue():

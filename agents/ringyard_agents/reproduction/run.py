@@ -210,9 +210,8 @@ def read_paper(paper: str) -> dict[str, Any]:
     """Read a paper's yaml, in conf/reproduction or in such a folder of RINGYARD_CONF."""
     files = config_files("reproduction")
     if paper not in files:
-        raise ConfigurationError(
-            f"unknown paper {paper!r}" if paper else f"no paper; expected {suggest(paper, files)}"
-        )
+        problem = f"unknown paper {paper!r}" if paper else "no paper"
+        raise ConfigurationError(f"{problem}; expected {suggest(paper, files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]

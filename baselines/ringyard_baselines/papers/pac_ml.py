@@ -33,13 +33,9 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
             shapes.append((root, root, b))
         if a <= min(groups, racks):
             shapes += [(a, 1, b), (a, b, 1)]
+    ids = np.arange(np.prod(shape)).reshape(shape)
     blocks = [
-        tuple(
-            ((group + c) * racks + rack + r) * servers + server + s
-            for c in range(of_groups)
-            for r in range(of_racks)
-            for s in range(of_servers)
-        )
+        ids[group : group + of_groups, rack : rack + of_racks, server : server + of_servers]
         for of_groups, of_racks, of_servers in shapes
         for group in range(groups - of_groups + 1)
         for rack in range(racks - of_racks + 1)
@@ -47,12 +43,12 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
     ]
     if shapes:
         blocks += [
-            tuple(((group + n) * racks + rack + n) * servers + server for n in range(degree))
+            ids[range(group, group + degree), range(rack, rack + degree)][:, server]
             for group in range(groups - degree + 1)
             for rack in range(racks - degree + 1)
             for server in range(servers)
         ]
-    return blocks
+    return [tuple(block.ravel().tolist()) for block in blocks]
 
 
 @checked("partitioning")
@@ -126,21 +122,13 @@ class PartitioningHeuristic(Scheduler):
             degrees = [self._degree(view, job, valid)] if valid else []
             if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
-            found = self._placed(plan, job, degrees)
+            tried = (self._on_block(plan, job, degree) for degree in degrees if degree)
+            found = next((one for one in tried if one is not None), None)
             if found is not None:
                 allocations.append(found)
             elif np.isfinite(deadline[job]) and not self.may_wait:
                 allocations.append(Allocation(job, reject=True))
         return allocations
-
-    def _placed(self, plan: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
-        """Place the job on the first of these degrees that finds room. Degree 0 means none."""
-        for degree in degrees:
-            if degree:
-                found = self._on_block(plan, job, degree)
-                if found is not None:
-                    return found
-        return None
 
     def _on_block(self, plan: PlacementPlan, job: int, degree: int) -> Allocation | None:
         """Place the job on `degree` GPUs, in a symmetric block if the cluster has a shape."""
