@@ -284,12 +284,12 @@ class ClusterBatch:
             raise ResetNeededError(f"cluster {int(begun.argmin())} has no episode yet; call reset() first")
 
     def copy_clusters(self, sources: NDArray[np.int64]) -> None:
-        """Overwrite each cluster b with cluster `sources[b]` at its present moment."""
+        """Overwrite each of the first clusters b with cluster `sources[b]` at its present moment."""
         one, two = arrays_of(*self._empty(1)), arrays_of(*self._empty(2))
         own = arrays_of(self.state, self.episode, self._out)
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else the array has no axis of clusters
-                array[:] = array[sources]
+                array[: len(sources)] = array[sources]
 
     def _check_open(self) -> None:
         if self._closed:
