@@ -5,7 +5,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test slow release oldest attack check docs benchmark clean
+.PHONY: setup quickstart test slow release mutants oldest attack check docs benchmark clean
 
 setup: $(VENV)/.installed
 
@@ -32,8 +32,12 @@ slow: setup
 
 # what a release needs beside `test` and `slow`: the wheel in an empty environment, mutants that tests must notice
 release: setup
-	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutation]"
 	$(RUN)python -m pytest -m release
+
+# change the papers' schedulers and the allocator in one place at a time: do their tests notice? (hours; what is
+# stored is kept, so that it goes on where it was stopped)
+mutants: setup
+	nice -n 19 $(RUN)python -m tools.mutants
 
 # the oldest versions that pyproject.toml allows: every test (OLDEST=tests), or what they touch most
 OLDEST ?= tests/test_golden.py tests/agents/test_command_lines.py tests/agents/test_help.py tests/agents/test_sweeps.py \

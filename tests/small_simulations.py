@@ -18,6 +18,7 @@ from ringyard.sim.metrics import job_times
 from ringyard.sim.view import unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
+from ringyard.workloads import ParameterServers
 from ringyard_baselines.scheduler import run
 
 
@@ -240,3 +241,12 @@ def perfect():
 def times_of(sim):
     """When each finished job started and ended."""
     return job_times(sim.state, 0, sim.jobs)
+
+
+def served(count, workers=1, model="resnet50"):
+    """Parameter-server jobs of some workers and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
+    jobs = JobTable.from_columns([0] * count, [workers] * count, [3000.0] * count)
+    dress = ParameterServers(1.0, {f"aiturbo_{model}": 1}, servers=(1,), elastic=True)
+    jobs = dress.extend(jobs, Cluster.homogeneous(1, 4), np.random.default_rng(0))
+    never = np.full(count, np.inf)
+    return replace(jobs, cores_per_worker=np.full(count, 5), predictable_from=never)

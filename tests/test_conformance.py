@@ -41,6 +41,12 @@ from small_simulations import everything, random_jobs, rings
 SCHEDULERS = names("scheduler")
 # jobs of a model that has every figure, so that they run on any cluster
 MODELLED = ("workload=elastic", "workload.base.num_jobs=40", "workload.base.load=0.3")
+# models with figures of the CPUs of a cluster
+ON_CPUS = (
+    "workload=aiturbo_traces",
+    "workload.extensions.0.models={aiturbo_vgg11: 0, aiturbo_vgg16: 0, aiturbo_inception4: 0,"
+    " aiturbo_resnet101: 0, aiturbo_resnet152: 0}",
+)
 FILES = trace_configs()
 
 
@@ -415,7 +421,8 @@ def test_ideal_performance_needs_no_placement():
 @pytest.mark.parametrize("group", ["performance", "restart", "cluster", "failures"])
 def test_every_world_runs(group):
     for name in names(group):
-        parts = composed("simulate", f"{group}={name}", *MODELLED, "seed=3")
+        jobs = ON_CPUS if name == "aiturbo_cpu_workers" else MODELLED
+        parts = composed("simulate", f"{group}={name}", *jobs, "seed=3")
         built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))
         scheduler = instantiate(parts.scheduler)

@@ -21,6 +21,7 @@ EXAMPLES = {
     "sb3": ((), {"total_steps": 512, "num_envs": 4, "seeds": 1}),
     "mcts": ((), {"decisions": 4, "simulations": 30}),
     "minari_cloning": (("minari", "h5py"), {"count": 2, "batches": 300}),
+    "optimal_cloning": ((), {"tables": 20, "gradient_steps": 30, "unseen": 2, "jobs": 12}),
     "torchrl_ppo": (("torchrl",), {"total_steps": 600, "frames": 300}),
     "tianshou_dqn": (("tianshou",), {"total_steps": 400, "num_envs": 2}),
     "rllib_ppo": (("ray.rllib",), {"total_steps": 1024, "batch": 512}),
@@ -59,7 +60,11 @@ def test_an_example_runs(name, example):
 
 
 #: {example: arguments of its command line that keep it short}
-_SHORT = {"mcts": ["--simulations", "1"], "minari_cloning": ["--episodes", "1"]}
+_SHORT = {
+    "mcts": ["--simulations", "1"],
+    "minari_cloning": ["--episodes", "1"],
+    "optimal_cloning": ["--tables", "20"],
+}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -43,8 +43,9 @@ class Cluster:
     Attributes:
         gpus_per_server: [servers] number of GPUs.
         gpu_types: [servers] names in `ringyard.gpu_types.GPU_MEMORY_BYTES`. Empty: all GPUs have the
-            reference speed and unlimited memory.
-        cores_per_server: [servers] CPU cores.
+            reference speed and unlimited memory. A type of `ringyard.gpu_types.CPU_CORES` stands for the
+            processors of a server without GPUs, which then counts as one GPU.
+        cores_per_server: [servers] CPU cores, beside those that such a type stands for.
         memory_bandwidth_bytes_per_second: [servers] bandwidth of main memory.
         ram_bytes_per_server: [servers] main memory that jobs can ask for.
         storage_bytes_per_second: [servers] rate at which a server reads samples that are not cached. The

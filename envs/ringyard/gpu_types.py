@@ -1,4 +1,4 @@
-"""GPU types that servers may hold, with the memory of one GPU."""
+"""GPU types that servers may hold, with the memory of one GPU, and CPUs on which workers train."""
 
 from typing import Final
 
@@ -18,4 +18,8 @@ GPU_MEMORY_BYTES: Final[dict[str, float]] = {
     "rtx_a6000": 48e9,
     "a10": 24e9,
     "h100_sxm": 80e9,
+    "cpu_2x_xeon_6148": 192e9,  # assumption: 16 GB on each of 12 memory channels
 }
+
+#: {type that stands for all processors of a server: number of their cores}. A worker there takes them all
+CPU_CORES: Final[dict[str, int]] = {"cpu_2x_xeon_6148": 40}

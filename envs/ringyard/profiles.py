@@ -10,11 +10,13 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from ringyard.burst_plan import LayerGroup
 from ringyard.checks import NonNegative, Positive, checked, shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 
+_KernelShares = Annotated[Mapping[Positive, Annotated[float, "(0, 1]"]], "not empty"]
 _StepCoefficients = tuple[NonNegative, NonNegative, NonNegative, NonNegative, NonNegative, NonNegative]
 
 
@@ -63,6 +65,10 @@ class ModelProfile:
     #: how far training overlaps transfers with computing (`ring.overlapped`). None: as the performance
     #: model says.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
+    #: {GPU type: {samples per GPU: share}} of `compute_seconds` in which kernels run, if the job is alone on
+    #: its GPU. The rest is gaps that the host leaves. A type that is not here has the shares of the first
+    #: that is. {}: not measured, kernels run all the time.
+    kernel_share: Mapping[str, _KernelShares] = field(default_factory=dict)
     min_batch: Positive | None = None  #: smallest global batch of an elastic job, samples
     max_batch: Positive | None = None  #: largest global batch
     noise_scale: Positive | None = None  #: gradient noise scale phi, samples (mean over a training)
@@ -89,6 +95,7 @@ class ModelProfile:
     step_coefficients: _StepCoefficients | None = None
     #: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d
     server_efficiency: tuple[float, float, float] | None = None
+    layer_groups: tuple[LayerGroup, ...] | None = None  #: its layers in order, for `ringyard.burst_plan`
     file: str = ""  #: yaml that it was read from
 
     def __post_init__(self) -> None:
@@ -97,11 +104,12 @@ class ModelProfile:
                 f"profile.gpus has no {REFERENCE_GPU}; expected fixed_seconds and sample_seconds of this GPU"
                 " type, to which the other types are compared"
             )
-        for kind, figures in self.gpus.items():
-            if kind not in GPU_MEMORY_BYTES:
+        for name, kinds in (("gpus", self.gpus), ("kernel_share", self.kernel_share)):
+            if odd := [kind for kind in kinds if kind not in GPU_MEMORY_BYTES]:
                 raise ConfigurationError(
-                    f"profile.gpus names {shown(kind)}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
+                    f"profile.{name} names {shown(odd[0])}; expected some of {', '.join(GPU_MEMORY_BYTES)}"
                 )
+        for kind, figures in self.gpus.items():
             if figures.compute_seconds(self.batch_size) <= 0:
                 raise ConfigurationError(
                     f"profile.gpus.{kind} has 0 fixed_seconds and sample_seconds; expected one above 0"
@@ -160,7 +168,7 @@ class ModelProfile:
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 #: fields that are not numbers
-_TEXTS = ("name", "task", "sources", "source", "gpus")
+_TEXTS = ("name", "task", "sources", "source", "gpus", "layer_groups")
 
 
 def _number(value: Any) -> Any:
@@ -201,6 +209,9 @@ def read_profile(file: Path) -> ModelProfile:
     if isinstance(raw, dict) and isinstance(raw.get("gpus"), dict):
         by_type, where = raw["gpus"].items(), f"{file}: gpus."
         raw["gpus"] = {kind: _build_dataclass(GpuProfile, one, where + str(kind)) for kind, one in by_type}
+    if isinstance(raw, dict) and isinstance(raw.get("layer_groups"), list):
+        where = f"{file}: layer_groups"
+        raw["layer_groups"] = tuple(_build_dataclass(LayerGroup, one, where) for one in raw["layer_groups"])
     return _build_dataclass(ModelProfile, raw, str(file), file=str(file))
 
 

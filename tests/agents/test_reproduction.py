@@ -72,6 +72,11 @@ def test_verdicts():
     assert measured("at_most", 1.0, [15, 15], [10, 10]).verdict == "no"
     assert measured("at_least", 3.0, [5, 5]).verdict == "yes: not less"
     assert measured("at_least", 6.0, [5, 5]).verdict == "no"
+    assert measured("ratio", None, [5, 5], [10, 10]).verdict == "no public figure"
+    assert claim_rows([measured("ratio", None, [5, 5], [10, 10])])[0][1:3] == (
+        "not public",
+        "2.00x [2.00x, 2.00x]",
+    )
     assert measured("change", -0.5, [5, 5], [0, 0]).verdict == "no: the reference is 0"
 
 
@@ -128,6 +133,18 @@ def test_a_drawn_cluster_is_drawn_anew_for_each_seed(paper):
     assert [(one.seed, one.environment["cluster"]["seed"]) for one in tasks] == [
         (seed, seed) for seed in range(3) for _ in case["schedulers"]
     ]
+
+
+def test_a_scheduler_can_have_an_environment_of_its_own():
+    fast = ["performance=composite", "performance.batch_split=by_speed"]
+    rows = {"equal": {"scheduler": "fifo"}, "by speed": {"scheduler": "fifo", "environment": fast}}
+    case = {"overrides": ["experiment=sharing"], "schedulers": rows}
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        tasks = scheduler_tasks(case, 2, "pack")
+    splits = [task.environment["performance"].get("batch_split") for task in tasks]
+    assert splits == [None, "by_speed"] * 2
+    assert [task.seed for task in tasks] == [0, 0, 1, 1]
 
 
 def test_the_printed_training_is_the_one_that_runs(tmp_path, monkeypatch):

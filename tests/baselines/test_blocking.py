@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hydra.utils import instantiate
 
-from conftest import composed, names
-from ringyard import Allocation, Cluster, JobTable, ideal
+from conftest import composed, leaf, names
+from ringyard import Allocation, Cluster, ClusterEnv, EnvConfig, JobTable, ideal
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.placement import pack
 from ringyard.state.records import JobOutcome
+from ringyard.workloads import PartitionedJobs
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.papers.pac_ml import PartitioningHeuristic, ramp_blocks
 from small_simulations import arrived, elastic, perfect, simulated, times_of
@@ -38,6 +39,32 @@ def test_degrees_of_partitioning():
     assert blocked == [False, True]
     assert jct == pytest.approx([100.0, 0.0])  # as soon as it is clear that 100 s is too late
     assert rate == 0.5
+
+
+def test_a_fixed_degree_waits_only_if_it_may():
+    # 16 GPUs for 6.25 s each, acceptable: 13 s. The third job of three is blocked when its turn comes
+    jobs, cluster = partitioned([1.0, 0.13, 0.13]), Cluster.homogeneous(16, 1)
+    for may_wait, ends in ((True, [6.25, 12.5, 12.5]), (False, [6.25, 0.0, 0.0])):
+        scheduler = PartitioningHeuristic(pack(), "fixed", may_wait=may_wait)
+        found = times_of(simulated(scheduler, cluster, jobs, perfect()))
+        assert found.jct.tolist() == pytest.approx(ends)
+        assert (found.outcome == JobOutcome.BLOCKED).tolist() == [False, not may_wait, True]
+
+
+def test_an_agent_that_may_not_wait_decides_once_at_each_arrival():
+    actions = leaf("action", "partitioning_at_arrival")
+    config = EnvConfig(Cluster.homogeneous(4, 1), PartitionedJobs(20, 100.0), perfect(), actions=actions)
+    env = ClusterEnv(config)
+    env.reset(seed=0)
+    starts, done = [], False
+    while not done:
+        mask = env.action_masks()
+        assert mask[0]  # to reject is always valid
+        assert not mask[-1]  # to wait never is
+        starts.append(int(mask[1:-1].sum()))
+        *_, done, _, _ = env.step(int(np.flatnonzero(mask)[-1]))
+    assert len(starts) == 20
+    assert 0 in starts  # also while no GPU is free
 
 
 def test_symmetric_blocks_by_hand():

@@ -64,6 +64,53 @@ def test_coda_asks_again_for_cores_it_was_refused():
     assert steps[2] == [0, 180, 270, 360, 450]
 
 
+def cores_over_time(scheduler, cluster, jobs, performance, until):
+    """[decisions, jobs] CPU cores of each job's workers, 0 while it does not run."""
+    sim = Simulator(cluster, jobs, performance, round_seconds=scheduler.round_seconds)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    held = []
+    while not sim.done and sim.now < until:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+        records = sim.state.jobs[0, : len(jobs)]
+        held.append(np.where(records["status"] == JobStatus.RUNNING, records["cores_per_worker"], 0))
+    return np.array(held)
+
+
+def test_coda_starts_a_job_with_the_cores_at_which_its_model_settled():
+    jobs = hungry(20_000.0, 1).merged(hungry(1000.0, 1))
+    for adaptive in (True, False):
+        scheduler = Coda(pack(), adaptive=adaptive, cpu_array_share=0.0)
+        first, second = cores_over_time(scheduler, *cpu_cluster(16, jobs), until=1e9).T
+        settled = first[first > 0][-1]
+        assert second[second > 0][0] == settled
+        assert (settled > 4) == adaptive
+
+
+def test_coda_leaves_free_gpus_their_share_of_cores():
+    most = []
+    for gpus in (1, 2):
+        cluster = Cluster.homogeneous(1, gpus, "v100", 16, 100e9)
+        held = cores_over_time(
+            Coda(pack(), cpu_array_share=0.0), cluster, hungry(6000.0, 1), composite(1e9, 40e9), 3000.0
+        )
+        most.append(held.max())
+    assert most[0] > 8
+    assert most[1] == 8
+
+
+def test_coda_takes_fewer_cores_rather_than_gpus_of_two_servers():
+    """Each server has 2 free GPUs and 4 free cores. The last job wants 2 GPUs and 4 cores for each."""
+    jobs = JobTable.from_columns([0, 0, 0], [1, 1, 2], [1000.0] * 3)
+    jobs = replace(jobs, cores_per_worker=np.array([8, 8, 4]))
+    sim = arrived(Cluster.homogeneous(2, 3, cores_per_server=12), jobs, composite(1e9, 40e9))
+    sim.apply([Allocation(0, (0,)), Allocation(1, (3,))])
+    scheduler = Coda(pack(), adaptive=False, large_job_gpus=2)
+    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+    (found,) = scheduler.decide(sim.view())
+    assert (found.job, found.gpu_ids, found.cores_per_worker) == (2, (4, 5), 1)
+
+
 def test_coda_starts_the_group_with_the_least_share_first():
     # all GPUs are free at 50 s: a's oldest goes first, then b, who has none, then a has more than b
     jobs = JobTable.from_columns(

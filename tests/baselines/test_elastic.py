@@ -10,7 +10,7 @@ from ringyard.performance import composite
 from ringyard.placement import pack
 from ringyard.profiles import model_id
 from ringyard.sim.speeds import BatchRule, fewest_gpus, isolated_iteration_seconds, speed_table
-from ringyard.workloads import AITurboJobs, ParameterServers
+from ringyard.workloads import AITurboJobs
 from ringyard_baselines.papers.afs_l import AFSL
 from ringyard_baselines.papers.aiturbo import AITurbo
 from ringyard_baselines.papers.drf import DominantResourceFairness
@@ -24,7 +24,7 @@ from ringyard_baselines.papers.pollux import Pollux
 from ringyard_baselines.scheduler import Observability
 from ringyard_baselines.tools.step_model import StepModels
 from ringyard_baselines.tools.targets import Target, apply_sizes
-from small_simulations import arrived, elastic, perfect, simulated, times_of
+from small_simulations import arrived, elastic, perfect, served, simulated, times_of
 
 
 def ends(scheduler, jobs, size=4):
@@ -90,6 +90,65 @@ def test_elastic_jobs_take_the_whole_cluster():
     assert ends(Optimus(pack()), elastic([1], [80.0])).tolist() == pytest.approx([20.0])
 
 
+class KnownIterations:
+    """Stands for fitted loss curves: the iterations that are left, as given."""
+
+    def __init__(self, left):
+        self.left = np.array(left, dtype=np.float64)
+
+    def iterations_left(self, view, jobs):
+        return self.left[jobs]
+
+
+def optimus_shapes(left, cluster, jobs, performance, **options):
+    """{job: (GPUs, parameter servers)} that Optimus decides when so many iterations are left."""
+    sim = arrived(cluster, jobs, performance)
+    scheduler = Optimus(pack(), **options)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    scheduler._curves = KnownIterations(left)
+    return {one.job: (len(one.gpu_ids), one.parameter_servers) for one in scheduler.decide(sim.view())}
+
+
+@pytest.mark.parametrize(
+    ("left", "gpus", "sizes"),
+    [
+        ([400.0, 100.0], 4, [3, 1]),  # 400 / 2, then 400 / 6, against 100 / 2
+        ([400.0, 150.0], 4, [2, 2]),  # 150 / 2 is more than 400 / 6
+        ([400.0, 100.0], 5, [3, 2]),  # 400 / 12 is less than 100 / 2
+        ([400.0, 100.0], 8, [4, 4]),  # no job takes more than 4
+        ([0.0, 100.0], 4, [1, 3]),  # nothing is gained by the first
+    ],
+)
+def test_optimus_grows_the_job_that_saves_most_time(left, gpus, sizes):
+    jobs = elastic([1, 1], [400.0, 100.0], high=4)
+    found = optimus_shapes(left, Cluster.homogeneous(1, gpus), jobs, perfect())
+    assert [found[job][0] for job in range(2)] == sizes
+
+
+def test_optimus_counts_gains_per_share_of_the_scarcest_resource():
+    # of 3 GPUs and 40 cores a worker of job 0 takes 16 cores: 55 / 0.4 s, against 50 / (1 / 3) s of job 1
+    jobs = elastic([1, 1], [110.0, 100.0], high=4)
+    for cores, sizes in (([16, 4], [1, 2]), ([4, 4], [2, 1])):
+        cluster = Cluster.homogeneous(1, 3, cores_per_server=40)
+        wanting = replace(jobs, cores_per_worker=np.array(cores))
+        found = optimus_shapes([110.0, 100.0], cluster, wanting, perfect())
+        assert [found[job][0] for job in range(2)] == sizes
+
+
+def test_optimus_adds_servers_while_there_are_cores():
+    servers = {}
+    for cores, most in ((10, 10), (15, 10), (20, 10), (200, 3), (200, 10)):
+        cluster = Cluster.homogeneous(1, 1, cores_per_server=cores)  # a worker and a server have 5 each
+        jobs = replace(served(1), max_gpus=np.array([1]))
+        found = optimus_shapes([1e6], cluster, jobs, composite(1e9, 40e9), max_servers=most)
+        servers[cores, most] = found[0][1]
+    assert servers[10, 10] == 1
+    assert servers[15, 10] == 2
+    assert servers[20, 10] == 3
+    assert servers[200, 3] == 3
+    assert 3 < servers[200, 10] <= 10
+
+
 def test_drf_gives_equal_dominant_shares():
     # 2 GPUs each until 20, then all 4; as they ask (3, 2 and 1 of 4) the two smallest fit
     two = elastic([1, 1], [40.0, 60.0])
@@ -125,6 +184,25 @@ def test_e_tiresias_shrinks_running_jobs_for_a_crowd():
         ElasticTiresias(pack(), max_waiting_jobs=2), Cluster.homogeneous(1, 4), jobs, perfect()
     )
     assert times_of(patient).start_seconds.tolist() == [0.0, 40.0, 80.0]
+
+
+def test_e_tiresias_takes_from_the_lowest_priority_just_enough():
+    sim = arrived(Cluster.homogeneous(1, 8), elastic([4, 4, 4, 1], [40.0] * 4), perfect())
+    for most, sizes in ((2, [4, 4]), (1, [4, 3, 1]), (0, [4, 2, 1, 1])):
+        scheduler = ElasticTiresias(pack(), max_waiting_jobs=most)
+        scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        expected = dict(enumerate(sizes))
+        found = scheduler.decide(sim.view())
+        assert {one.job: len(one.gpu_ids) for one in found} == expected
+        assert scheduler._shrunk(sim.view(), range(4)) == expected  # before free GPUs are granted
+
+
+def test_e_tiresias_demotes_jobs_by_attained_service():
+    # job 1 runs from 10 s on, and stays when both are demoted
+    rigid = elastic([4, 4], [30.0, 30.0], low=4)
+    for threshold, expected in ((40.0, [60.0, 40.0]), (200.0, [30.0, 60.0])):
+        scheduler = ElasticTiresias(pack(), threshold_gpu_seconds=threshold, round_seconds=10.0)
+        assert ends(scheduler, rigid).tolist() == pytest.approx(expected)
 
 
 def test_ones_grows_jobs_and_their_batches():
@@ -165,15 +243,6 @@ def test_aiturbo_makes_single_unit_changes():
         sizes.append(int(sim.view().num_gpus[0]))
         sim.advance()
     assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4
-
-
-def served(count, workers=1, model="resnet50"):
-    """Parameter-server jobs of some workers and one server, 5 cores each, 1 to 4 GPUs, never predictable."""
-    jobs = JobTable.from_columns([0] * count, [workers] * count, [3000.0] * count)
-    dress = ParameterServers(1.0, {f"aiturbo_{model}": 1}, servers=(1,), elastic=True)
-    jobs = dress.extend(jobs, Cluster.homogeneous(1, 4), np.random.default_rng(0))
-    never = np.full(count, np.inf)
-    return replace(jobs, cores_per_worker=np.full(count, 5), predictable_from=never)
 
 
 def test_aiturbo_shrinks_jobs_where_that_is_cheaper_and_all_do_not_fit():

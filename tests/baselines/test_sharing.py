@@ -108,6 +108,17 @@ def test_burst_sharing_counts_the_time_in_which_the_foreground_waits_for_its_gra
         assert [one.job for one in found] == [1] * joins
 
 
+def test_burst_sharing_joins_neither_background_jobs_nor_pairs():
+    cluster, jobs, performance = neighbours("a3c_pong", "lstm_wikitext2")
+    found = times_of(simulated(BurstSharing(pack(), max_slowdown=10.0), cluster, jobs, performance))
+    assert found.start_seconds[1] == pytest.approx(1000.0)
+    _, jobs, performance = neighbours("cyclegan_monet", *["a3c_pong"] * 3)
+    jobs = replace(jobs, num_gpus=np.array([2, 1, 1, 1]), max_gpus=np.array([2, 1, 1, 1]))
+    sim = arrived(Cluster.homogeneous(1, 2, gpu_type="v100", jobs_per_gpu=3), jobs, performance)
+    sim.apply(BurstSharing(pack(), max_slowdown=10.0).decide(sim.view()))
+    assert [sim.view().gpus_of(job) for job in range(4)] == [(0, 1), (0,), (1,), ()]
+
+
 def test_reference_jobs_are_no_jobs_of_a_workload_that_shares_gpus():
     models = composed("simulate", "workload=sharing").workload.models.by_gpus[1]
     assert models

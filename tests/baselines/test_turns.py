@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, JobTable
+from ringyard import Allocation, Cluster, JobTable
 from ringyard.errors import ConfigurationError
 from ringyard.performance import composite
-from ringyard.placement import pack
+from ringyard.placement import consolidate, pack
 from ringyard.profiles import model_id
 from ringyard_baselines.papers.aiturbo import AITurbo
 from ringyard_baselines.papers.gandiva import Gandiva
 from ringyard_baselines.papers.gavel import Gavel
 from ringyard_baselines.papers.gittins import GittinsTiresias
 from ringyard_baselines.papers.themis import Themis
-from small_simulations import simulated, times_of
+from small_simulations import arrived, perfect, simulated, times_of
 
 
 def times(scheduler, submit, gpus, durations, size=4):
@@ -28,6 +28,27 @@ def test_gandiva_slices_time():
     start, end = times(Gandiva(pack(), slice_seconds=10.0), [0, 0], [4, 4], [30.0, 30.0])
     assert start == [0, 10]
     assert end == [50, 60]
+
+
+@pytest.mark.parametrize(
+    ("servers", "sizes", "places", "moved"),
+    [
+        (3, [2, 3], [(0, 4), (1, 5, 8)], {1: 1}),  # one and two servers beyond what they need
+        (5, [2, 10], [(0, 4), (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)], {0: 1}),  # the larger needs 3 of 3
+        (3, [2, 2], [(0, 1), (4, 5)], {}),
+    ],
+)
+def test_gandiva_moves_the_most_scattered_job_to_fewer_servers(servers, sizes, places, moved):
+    jobs = JobTable.from_columns([0, 0], sizes, [100.0, 100.0])
+    sim = arrived(Cluster.homogeneous(servers, 4), jobs, perfect())
+    sim.apply([Allocation(job, gpus) for job, gpus in enumerate(places)])
+    for migrate in (True, False):
+        scheduler = Gandiva(consolidate(), migrate=migrate)
+        scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+        found = [one for one in scheduler.decide(sim.view()) if one.gpu_ids]
+        held = {one.job: len(set(sim.cluster.server_of_gpu[list(one.gpu_ids)])) for one in found}
+        assert held == (moved if migrate else {})
+        assert scheduler.decide(sim.view()) == []  # only when a slice ends
 
 
 def test_aiturbo_levels_matter_by_submission():
@@ -57,6 +78,8 @@ def test_gittins_prefers_who_may_end_soon():
     start, end = times(GittinsTiresias(pack(), 10.0), [0, 1, 2], [1, 1, 1], [100.0, 10.0, 10.0], size=1)
     assert start == [0, 10, 20]
     assert end == [120, 20, 30]
+    twice = times(GittinsTiresias(pack(), 20.0), [0, 1, 2], [2, 2, 2], [100.0, 10.0, 10.0], size=2)
+    assert twice == (start, end)  # a quantum of 20 GPU seconds is over as soon
 
 
 def test_gavel_gives_equal_time():

@@ -11,8 +11,9 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
 from ringyard.performance import composite, pair_table
 from ringyard.placement import pack, share
-from ringyard.profiles import profile
+from ringyard.profiles import model_id, profile
 from ringyard.restart import constant
+from ringyard.sim.engine.setup import kernel_share_table
 from ringyard.sim.metrics import LOSS_NAMES, job_times
 from ringyard.state.records import JobOutcome
 from ringyard_baselines.classic.preemptive import srtf
@@ -110,9 +111,54 @@ def test_kernels_of_jobs_that_wait_for_input_interleave():
     sim.apply([Allocation(0, (0,)), Allocation(1, (0,))])  # 4 s for input, 1 s of it with kernels
     times = finish(sim)
     assert_parts(times, 0, lost_to_input=30.0, work_seconds=10.0)
-    both, one = 1 - 0.75**2, 0.25
+    both, one = 2 * 0.25, 0.25
     assert sim.metrics().kernel_utilisation == pytest.approx((40 * both + 40 * one) / 80)
     assert sim.metrics().gpu_activity == pytest.approx(0.25)
+
+
+def test_jobs_that_share_a_gpu_fill_the_gaps_between_kernels_up_to_all_of_its_time():
+    names = ("resnet50_imagenet", "transformer_multi30k", "a3c_pong")  # kernels for 100, 75 and 12 % alone
+    pairs = pair_table({one: dict.fromkeys(names, 0.8) for one in names})
+    alone = {name: kernel_share(name, profile(name).batch_size) for name in names}
+    for here, busy in (
+        (names[:1], 1.0),
+        (names[1:2], alone[names[1]]),
+        (names[1:], 0.8 * (alone[names[1]] + alone[names[2]])),
+        (names[:2], 1.0),  # 0.8 x (1 + 0.75)
+    ):
+        seconds = np.array([profile(name).compute_seconds for name in here])
+        iterations = 1000 * seconds.max() / seconds  # they end together
+        table = replace(specs(*((1, name) for name in here)), iterations=iterations)
+        cluster = Cluster((1,), jobs_per_gpu=2)
+        sim = arrived(cluster, table, composite(1e9, 1e10, interference=pairs), losses=True)
+        sim.apply([Allocation(j, (0,)) for j in range(len(here))])
+        finish(sim)
+        assert sim.metrics().kernel_utilisation == pytest.approx(busy)
+
+
+def kernel_share(name, samples):
+    """Share of a model with measured batches: a line through logarithms, flat beyond its ends."""
+    ((at, values),) = [np.log(list(one.items())).T for one in profile(name).kernel_share.values()]
+    return np.exp(np.interp(np.log(samples), at, values))
+
+
+@pytest.mark.parametrize("samples", [16, 32, 48, 64, 200, 1024])
+def test_kernels_by_batch_follow_the_measured_ones(samples):
+    table = replace(specs((1, "resnet18_cifar10")), iterations=np.array([100.0]))
+    table = replace(table, min_batch=np.array([16.0]), max_batch=np.array([2048.0]))
+    sim = arrived(Cluster((1,)), table, composite(1e9, 1e10), losses=True)
+    sim.apply([Allocation(0, (0,), batch_size=samples)])
+    finish(sim)
+    assert sim.metrics().kernel_utilisation == pytest.approx(kernel_share("resnet18_cifar10", samples))
+
+
+def test_a_gpu_type_without_measured_kernels_has_those_of_the_measured_one():
+    cluster = Cluster((1, 1), gpu_types=("rtx_3090", "k80"))
+    table = kernel_share_table(cluster).reshape(-1, 2, 3, 2)
+    row = table[model_id("resnet18_cifar10")]
+    assert np.array_equal(row[0], row[1])
+    assert row[0].tolist() == [[32.0, 0.58667], [64.0, 0.80667], [128.0, 0.9625]]
+    assert table[model_id("vgg16_imagenet"), 0, 0].tolist() == [1.0, 1.0]  # not measured: no gaps
 
 
 def test_no_kernel_runs_while_its_job_restarts():

@@ -346,6 +346,8 @@ def test_a_parameter_server_job_takes_its_step_time():
     [
         {"contention": "fastest"},
         {"overlap_exponent": 0.5},
+        {"out_of_order_backprop": 1.5},
+        {"batch_split": "fair"},
         {"straggler_cv": -0.1},
         {"network": 0.0},
         {"contention": "max_min", "xi_1": 0.5},
@@ -354,6 +356,65 @@ def test_a_parameter_server_job_takes_its_step_time():
 def test_composed_constants_out_of_range(options):
     with pytest.raises(ConfigurationError, match="expected"):
         composite(**{"network": 1e9, "interconnect": 1e9, **options})
+
+
+def test_out_of_order_backprop_hides_transfers_up_to_the_longer_of_the_two():
+    jobs = replace(specs((2, "resnet50_imagenet")), iterations=np.array([10.0]))
+    own = profile("resnet50_imagenet")
+    compute, ring = own.compute_seconds, own.gradient_bytes / 1e9  # 2 m (w - 1) / w / B
+    for reordered, exponent in ((0.0, own.overlap_exponent), (0.5, 2 * own.overlap_exponent), (1.0, INF)):
+        physics = composite(1e9, 1e10, out_of_order_backprop=reordered)
+        sim = arrived(Cluster((1, 1)), jobs, physics)
+        sim.apply([Allocation(0, (0, 1))])
+        expected = overlapped_seconds(compute, ring, exponent)
+        assert seconds(sim, 0) == pytest.approx(expected)
+        assert reordered < 1 or expected == max(compute, ring)
+
+
+@pytest.mark.parametrize(
+    ("model", "fixed"), [("resnet50_imagenet", None), ("a3c_pong", 1.0), ("vgg16_imagenet", 0.0)]
+)
+def test_unlike_gpus_take_shares_of_the_batch_by_their_speed(model, fixed):
+    cluster = Cluster((2, 1), gpu_types=("v100", "p100"))
+    own = profile(model)
+    jobs = replace(specs((3, model), (2, model)), iterations=np.full(2, 100.0))
+    if fixed is not None:
+        jobs = replace(jobs, fixed_fraction=np.full(2, fixed))
+    part = float(jobs.fixed_fraction[0])
+    p100 = np.array(own.relative_seconds("p100"))
+    found = {}
+    for split in ("equal", "by_speed"):
+        sim = arrived(cluster, jobs, composite(INF, INF, batch_split=split), losses=True)
+        sim.apply([Allocation(0, (0, 1, 2))])
+        found[split] = seconds(sim, 0) / own.compute_seconds
+        sim.advance()
+        assert sim.metrics().kernel_utilisation <= 1.0
+        sim.apply([Allocation(1, (0, 1))])
+        assert seconds(sim, 1) == pytest.approx(own.compute_seconds)  # like GPUs: the batch in equal parts
+    fixed_p100, sample_p100 = p100
+    slowest = part * fixed_p100 + (1 - part) * sample_p100
+    shares = [(found["by_speed"] - part * f) / ((1 - part) * s or INF) for f, s in ((1, 1), (1, 1), p100)]
+    assert found["equal"] == pytest.approx(slowest)
+    if part < 1.0:  # all end together, and the shares are the whole batch
+        assert sum(shares) == pytest.approx(3.0)
+        assert found["by_speed"] < slowest
+    else:  # there is nothing to split
+        assert found["by_speed"] == pytest.approx(fixed_p100)
+    if part == 0.0:  # batch / sum of speeds
+        assert found["by_speed"] == pytest.approx(3 / (2 + 1 / sample_p100))
+
+
+def test_lower_bounds_hold_where_gangs_split_their_batch_by_speed():
+    cluster = Cluster((1, 1), gpu_types=("v100", "p100"))
+    jobs = specs(*[(2, "resnet50_imagenet")] * 8)
+    jobs = replace(jobs, iterations=np.full(8, 100.0), fixed_fraction=np.full(8, 0.5))
+    sim = arrived(cluster, jobs, composite(INF, INF, batch_split="by_speed"))
+    for job in range(8):
+        sim.apply([Allocation(job, (0, 1))])
+        sim.advance()
+    bounds = simulation_bounds(sim)
+    assert bounds.mean_jct <= sim.metrics().mean_jct * (1 + 1e-9)
+    assert bounds.makespan <= sim.metrics().makespan * (1 + 1e-9)
 
 
 def test_models_are_in_the_catalogue():

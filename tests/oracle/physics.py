@@ -122,8 +122,29 @@ class ReferencePhysics:
         return float(1 / (sample + share * (fixed - sample)))
 
     def gpu_speed(self, job: ReferenceJob) -> float:
-        """Of its slowest GPU, reference GPU = 1."""
+        """Of its slowest GPU, reference GPU = 1; of all that take shares of the batch by their speed."""
+        if self._performance.batch_split == "by_speed" and job.gpus and job.model >= 0:
+            return self._balanced_speed(job)
         return min(self._speed_on(job, s) for s in self.servers(job))
+
+    def _balanced_speed(self, job: ReferenceJob) -> float:
+        """Speed at which all workers end together: found by bisection of the time that they take."""
+        gpus = catalogue()[job.model].gpus
+        here = gpus[REFERENCE_GPU]
+        ratio = (job.batch / job.num_gpus) / (job.base_batch / job.asked_gpus)
+        part = job.fixed_fraction / (job.fixed_fraction + (1 - job.fixed_fraction) * ratio)
+        workers = []
+        for gpu in job.gpus:
+            there = gpus[self._gpu_type(int(self.cluster.server_of_gpu[gpu]))]
+            fixed = there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0
+            sample = there.sample_seconds / here.sample_seconds if here.sample_seconds else 1.0
+            workers.append((part * fixed, (1 - part) * sample))
+        low, high = max(fixed for fixed, _ in workers), max(fixed + sample for fixed, sample in workers)
+        for _ in range(200):
+            middle = (low + high) / 2
+            done = sum((middle - fixed) / sample if sample else _INF for fixed, sample in workers)
+            low, high = (low, middle) if done >= len(workers) else (middle, high)
+        return 1 / high
 
     def _fastest(self, job: ReferenceJob) -> float:
         """Speed of the job on the GPU type where it is fastest."""
@@ -289,7 +310,9 @@ class ReferencePhysics:
     def _overlap_exponent(self, job: ReferenceJob) -> float:
         of_all = self._performance.overlap_exponent
         own = None if job.model < 0 else catalogue()[job.model].overlap_exponent
-        return float(of_all or own or 1.0)
+        exponent = float(of_all or own or 1.0)
+        reordered = self._performance.out_of_order_backprop
+        return exponent / (1 - reordered) if reordered < 1 else _INF
 
     def _max_min(self, rings: dict[int, list[tuple[str, int]]]) -> dict[int, float]:
         left = {link: self._capacity(link) for links in rings.values() for link in links}
@@ -365,14 +388,24 @@ class ReferencePhysics:
             there = [job for job in self.jobs if gpu in job.gpus]
             ready = sorted({min(max(job.ready, now), time) for job in there} | {time})
             for begin, end in itertools.pairwise(ready):
-                idle = math.prod(1.0 - self._kernel_share(job, gpu) for job in there if job.ready <= begin)
-                total += (1.0 - idle) * (end - begin)
+                busy = sum(self._kernel_share(job, gpu) for job in there if job.ready <= begin)
+                total += min(busy, 1.0) * (end - begin)
         return total
 
     def _kernel_share(self, job: ReferenceJob, gpu: int) -> float:
         """Share of an iteration in which the job's kernels run on one of its GPUs."""
         server = int(self.cluster.server_of_gpu[gpu])
-        others = [other for other in self.jobs if gpu in other.gpus and other is not job]
-        crowd = sum(_summable(self._excess(job, other, server)) for other in others)
-        kernels = self._compute_seconds(job) / self._speed_on(job, server) * (1.0 + crowd)
-        return min(kernels / (job.seconds * self._worth(job)), 1.0)
+        balanced = self._performance.batch_split == "by_speed"
+        speed = self.gpu_speed(job) if balanced else self._speed_on(job, server)
+        shares = {} if job.model < 0 else catalogue()[job.model].kernel_share
+        points = sorted(shares.get(self._gpu_type(server), next(iter(shares.values()), {1.0: 1.0})).items())
+        share = self._at_samples(points, job.batch / job.num_gpus)
+        return self._compute_seconds(job) / speed * share / (job.seconds * self._worth(job))
+
+    @staticmethod
+    def _at_samples(points: list[tuple[float, float]], samples: float) -> float:
+        """Value at a number of samples: a line through logarithms, flat beyond its ends."""
+        at, values = zip(*points, strict=True)
+        if min(values) > 0:
+            return float(np.exp(np.interp(np.log(samples), np.log(at), np.log(values))))
+        return float(np.interp(np.log(samples), np.log(at), values))

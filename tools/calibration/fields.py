@@ -94,6 +94,8 @@ class _Model:
     def _value(self, field: str, way: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
         if "value" in way:
             return way["value"]
+        if "by_batch" in way:
+            return self._kernel_share(way)
         if "table" in way:
             return self._looked_up(field, way)
         if "field" in way:
@@ -123,6 +125,15 @@ class _Model:
                 f" {len(rows)} rows; expected one"
             )
         return _six_digits(float(rows.iloc[0][way["column"]]) * way.get("times", 1), exact=True)
+
+    def _kernel_share(self, way: Mapping[str, Any]) -> Mapping[str, Mapping[float, float]]:
+        """{GPU type: {samples per GPU: share of the time with kernels}} of a model of another collection."""
+        table = self.tables[way["table"]]
+        rows = table[np.logical_and.reduce([table[column] == cell for column, cell in way["row"].items()])]
+        if rows.empty:
+            raise ConfigurationError(f"calibration: {way['table']} has no row with {way['row']}")
+        shares = zip(rows[way["by_batch"]], rows[way["column"]] * way["times"], strict=True)
+        return {way["gpu_type"]: {batch: _six_digits(share, exact=True) for batch, share in shares}}
 
     def _cell(self, field: str, cell: str) -> str:
         """The text after "=", or what the model is called in that collection."""

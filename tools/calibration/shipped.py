@@ -10,7 +10,7 @@ import pandas as pd
 import yaml
 
 from ringyard.errors import ConfigurationError
-from ringyard.gpu_types import GPU_MEMORY_BYTES
+from ringyard.gpu_types import CPU_CORES, GPU_MEMORY_BYTES
 from ringyard_agents.calibration.fits import (
     LEAST_FIXED_SECONDS,
     ComputeLine,
@@ -92,6 +92,7 @@ def calibrate_shipped(data: Path) -> Shipped:
     types = ["v100", *(one for one in GPU_MEMORY_BYTES if one in recipe["types"])]
     gpus = {
         name: dict(derive_compute_times(measured[name], kinds[name], recipe["types"], factors, types))
+        | {kind: figure for kind, figure in measured[name].items() if kind not in types}
         for name in models
     }
     for name, model in models.items():
@@ -214,6 +215,12 @@ class _Supplies:
         if "like" in how:
             other = self._figure(how["like"], gpu_type, self.recipe["models"][how["like"]]["gpus"][gpu_type])
             return ComputeTime(other.line, other.source + _why(how), other.batch)
+        if "of" in how:
+            said = self.recipe["models"][model]["gpus"][how["of"]]
+            fixed, sample = self._figure(model, how["of"], said).line
+            times = how["samples_per_second_there"] / how["samples_per_second"]
+            source = f"derived: {how['of']}, per sample x {times:.3g}; {how['source']}"
+            return ComputeTime(ComputeLine(fixed, sample * times), source)
         if "coefficients" in how:
             theta = self.fields[model].values[how["coefficients"]]
             return ComputeTime(ComputeLine(theta[1], theta[0]), how["source"])
@@ -400,7 +407,7 @@ def _sharing_source(
 ) -> str:
     """What the source of a model's figures on a GPU type says of sharing."""
     like = model.get("sharing", name)
-    if like == "none":
+    if like == "none" or gpu_type in CPU_CORES:
         return ""
     measured = gpu_type if gpu_type in fits else recipe["sharing"]["others"]
     of_model = any(one == like for one, _ in fits[measured])

@@ -60,6 +60,8 @@ def _number(value: float) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(one) for one in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_value(key)}: {_value(one)}' for key, one in value.items())}}}"
     return _number(value) if isinstance(value, int | float) else str(value)
 
 

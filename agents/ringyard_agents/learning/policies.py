@@ -33,30 +33,35 @@ _REQUIRED = [*_ITEMS, *_MASKS]
 _SUPPORTED = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
-class _IdentityExtractor(BaseFeaturesExtractor):
+class IdentityExtractor(BaseFeaturesExtractor):
     """Features extractor that passes the blocks of an observation on unchanged."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
-        if not isinstance(observation_space, spaces.Dict) or set(_REQUIRED) - set(observation_space.spaces):
-            raise ConfigurationError(
-                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
-                f"; got {observation_space} (with flat=true, use another policy)"
-            )
-        for name in observation_space.spaces:
-            if name not in _SUPPORTED:
-                raise ConfigurationError(
-                    f"the pointer policy does not support the observation's block {name!r}; it reads"
-                    f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
-                    " block to ringyard_agents/learning/policies.py"
-                )
         super().__init__(observation_space, features_dim=1)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the `observations`."""
         return observations
 
 
-def _joined(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """Concatenate the blocks [B, ...] of a kind of item to [B, *shape, features]."""
+def _require_blocks(space: spaces.Space[Any]) -> None:
+    """Raise a ConfigurationError unless the pointer policy can read a `space`."""
+    if not isinstance(space, spaces.Dict) or set(_REQUIRED) - set(space.spaces):
+        raise ConfigurationError(
+            f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+            f"; got {space} (with flat=true, use another policy)"
+        )
+    for name in space.spaces:
+        if name not in _SUPPORTED:
+            raise ConfigurationError(
+                f"the pointer policy does not support the observation's block {name!r}; it reads"
+                f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
+                " block to ringyard_agents/learning/policies.py"
+            )
+
+
+def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
+    """Concatenate the blocks [B, ...] of items of the kind `name` to [B, *shape, features]."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
@@ -75,7 +80,7 @@ class _Items(NamedTuple):
         """Return the items that are present in `blocks` of the kind `name`, which has a mask."""
         mask = blocks[f"{name}_mask"]
         places = mask.flatten().nonzero()[:, 0]
-        values = _joined(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
+        values = items_of(blocks, name, mask.shape[1]).flatten(0, 1).index_select(0, places)
         shares = mask.sum(1, keepdim=True).clamp(min=1.0).reciprocal()
         return cls(values, places, places // mask.shape[1], shares)
 
@@ -111,10 +116,11 @@ class PointerNetwork(nn.Module):
         totals = {item: sum(size.get(block, 0) for block in blocks) for item, blocks in _ITEMS.items()}
         features = {item: total // num_items[item] for item, total in totals.items()}
         self.adjustments = (num_actions - num_waiting * num_rules - 1) // num_running
+        self.job_features = features["waiting"]
         self.latent_dim_pi = num_actions
         self.latent_dim_vf = width
         narrow = width // 2
-        self.job = nn.Sequential(nn.Linear(features["waiting"], width), nn.ReLU(), nn.Linear(width, width))
+        self.job = nn.Sequential(nn.Linear(self.job_features, width), nn.ReLU(), nn.Linear(width, width))
         self.running = nn.Sequential(nn.Linear(features["running"], width), nn.ReLU())
         self.server = nn.Sequential(nn.Linear(features["servers"], narrow), nn.ReLU())
         parts = nn.Linear(2 * width + narrow + features["cluster"], width)
@@ -136,9 +142,9 @@ class PointerNetwork(nn.Module):
         waiting, running = _Items.of(blocks, "waiting"), _Items.of(blocks, "running")
         jobs, running_jobs = self.job(waiting.values), self.running(running.values)
         num_servers = blocks["servers"].flatten(1).shape[1] // _FEATURES["servers"]
-        servers = self.server(_joined(blocks, "servers", num_servers)).sum(1) / num_servers
+        servers = self.server(items_of(blocks, "servers", num_servers)).sum(1) / num_servers
         means = waiting.mean(torch.relu(jobs)), running.mean(running_jobs)
-        pooled = (*means, servers, _joined(blocks, "cluster"))
+        pooled = (*means, servers, items_of(blocks, "cluster"))
         return waiting, jobs, running, running_jobs, self.context(torch.cat(pooled, 1))
 
     def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -147,7 +153,9 @@ class PointerNetwork(nn.Module):
         job_context = self.context_to_job(context).index_select(0, waiting.rows)
         per_job = self.job_to_rule(torch.relu(jobs + job_context))
         slots, rules = blocks["waiting_mask"].shape[1], len(self.rule)
-        placements = _joined(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        placements = (
+            items_of(blocks, "placements", slots, rules).flatten(0, 1).index_select(0, waiting.places)
+        )
         hidden = (self.placement(placements) + self.rule).add_(per_job.unsqueeze(1)).relu_()
         starts = context.new_zeros(len(context) * slots, rules)
         starts = starts.index_copy(0, waiting.places, self.start(hidden).squeeze(-1))
@@ -180,6 +188,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
         optimizer_kwargs: arguments of Adam.
     """
 
+    network_class: Any = PointerNetwork  #: class of its network
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -192,13 +202,14 @@ class PointerPolicy(MaskableActorCriticPolicy):
         if use_sde:
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
+        _require_blocks(observation_space)
         self.width = width
         super().__init__(
             observation_space,
             action_space,
             lr_schedule,
             ortho_init=False,
-            features_extractor_class=_IdentityExtractor,
+            features_extractor_class=IdentityExtractor,
             optimizer_kwargs=optimizer_kwargs,
         )
 
@@ -209,9 +220,7 @@ class PointerPolicy(MaskableActorCriticPolicy):
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
         assert isinstance(self.action_space, spaces.Discrete)
-        self.mlp_extractor = PointerNetwork(  # type: ignore[assignment]
-            self.observation_space, int(self.action_space.n), self.width
-        )
+        self.mlp_extractor = self.network_class(self.observation_space, int(self.action_space.n), self.width)
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)

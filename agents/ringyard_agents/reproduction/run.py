@@ -1,5 +1,6 @@
 """`ringyard reproduce`: run a paper's experiment and compare the result with its claims."""
 
+import functools
 import operator
 import shlex
 import subprocess
@@ -63,7 +64,7 @@ class Claim:
     #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
     #: value, which may be larger)
     form: Literal["change", "ratio", "growth", "at_most", "value", "at_least"]
-    claimed: float  #: the claimed number in this form
+    claimed: float | None  #: the claimed number in this form. None: the paper's is not public.
     #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
 
@@ -85,6 +86,8 @@ class MeasuredClaim:
     def verdict(self) -> str:
         """Whether the claim was reproduced, in words."""
         claimed, found = self.claim.claimed, self.interval
+        if claimed is None:
+            return "no public figure"
         if np.isnan(found.value):
             return "no: the reference is 0"
         if self.claim.form == "at_most":
@@ -183,7 +186,8 @@ def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, s
     for one in measured:
         low, high = _formed(one.interval.low, one), _formed(one.interval.high, one)
         found = f"{_formed(one.interval.value, one)} [{low}, {high}]"
-        rows.append((one.claim.text, _formed(one.claim.claimed, one), found, one.verdict))
+        claimed = "not public" if one.claim.claimed is None else _formed(one.claim.claimed, one)
+        rows.append((one.claim.text, claimed, found, one.verdict))
     return rows
 
 
@@ -207,9 +211,8 @@ def read_paper(paper: str) -> dict[str, Any]:
     """Read a paper's yaml, in conf/reproduction or in such a folder of RINGYARD_CONF."""
     files = config_files("reproduction")
     if paper not in files:
-        raise ConfigurationError(
-            f"unknown paper {paper!r}" if paper else f"no paper; expected {suggest(paper, files)}"
-        )
+        problem = f"unknown paper {paper!r}" if paper else "no paper"
+        raise ConfigurationError(f"{problem}; expected {suggest(paper, files)}")
     content: dict[str, Any] = yaml.safe_load(files[paper].read_text())
     expected = ("title", "setup", "rule", "seeds", "cases", "claims", "deviations")
     missing = [key for key in expected if key not in content]
@@ -261,14 +264,24 @@ def _trained(
 
 
 def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> list[EvaluationTask]:
-    """Return a task for every scheduler and seed. Random clusters differ between seeds."""
-    schedulers = {label: _scheduler(entry, rule) for label, entry in case["schedulers"].items()}
-    config = hydra.compose("compare", case["overrides"])
-    environment = plain_groups(config)
-    cluster, measured, tasks = environment["cluster"], tuple(config.measured_jobs), []
+    """Return a task for every scheduler and seed. Random clusters differ between seeds.
+
+    `environment` of a scheduler lists overrides of its environment beside the case's.
+    """
+
+    @functools.cache
+    def environment(*own: str) -> tuple[dict[str, Any], tuple[float, float]]:
+        config = hydra.compose("compare", [*case["overrides"], *own])
+        first, last = config.measured_jobs
+        return plain_groups(config), (first, last)
+
+    entries = {label: (_scheduler(one, rule), one) for label, one in case["schedulers"].items()}
+    tasks = []
     for seed in range(seeds):
-        drawn = environment | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
-        for label, scheduler in schedulers.items():
+        for label, (scheduler, entry) in entries.items():
+            groups, measured = environment(*entry.get("environment", ()))
+            cluster = groups["cluster"]
+            drawn = groups | {"cluster": cluster | ({"seed": seed} if "seed" in cluster else {})}
             tasks.append(EvaluationTask(label, scheduler, drawn, seed, seed, measured))
     return tasks
 

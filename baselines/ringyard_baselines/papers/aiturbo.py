@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
+from ringyard.gpu_types import CPU_CORES
+from ringyard.placement import pack_on_types
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -73,10 +75,13 @@ class AITurbo(Scheduler):
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A
     ring's CPU unit is one core for each worker, judged by a CPU profile measured in advance.
     The test of `predictions.forecast` replaces the trained classifier (its features and weights are not
-    public). A job that fails it later is no longer predictable.
+    public). A job that fails it later is no longer predictable. A synchronous job has workers of one kind:
+    in Borda order each job gets GPUs, or CPUs (`ringyard.gpu_types.CPU_CORES`) if too few GPUs are left, and
+    both only if it asks for more workers than there are of either. Steps on GPUs decide about changes of
+    size.
 
     Args:
-        placement: where jobs go.
+        placement: where jobs go. In a cluster with CPUs that train, `pack` on servers of one kind.
         round_seconds: length of a slot in seconds.
         thresholds: Borda scores that end the first and the second level, ascending.
         within_level: "score" (FOUND, then levels change nothing) or "submission" (first come, first served).
@@ -86,6 +91,7 @@ class AITurbo(Scheduler):
             "none" if no job is predictable.
         confidence: confidence of the loss curve, 0 to 1, from which a job is predictable.
         borda: whether gains count for the order of jobs. False: attained service alone.
+        cpu_workers: whether jobs may train on CPUs, if the cluster has such.
     """
 
     name = "aiturbo"
@@ -103,6 +109,7 @@ class AITurbo(Scheduler):
         predictor: Literal["workload", "loss_curve", "none"] = "workload",
         confidence: Fraction = 0.5,
         borda: bool = True,
+        cpu_workers: bool = True,
     ) -> None:
         self.placement = placement
         self.round_seconds: float | None = round_seconds
@@ -113,6 +120,7 @@ class AITurbo(Scheduler):
         self._predictor = predictor
         self._confidence = confidence
         self._borda = borda
+        self._cpu_workers = cpu_workers
         if predictor == "loss_curve":
             self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
 
@@ -132,12 +140,24 @@ class AITurbo(Scheduler):
         self._profiled_at = np.full(num_jobs, -1)  # GPUs that were up then, -1 if not profiled
         self._seconds_of = np.full((num_jobs, len(_STEPS)), np.inf)  # of a step; inf: there is no such size
         self._rate_of = np.zeros((num_jobs, len(_STEPS)))  # R
+        # [servers] cores of the CPU on which a worker trains there, 0 where it has a GPU
+        cores = np.array([CPU_CORES.get(kind, 0) for kind in cluster.gpu_types] or [0] * cluster.num_servers)
+        self._cpu_cores = cores
+        # [kinds of workers] servers [servers] that have them: GPUs, then CPUs
+        self._servers = [cores == 0, cores > 0] if self._cpu_workers else [cores == 0]
+        self._rules: list[PlacementRule | None] = [None]
+        if cores.any():
+            types = np.array(cluster.gpu_types)
+            self._rules = [pack_on_types(cluster, set(types[those])) for those in self._servers]
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Change sizes if a slot begins or a job turned predictable, then rank and admit all jobs."""
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
-        self._service[view.running] += self._rate_of[view.running, 0] * elapsed
+        held = self._held_cpu_cores(view, jobs)
+        more = np.where(held > 0, held - self._gpu_weight, 0.0)  # a CPU's cores in place of a GPU
+        rates = self._rate_of[jobs, 0] + more * self._sizes[jobs, 0, 0]
+        self._service[jobs] += np.where(held >= 0, rates, 0.0) * elapsed
         logged = self._predictor == "loss_curve"
         left = self._curves.iterations_left(view, jobs) if logged else view.select(jobs).predicted_iterations
         known = ~np.isnan(left) & (self._predictor != "none")
@@ -147,13 +167,25 @@ class AITurbo(Scheduler):
             self._fewest[job] = int(fewest_gpus(view, np.array([job]))[0])
             asked = ("asked_gpus", "asked_parameter_servers", "asked_cores")
             self._resize(view, job, np.array([view.column(name)[job] for name in asked]))
-        overloaded = int(self._sizes[jobs, 0, 0].sum()) > num_gpu_slots(view, self.placement)
+        rule = self._rules[0] or self.placement
+        slots = [num_gpu_slots(view, rule, servers) for servers in self._servers]
+        overloaded = int(self._sizes[jobs, 0, 0].sum()) > slots[0]
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         add[known], remove[known] = self._change_sizes(view, jobs[known], left[known], changing, overloaded)
         scores = borda_scores(self._service[jobs], add, remove, known & self._borda)
         level = np.searchsorted(self._thresholds, scores, side="left")
         order = np.lexsort((jobs, scores if self._by_score else level))
-        return apply_sizes(view, self._admit(view, jobs[order]), self.placement)
+        return apply_sizes(view, self._admit(view, jobs[order], held[order], slots), self.placement)
+
+    def _held_cpu_cores(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return [n] cores of the CPU that each worker of a job has, 0 on GPUs, and -1 if the job waits."""
+        held = np.full(len(self._service), -1)
+        held[view.running] = 0
+        held = held[jobs]
+        if self._cpu_cores.any():
+            for i in np.flatnonzero(held == 0).tolist():
+                held[i] = self._cpu_cores[view.cluster.server_of_gpu[view.gpus_of(int(jobs[i]))[0]]]
+        return held
 
     def _change_sizes(
         self,
@@ -214,11 +246,12 @@ class AITurbo(Scheduler):
         return float(self._gpu_weight * size[0] + self._cores(view, job, size))
 
     def _fits(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> bool:
-        """Return whether the empty cluster can hold the job in this size."""
+        """Return whether the GPUs and cores of the empty cluster can hold the job in this size."""
+        gpus = np.array(view.cluster.gpus_per_server)[self._servers[0]]
         if not view.cluster.cores_per_server:
-            return True
-        cores = np.array(view.cluster.cores_per_server)
-        workers = np.minimum(view.cluster.gpus_per_server, cores // max(size[2], 1)).sum()
+            return bool(size[0] <= gpus.sum())
+        cores = np.array(view.cluster.cores_per_server)[self._servers[0]]
+        workers = np.minimum(gpus, cores // max(size[2], 1)).sum()
         return bool(size[0] <= workers and self._cores(view, job, size) <= cores.sum())
 
     def _seconds(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> float:
@@ -244,19 +277,34 @@ class AITurbo(Scheduler):
         workers = spread_sizes(view, job, 7)
         return workers, np.zeros(len(workers))
 
-    def _admit(self, view: SchedulingView, order: NDArray[np.int64]) -> list[Target]:
-        """Return the jobs that fit into what is left, in order. Others are skipped (backfill)."""
-        gpus = num_gpu_slots(view, self.placement)
-        cores = sum(view.cluster.cores_per_server) or np.inf
+    def _admit(
+        self, view: SchedulingView, order: NDArray[np.int64], held: NDArray[np.int64], slots: Sequence[int]
+    ) -> list[Target]:
+        """Return the jobs that fit into what is left, in order. Others are skipped (backfill).
+
+        `slots` are the GPUs, and the CPUs that train. `held` [n] is that of `_held_cpu_cores`.
+        """
+        left, free = list(slots), num_gpu_slots(view, self._rules[0] or self.placement)
+        counted = view.cluster.cores_per_server
+        cores = [sum(np.array(counted)[one].tolist()) if counted else np.inf for one in self._servers]
         targets = []
-        for job in order.tolist():
-            size = self._sizes[job, 0]
-            need = self._cores(view, job, size) if cores < np.inf else 0
-            if size[0] <= gpus and need <= cores:
-                gpus -= int(size[0])
-                cores -= need
-                shape = Allocation(job, cores_per_worker=int(size[2]), parameter_servers=int(size[1]))
-                targets.append(Target(job, int(size[0]), shape))
-                if gpus == 0:
-                    break
+        for job, present in zip(order.tolist(), held.tolist(), strict=True):
+            size, workers = self._sizes[job, 0], int(self._sizes[job, 0, 0])
+            need = self._cores(view, job, size) if counted else 0
+            shape = Allocation(job, cores_per_worker=int(size[2]), parameter_servers=int(size[1]))
+            kinds = (k for k in range(len(left)) if workers <= left[k] and need <= cores[k])
+            kind = next(kinds, None)
+            if kind is not None:
+                left[kind] -= workers
+                cores[kind] -= need
+                moves = present >= 0 and (present > 0) != (kind == 1)
+                targets.append(Target(job, workers, shape, self._rules[kind], moves))
+            elif max(slots) < workers <= free:  # neither kind has as many
+                left = [max(one - workers, 0) for one in left]
+                targets.append(Target(job, workers, shape))
+            else:
+                continue
+            free -= workers
+            if free == 0:
+                break
         return targets

@@ -33,13 +33,9 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
             shapes.append((root, root, b))
         if a <= min(groups, racks):
             shapes += [(a, 1, b), (a, b, 1)]
+    ids = np.arange(np.prod(shape)).reshape(shape)
     blocks = [
-        tuple(
-            ((group + c) * racks + rack + r) * servers + server + s
-            for c in range(of_groups)
-            for r in range(of_racks)
-            for s in range(of_servers)
-        )
+        ids[group : group + of_groups, rack : rack + of_racks, server : server + of_servers]
         for of_groups, of_racks, of_servers in shapes
         for group in range(groups - of_groups + 1)
         for rack in range(racks - of_racks + 1)
@@ -47,12 +43,12 @@ def ramp_blocks(degree: int, shape: Sequence[int]) -> list[tuple[int, ...]]:
     ]
     if shapes:
         blocks += [
-            tuple(((group + n) * racks + rack + n) * servers + server for n in range(degree))
+            ids[range(group, group + degree), range(rack, rack + degree)][:, server]
             for group in range(groups - degree + 1)
             for rack in range(racks - degree + 1)
             for server in range(servers)
         ]
-    return blocks
+    return [tuple(block.ravel().tolist()) for block in blocks]
 
 
 @checked("partitioning")
@@ -66,28 +62,32 @@ class PartitioningHeuristic(Scheduler):
     without room is blocked. RAMP gives a job a symmetric block of (groups, racks, servers). With `ramp_shape`
     (4, 4, 2) degrees 10, 12 and 14 do not exist, and a job is blocked if all its blocks are in use. Not as
     published: a job without an acceptable completion time waits, and degrees outside a job's range of GPUs do
-    not exist for it.
+    not exist for it. "fixed" gives every job `max_degree` GPUs.
 
     Args:
         placement: where jobs go.
-        policy: "para_max", "para_min", "random" or "sequential".
+        policy: "para_max", "para_min", "random", "sequential" or "fixed".
         max_degree: largest degree, 1 or more.
         ramp_shape: communication groups, racks in each, servers in each rack, of one GPU each. Jobs take the
             first free symmetric block. None: any free GPUs that `placement` finds.
+        may_wait: whether a job without room waits until its acceptable time can no longer be kept, as it may
+            not in PAC-ML.
     """
 
     capabilities = Capabilities.RESIZE
 
     placement: PlacementRule
-    policy: Literal["para_max", "para_min", "random", "sequential"] = "para_max"
+    policy: Literal["para_max", "para_min", "random", "sequential", "fixed"] = "para_max"
     max_degree: Annotated[int, "[1, 1000000]"] = 16
     ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+    may_wait: bool = False
 
     def __post_init__(self) -> None:
         self.name, self.observability = self.policy, Observability.SIZES
         if self.policy == "para_min":
             self.observability |= Observability.DURATIONS
-        self._degrees = [1, *range(2, self.max_degree + 1, 2)]
+        fixed = self.policy == "fixed"
+        self._degrees = [self.max_degree] if fixed else [1, *range(2, self.max_degree + 1, 2)]
         self._blocks: dict[int, list[tuple[int, ...]]] = {}
         if self.ramp_shape is not None:
             self._blocks = {degree: ramp_blocks(degree, self.ramp_shape) for degree in self._degrees}
@@ -116,27 +116,19 @@ class PartitioningHeuristic(Scheduler):
             # the job's degrees for which there are free GPUs, ascending
             low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
             own = self._degrees
-            if self.ramp_shape is None:
+            if self.ramp_shape is None and self.policy != "fixed":
                 own = sorted({*own, int(view.column("asked_gpus")[job])})
             valid = [u for u in own if low <= u <= min(high, plan.num_free_gpus)]
             degrees = [self._degree(view, job, valid)] if valid else []
             if np.isinf(deadline[job]):  # any degree that fits is better than to wait
                 degrees += valid[::-1]
-            found = self._placed(plan, job, degrees)
+            tried = (self._on_block(plan, job, degree) for degree in degrees if degree)
+            found = next((one for one in tried if one is not None), None)
             if found is not None:
                 allocations.append(found)
-            elif np.isfinite(deadline[job]):
+            elif np.isfinite(deadline[job]) and not self.may_wait:
                 allocations.append(Allocation(job, reject=True))
         return allocations
-
-    def _placed(self, plan: PlacementPlan, job: int, degrees: Sequence[int]) -> Allocation | None:
-        """Place the job on the first of these degrees that finds room. Degree 0 means none."""
-        for degree in degrees:
-            if degree:
-                found = self._on_block(plan, job, degree)
-                if found is not None:
-                    return found
-        return None
 
     def _on_block(self, plan: PlacementPlan, job: int, degree: int) -> Allocation | None:
         """Place the job on `degree` GPUs, in a symmetric block if the cluster has a shape."""
@@ -151,12 +143,12 @@ class PartitioningHeuristic(Scheduler):
 
     def _degree(self, view: SchedulingView, job: int, valid: Sequence[int]) -> int:
         """Return the policy's choice among the valid degrees, 0 to reject."""
-        if self.name == "para_max":
+        if self.policy in ("para_max", "fixed"):
             return valid[-1]
-        if self.name == "random":
+        if self.policy == "random":
             choices = [0, *valid] if np.isfinite(view.column("deadline_seconds")[job]) else valid
             return int(self._rng.choice(choices))
-        if self.name == "sequential":
+        if self.policy == "sequential":
             return valid[0]
         acceptable = view.column("deadline_seconds")[job] - view.submit_seconds[job]
         least = float(np.ceil(np.round(view.column("isolated_seconds")[job] / acceptable, 9)))

@@ -27,16 +27,22 @@ class Target(NamedTuple):
     num_gpus: int  #: number of GPUs
     #: batch, cores and parameter servers, as in `Allocation`. None: as the job asks.
     shape: Allocation | None = None
+    rule: PlacementRule | None = None  #: places it. None: the rule of all
+    moves: bool = False  #: a running job migrates even if it keeps its number of GPUs
 
 
-def num_gpu_slots(view: SchedulingView, rule: PlacementRule) -> int:
+def num_gpu_slots(view: SchedulingView, rule: PlacementRule, servers: NDArray[np.bool_] | None = None) -> int:
     """Return how many GPUs jobs can hold together.
 
     Args:
         view: the cluster and its jobs now. GPUs of failed servers do not count.
         rule: if it shares GPUs, each GPU counts `jobs_per_gpu` times.
+        servers: [servers] whether a server's GPUs count. None: those of all servers.
     """
-    return view.num_gpus_up * (view.cluster.jobs_per_gpu if rule.shares else 1)
+    num_gpus = view.num_gpus_up
+    if servers is not None:
+        num_gpus = int(np.array(view.cluster.gpus_per_server)[servers & view.servers_up].sum())
+    return num_gpus * (view.cluster.jobs_per_gpu if rule.shares else 1)
 
 
 def feasible(
@@ -122,7 +128,7 @@ def _resize(
 
     Without room for the wanted cores and servers it gets those that it asks for. Empty: it cannot change.
     """
-    if view.column("num_gpus")[target.job] == target.num_gpus:
+    if view.column("num_gpus")[target.job] == target.num_gpus and not target.moves:
         wanted = _with_gpus(target, view.gpus_of(target.job))
         return [wanted] if plan.reallocate(wanted) else []
     wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # only their number counts
@@ -131,7 +137,7 @@ def _resize(
         for name, column in _FALLBACKS.items()
         if getattr(wanted, name) is not None
     }
-    found = plan.migrate(rule, target.job, [wanted, replace(wanted, **asked)])
+    found = plan.migrate(target.rule or rule, target.job, [wanted, replace(wanted, **asked)])
     return [] if found is None else [found]
 
 
@@ -152,13 +158,13 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
     rows = view.running
     num_gpus, kinds = view.column("num_gpus")[rows], view.column("kind")[rows]
     held = dict(zip(rows.tolist(), num_gpus.tolist(), strict=True))
-    wanted = {job for job, size, _ in targets if size > 0}
+    wanted = {target.job for target in targets if target.num_gpus > 0}
     on_gpus = rows[kinds != JobKind.CPU_ONLY].tolist()
     allocations = plan.preempt([job for job in on_gpus if job not in wanted])
     less, more = [], []
     for target in targets:
         current = held.get(target.job, 0)
-        if target.num_gpus > current:
+        if target.num_gpus > current or target.moves:
             more.append(target)
         elif target.num_gpus > 0 and (target.num_gpus < current or target.shape is not None):
             less.append(target)
@@ -166,12 +172,13 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
         if changes or target.num_gpus < held[target.job]:
             allocations += _resize(view, plan, rule, target)
     allocations += start_cpu_jobs(view, plan, rule)
-    for runs, group in groupby(more, lambda target: target.job in held):
+    for (runs, own), group in groupby(more, lambda target: (target.job in held, target.rule)):
         if runs:
             for target in group:
                 allocations += _resize(view, plan, rule, target)
         else:
-            jobs, sizes, shapes = zip(*group, strict=True)
-            named = [shape or Allocation(job) for job, shape in zip(jobs, shapes, strict=True)]
-            allocations += plan.start_in_shapes(rule, sizes, named)
+            starts = list(group)
+            named = [target.shape or Allocation(target.job) for target in starts]
+            sizes = [target.num_gpus for target in starts]
+            allocations += plan.start_in_shapes(own or rule, sizes, named)
     return work_conserving(view, plan, rule, None, allocations)

@@ -3,7 +3,8 @@
 Whatever a running job holds at some moment of a schedule, one of its options is no slower and uses no more:
 
 * GPU types: the slowest of its GPUs sets the pace. An option as fast as on one type uses GPUs of any type on
-  which the job is as fast at some batch of its range.
+  which the job is as fast at some batch of its range. Where gangs split their batch by speed, every type
+  counts as the fastest.
 * Sharing: beside n - 1 other jobs on its fullest GPU, a worker is slowed by at least n - 1 times the least
   interference of any model of the workload. Each of its GPUs counts at least 1/n, so that the jobs on a GPU
   use no more than the GPU together.
@@ -277,6 +278,9 @@ def job_options(sim: Simulator) -> JobOptions:
     cluster: Cluster = sim.cluster
     on_gpus = np.unique(jobs["model"][jobs["kind"] != JobKind.CPU_ONLY])
     batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
+    slowness = sim.state.slowness
+    if sim.performance.batch_split == "by_speed":
+        slowness = np.broadcast_to(np.nanmin(slowness, axis=1, keepdims=True), slowness.shape).copy()
     limits = _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
         most_servers=cluster.num_servers,
@@ -284,7 +288,7 @@ def job_options(sim: Simulator) -> JobOptions:
         counts_cores=bool(cluster.cores_per_server),
         most_bandwidth=max(cluster.memory_bandwidth_bytes_per_second, default=np.inf),
         jobs_per_gpu=cluster.jobs_per_gpu,
-        slowness=sim.state.slowness,
+        slowness=slowness,
         excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
         scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
     )

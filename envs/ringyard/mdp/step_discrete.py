@@ -96,6 +96,7 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
             if episode.placement_contexts[b, i, t].num_places > 0:
                 mask[i * num_templates + t] = True
                 any_valid = True
+    must_start = any_valid and not config.may_wait
     j = -1
     for r in range(min(config.num_running, cluster.num_running) if num_adjustments > 0 else 0):
         j = next_running(state, b, r, j)
@@ -109,7 +110,7 @@ def _write_mask(state: State, episode: Episode, b: int, config: ActionConfig, ma
             if valid:
                 mask[num_waiting * num_templates + r * num_adjustments + a] = True
                 any_valid = True
-    mask[len(mask) - 1] = time_can_pass or not any_valid
+    mask[len(mask) - 1] = not any_valid or (time_can_pass and not must_start)
     return any_valid
 
 
@@ -131,14 +132,14 @@ def _decode(
         apply_option(state, b, j, options, o, physics)
     elif has_action and not advance(state, b, physics):
         return STALLED
-    changes = options.num_adjustments > 0
+    always = options.num_adjustments > 0 or not config.may_wait  # not only if a GPU is free
     while True:
         if cluster.num_done == cluster.num_jobs:
             mask[:] = False
             mask[len(mask) - 1] = True
             return DONE
         late = cluster.now >= cluster.limit_seconds
-        if late or changes or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.min_demand_gpus):
+        if late or always or (cluster.num_waiting > 0 and cluster.free_gpus >= cluster.min_demand_gpus):
             _evaluate_templates(state, episode, b, options, physics)
             if _write_mask(state, episode, b, config, mask) or late:
                 return TRUNCATED if late else ONGOING
@@ -157,7 +158,7 @@ class DiscreteDriver:
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self.config = ActionConfig(options_of(actions), actions.num_running, (), np.inf)
+        self.config = ActionConfig(options_of(actions), actions.num_running, actions.may_wait)
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""

@@ -8,6 +8,7 @@ from ringyard.fabric import Fabric as Fabric
 from ringyard.performance.composite import composite as composite
 from ringyard.performance.host_resources import LoadedMemory as LoadedMemory
 from ringyard.performance.interference import Interference as Interference
+from ringyard.performance.interference import burst_interference as burst_interference
 from ringyard.performance.interference import no_interference as no_interference
 from ringyard.performance.interference import pair_table as pair_table
 from ringyard.performance.interference import sensitivity_pressure as sensitivity_pressure

@@ -92,6 +92,8 @@ def composite(
     xi_1: TransmitFraction = 1.0,
     overhead_seconds_per_server: NonNegative = 0.0,
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None,
+    out_of_order_backprop: Annotated[float, "[0, 1]"] = 0.0,
+    batch_split: Literal["equal", "by_speed"] = "equal",
     contention: Literal["none", "worst_link", "live_transfers", "max_min"] = "live_transfers",
     interference: Interference | None = None,
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0,
@@ -118,6 +120,9 @@ def composite(
         overhead_seconds_per_server: xi_2, added once per iteration and server spanned, at least 0.
         overlap_exponent: g, at least 1 (`ring.overlapped_seconds`). None: each model's own, 1 if its profile
             has none.
+        out_of_order_backprop: how far gradients are reordered to overlap transfers with computing, in [0, 1]
+            (`PerformanceModel`; Oh et al., EuroSys 2022).
+        batch_split: "equal" or "by_speed" (`PerformanceModel`; Ma et al., Adaptive SGD, arXiv 2110.07029).
         contention: "none", "worst_link", "live_transfers" or "max_min" (`ringyard.state.records.Network`).
         interference: how jobs that share a GPU slow each other. None: not at all.
         straggler_cv: see `PerformanceModel`, in [0, 1000].
@@ -147,5 +152,7 @@ def composite(
         between,
         straggler_cv,
         overlap_exponent,
+        out_of_order_backprop,
+        batch_split,
         memory or LoadedMemory(),
     )

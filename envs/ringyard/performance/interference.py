@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import Positive, checked
+from ringyard.burst_plan import burst_plan
+from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-from ringyard.profiles import catalogue, model_id
+from ringyard.profiles import catalogue, model_id, profile
 
 
 def _model_name(model: int) -> str:
@@ -151,3 +153,47 @@ def pair_table(normalised: Mapping[str, Mapping[str, Positive]]) -> Interference
         for other, speed in row.items():
             excess[model_id(own), model_id(other)] = max(1.0 / speed - 1.0, 0.0)
     return Interference(pairs=excess)
+
+
+@checked("interference")
+def burst_interference(
+    models: Sequence[str],
+    num_gpus: PositiveInt,
+    batch_size: PositiveInt,
+    background_batch: PositiveInt,
+    amplification_limit: Positive | None,
+    foreground_slowdown: Annotated[float, "[1, inf)"] = 1.1,
+) -> Interference:
+    """Return the table of background jobs that fill what burst-parallel foreground jobs leave idle.
+
+    As in DeepPool, a background job beside a foreground job runs in that job's mean idle share, and slows it
+    by `foreground_slowdown`, the target of its public code. Assumed: whatever the idle share, and without
+    loss by changing between kernels. Two background jobs halve each other's speed.
+
+    Args:
+        models: models of `ringyard.workloads.BurstJobs`, like the next four. They have `layer_groups`.
+        num_gpus: GPUs of a foreground job.
+        batch_size: global batch of a foreground job.
+        background_batch: batch of a background job, other than the samples of a foreground job on each GPU.
+        amplification_limit: see `ringyard.burst_plan.burst_plan`.
+        foreground_slowdown: factor on the time of a foreground job beside a background job, 1 or more.
+
+    Raises:
+        ConfigurationError: a model without layer groups, or both kinds of jobs have as many samples on a GPU.
+    """
+    foreground = batch_size / num_gpus
+    if foreground == background_batch:
+        raise ConfigurationError(
+            f"interference.background_batch is {background_batch}, as many samples as foreground jobs have on"
+            " a GPU; expected another, which tells the two kinds of jobs apart"
+        )
+    sharing = np.full((len(catalogue()) + 1, len(GPU_MEMORY_BYTES), 2, 3), np.nan)
+    for name in models:
+        plan = burst_plan(
+            profile(name).require_value("layer_groups"), num_gpus, batch_size, amplification_limit
+        )
+        idle = max(plan.idle_share, 1e-3)
+        rows = [(foreground, foreground_slowdown - 1.0, 1.0 / idle - 1.0), (background_batch, 1.0, 1.0)]
+        sharing[model_id(name)] = sorted(rows)
+    sharing[-1] = [(1.0, 0.0, 0.0), (np.inf, 0.0, 0.0)]
+    return Interference(sharing)

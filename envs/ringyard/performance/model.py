@@ -15,7 +15,7 @@ RINGYARD_CONF names, with `spanning` as `_target_` gives it a name for the comma
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,13 @@ class PerformanceModel:
     straggler_cv: Annotated[float, "[0, 1e3]"] = 0.0
     #: `Job.overlap_exponent` of every job. None: that of its profile, 1 without one.
     overlap_exponent: Annotated[float, "[1, inf)"] | None = None
+    #: how far out-of-order backpropagation reorders gradients so that transfers overlap with computing: the
+    #: overlap exponent is divided by 1 - this. 0: not at all, 1: the longer of the two remains.
+    out_of_order_backprop: Annotated[float, "[0, 1]"] = 0.0
+    #: how a gang on unlike GPUs splits its batch: "equal" (the slowest GPU sets the pace), or "by_speed"
+    #: (`ringyard.state.gpu_effects.balanced_speed`; whether larger shares fit into a GPU's memory is not
+    #: checked)
+    batch_split: Literal["equal", "by_speed"] = "equal"
     memory: LoadedMemory = field(default_factory=LoadedMemory)  #: how `Job.bandwidth_slowdown` is counted
 
     @cached_property

@@ -3,6 +3,7 @@
 `rule` has the protocol for own rules. conf/placement has a yaml for each rule.
 """
 
+from ringyard.placement.by_type import pack_on_types as pack_on_types
 from ringyard.placement.fragmentation import least_fragmenting as least_fragmenting
 from ringyard.placement.rule import FindGpus as FindGpus
 from ringyard.placement.rule import PlacementRule as PlacementRule

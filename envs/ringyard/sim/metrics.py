@@ -103,10 +103,10 @@ class Metrics:
             and `mean_work`.
         mean_work: mean seconds of work.
         kernel_utilisation: fraction of the GPU time (GPUs x makespan) in which at least one kernel ran, in
-            [0, 1]. A shared GPU counts once. A job alone runs kernels for a fraction u = compute seconds x
-            slowness on its GPU x (1 + neighbours' excess) / seconds of an iteration. Jobs on one GPU run
-            kernels for 1 - (1 - u1) (1 - u2) ... of the time. This assumes that they are independent of one
-            another.
+            [0, 1]. A shared GPU counts once. A job runs kernels for a fraction u = compute seconds x slowness
+            on its GPU x `ModelProfile.kernel_share` / seconds of an iteration beside its neighbours. Jobs on
+            one GPU take turns and fill each other's gaps: min(1, u1 + u2 + ...). The share was measured
+            alone, speeds beside neighbours were measured in pairs or derived from those, the sum is derived.
     """
 
     num_finished: int

@@ -66,6 +66,9 @@ class State:
     #: [clusters, gpus x K, 2] sensitivity and pressure of the job in each slot at its present batch.
     #: [clusters, 0, 2] without `sharing_table`.
     slot_sharing: FloatCube
+    #: [(models + 1) x GPU types, batches, 2] samples per GPU (ascending, then inf) and the share of an
+    #: iteration's compute time in which kernels run. [0, 0, 2] without `losses`.
+    kernel_shares: FloatCube
     between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
     memory_slowdowns: FloatMatrix  #: [points, 2] `LoadedMemory.slowdowns` of all servers
     #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on. -1 - row
@@ -140,6 +143,7 @@ def empty_state(
         sharing_table=np.zeros((rows * gpu_types if sharing_batches else 0, sharing_batches, 3)),
         pairwise_excess=np.zeros((rows, rows) if paired else (0, 0)),
         slot_sharing=np.zeros((b, slots if sharing_batches else 0, 2)),
+        kernel_shares=np.zeros((0, 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
         memory_slowdowns=np.ones((1, 2)),
         waiting=np.zeros((b, 2 * jobs), np.int32),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ringyard.compiled import FloatCube, FloatVector, IntVector, kernel
+from ringyard.compiled import FloatCube, FloatVector, Int32Vector, IntVector, kernel
 from ringyard.state.arrays import State
 from ringyard.state.records import Job
 
@@ -38,6 +38,24 @@ def min_slowness(slowness: FloatCube, job: Job) -> float:
     return least
 
 
+@kernel
+def balanced_speed(state: State, b: int, job: Job, places: Int32Vector, count: int) -> float:
+    """Return the speed of `job` on GPUs `places[:count]` that take shares of its batch by their speed.
+
+    The shares are those with which all workers of cluster `b` take equally long, at least the part of an
+    iteration that does not depend on the batch. Without such a part, the pace is batch / sum of speeds.
+    """
+    fixed_most, fixed_samples, samples = 0.0, 0.0, 0.0
+    for i in range(count):
+        gpu_type = state.servers[b, state.gpus[b, places[i]].server].gpu_type
+        fixed, sample = state.slowness[job.model, gpu_type, 0], state.slowness[job.model, gpu_type, 1]
+        fixed_most = max(fixed_most, fixed)
+        fixed_samples += fixed / sample
+        samples += 1.0 / sample
+    share = job.fixed_share
+    return 1.0 / max(share * fixed_most, ((1.0 - share) * count + share * fixed_samples) / samples)
+
+
 class Workers(NamedTuple):
     """Workers as their neighbours on a GPU see them."""
 
@@ -61,27 +79,44 @@ def _interpolate(low: float, high: float, part: float) -> float:
 
 
 @kernel
+def _find_batches(table: FloatCube, row: int, samples: float) -> tuple[int, int, float]:
+    """Return the two points of a row around a number of samples, and how far it is between them (log).
+
+    `table` has ascending samples in its first column, then inf. Beyond its ends, both are the last point.
+    """
+    count = table.shape[1]
+    k = 0
+    while k < count and table[row, k, 0] < samples:
+        k += 1
+    if k == count or table[row, k, 0] == np.inf:
+        return k - 1, k - 1, 0.0
+    if k == 0 or table[row, k, 0] == samples:
+        return k, k, 0.0
+    low = table[row, k - 1, 0]
+    return k - 1, k, np.log(samples / low) / np.log(table[row, k, 0] / low)
+
+
+@kernel
 def sharing_factors(sharing: FloatCube, row: int, samples: float) -> SharingFactors:
     """Return the factors of a worker with a number of samples in a row of `State.sharing_table` (0: unknown).
 
     They are log-linear in log samples between the profile's batches, and constant beyond them.
     """
-    count = sharing.shape[1]
-    if count == 0:
+    if sharing.shape[1] == 0:
         return SharingFactors(0.0, 0.0)
-    k = 0
-    while k < count and sharing[row, k, 0] < samples:
-        k += 1
-    if k == count or sharing[row, k, 0] == np.inf:
-        return SharingFactors(sharing[row, k - 1, 1], sharing[row, k - 1, 2])
-    if k == 0 or sharing[row, k, 0] == samples:
-        return SharingFactors(sharing[row, k, 1], sharing[row, k, 2])
-    low = sharing[row, k - 1, 0]
-    part = np.log(samples / low) / np.log(sharing[row, k, 0] / low)
+    below, above, part = _find_batches(sharing, row, samples)
     return SharingFactors(
-        _interpolate(sharing[row, k - 1, 1], sharing[row, k, 1], part),
-        _interpolate(sharing[row, k - 1, 2], sharing[row, k, 2], part),
+        _interpolate(sharing[row, below, 1], sharing[row, above, 1], part),
+        _interpolate(sharing[row, below, 2], sharing[row, above, 2], part),
     )
+
+
+@kernel
+def kernel_share_on(state: State, job: Job, gpu_type: int) -> float:
+    """Return the share of its compute time in which a worker of `job` runs kernels, alone (`state`)."""
+    row = job.model * state.slowness.shape[1] + gpu_type
+    below, above, part = _find_batches(state.kernel_shares, row, job.batch_size / job.num_gpus)
+    return _interpolate(state.kernel_shares[row, below, 1], state.kernel_shares[row, above, 1], part)
 
 
 @kernel

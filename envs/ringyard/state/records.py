@@ -344,6 +344,7 @@ class ClusterRecord(Record):
     visit_mark: i4
     num_segments: i4
     timeline_bin_log2: i4  # bins are 2**this seconds wide
+    balances_batches: i4  # whether the GPUs of a gang take shares of its batch by their speed
     straggler_cv: f8  # coefficient of variation among workers. 0: none
     mean_up_seconds: f8  # of a server. inf: servers never fail
     mean_repair_seconds: f8

@@ -1,46 +1,55 @@
-"""Workloads of papers, as far as they are public: SJF-BCO, Ada-SRSF, PAC-ML, GADGET, ONES and AITurbo."""
+"""Workloads of SJF-BCO, Ada-SRSF, PAC-ML, DeepPool, GADGET, ONES and AITurbo, as far as they are public."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import NonNegative, Positive, PositiveInt, checked
+from ringyard.burst_plan import burst_plan
+from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
-from ringyard.profiles import model_id
+from ringyard.profiles import model_id, profile
 from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
-from ringyard.workloads.workload import CostAssignment
+from ringyard.workloads.workload import CostAssignment, scale_to_load
 
-#: (jobs, GPUs), a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
+#: {GPUs: jobs}, a scaled-down Microsoft trace: SJF-BCO's technical report, section 7, and Ada-SRSF's public
 #: simulator, "microsoft-160"
-_MICROSOFT_160 = ((80, 1), (14, 2), (26, 4), (30, 8), (8, 16), (2, 32))
+_MICROSOFT_160: Mapping[int, int] = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
 
 
 @checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
-    """160 jobs in random order: 80 x 1, 14 x 2, 26 x 4, 30 x 8, 8 x 16 and 2 x 32 GPUs.
+    """Jobs of given sizes in random order.
 
     Args:
         iterations: (low, high) training iterations, a uniform integer.
         arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
         models: costs per iteration.
+        jobs_by_gpus: {GPUs: jobs} of this size. Default: the 160 jobs that SJF-BCO and Ada-SRSF took from a
+            Microsoft trace.
     """
 
     iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
     arrival_seconds: NonNegative
     models: CostAssignment
-    num_jobs: int = field(default=sum(count for count, _ in _MICROSOFT_160), init=False)
+    jobs_by_gpus: Annotated[Mapping[PositiveInt, NonNegativeInt], "of positive sum"] = field(
+        default_factory=lambda: _MICROSOFT_160
+    )
+
+    @property
+    def num_jobs(self) -> int:
+        """Number of jobs."""
+        return sum(self.jobs_by_gpus.values())
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Iterations determine their run times."""
-        counts, gpus = np.array(_MICROSOFT_160).T
-        sizes = rng.permutation(np.repeat(gpus, counts))
+        sizes = rng.permutation(np.repeat(list(self.jobs_by_gpus), list(self.jobs_by_gpus.values())))
         iterations = rng.integers(self.iterations[0], self.iterations[1], self.num_jobs, endpoint=True)
         submit = np.sort(rng.uniform(0.0, self.arrival_seconds, self.num_jobs))
         jobs = JobTable.from_columns(submit - submit[0], sizes, np.ones(self.num_jobs))
@@ -109,6 +118,57 @@ class PartitionedJobs:
         seconds, most = sequential / _STEPS, np.minimum(self.max_workers, cluster.num_gpus) * ones
         table = replace(table, compute_seconds=seconds, gradient_bytes=between, max_gpus=most)
         return replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
+
+
+@checked("workload")
+@dataclass(frozen=True)
+class BurstJobs:
+    """Foreground jobs on several GPUs by a burst-parallel plan, and background jobs of one GPU (DeepPool).
+
+    FOUND (public code): models, GPUs, batches. Their seconds are those of the models' `layer_groups`; a plan
+    includes its transfers. Assumed: all foreground jobs wait from the start, background jobs arrive at random
+    (Poisson), models are equally likely, and all jobs have as many samples.
+    """
+
+    num_jobs: PositiveInt = 1000  #: jobs per episode
+    #: GPU seconds of all jobs by plain data parallelism / (GPUs x time of arrivals)
+    load: Positive = 3.0
+    foreground: Fraction = 0.5  #: share of foreground jobs
+    samples: PositiveInt = 1_281_167  #: samples of a job, an epoch of ImageNet
+    models: Sequence[str] = ("vgg16_imagenet", "inception_v3_imagenet")  #: models with `layer_groups`
+    num_gpus: PositiveInt = 8  #: GPUs of a foreground job, a power of two
+    batch_size: PositiveInt = 32  #: global batch of a foreground job
+    background_batch: PositiveInt = 8  #: batch of a background job
+    amplification_limit: Positive | None = 2.0  #: see `burst_plan`. None: plain data parallelism
+
+    def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Draw the jobs of one episode on `cluster` from `rng`. The limit changes no arrival."""
+        foreground = np.arange(self.num_jobs) < self.foreground * self.num_jobs
+        model = rng.integers(len(self.models), size=self.num_jobs)
+        submit = np.cumsum(np.where(foreground, 0.0, rng.exponential(1.0, self.num_jobs)))
+        alone, plain, planned = np.array([self._seconds(name) for name in self.models]).T[:, model]
+        gpus = np.where(foreground, self.num_gpus, 1)
+        batch = np.where(foreground, self.batch_size, self.background_batch).astype(np.float64)
+        iterations = np.ceil(self.samples / batch)
+        jobs = JobTable.from_columns(submit, gpus, iterations * np.where(foreground, plain, alone))
+        return replace(
+            scale_to_load(jobs, cluster, self.load),
+            model_ids=np.array([model_id(name) for name in self.models])[model],
+            compute_seconds=np.where(foreground, planned, alone),
+            batch_size=batch,
+            min_batch=batch,
+            max_batch=batch,
+            iterations=iterations,
+            duration_seconds=np.full(self.num_jobs, np.nan),
+        )
+
+    def _seconds(self, name: str) -> tuple[float, float, float]:
+        """Return the seconds of an iteration in the background, by data parallelism, and by the plan."""
+        groups = profile(name).require_value("layer_groups")
+        alone = sum(group.seconds_on(1, self.background_batch) for group in groups)
+        limits = (None, self.amplification_limit)
+        plans = [burst_plan(groups, self.num_gpus, self.batch_size, limit).seconds for limit in limits]
+        return alone, plans[0], plans[1]
 
 
 @checked("workload")

@@ -153,6 +153,8 @@ class Actions(ActionKind):
         adjustments: other ways to change a running job. A counts them and the preemption.
         on_invalid: what a masked action does. "raise": an `ActionError`. "wait": wait (or take the first
             valid action if waiting is masked, too) and set `info["invalid_action"]`.
+        may_wait: whether waiting is valid while a visible job can start. If False and a template rejects
+            jobs, each job is decided when it arrives.
         queue_order: order in which waiting jobs become visible: by "submit" time, "duration", "work" (GPU
             seconds) or "gpus", ascending, ties by row. "duration" and "work" are predictions. Jobs that are
             not predictable when they are submitted come last.
@@ -169,6 +171,7 @@ class Actions(ActionKind):
     preemptive: bool = False
     adjustments: Sequence[Adjustment] = ()
     on_invalid: Literal["raise", "wait"] = "wait"
+    may_wait: bool = True
     queue_order: QueueOrder = "submit"
 
     @property

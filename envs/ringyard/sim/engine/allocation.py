@@ -11,7 +11,7 @@ from ringyard.placement.availability import parameter_servers_on, sort_ascending
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import move_server
-from ringyard.state.gpu_effects import SharingFactors, sharing_factors_on, slowness_on
+from ringyard.state.gpu_effects import SharingFactors, balanced_speed, sharing_factors_on, slowness_on
 from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_per_worker, set_free, total_on
 
 
@@ -165,6 +165,8 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
     job.num_servers = num_servers
     job.num_racks = num_racks
     job.gpu_speed = 1.0 / slowest
+    if state.clusters[b].balances_batches:
+        job.gpu_speed = balanced_speed(state, b, job, places, count)
     _add_spanning_usage(state, b, j, 1)
 
 

@@ -11,7 +11,13 @@ from ringyard.sim.engine.allocation import allocate, detach, reattach, release
 from ringyard.sim.engine.network import add_link_load, link_contenders, update_max_min_shares
 from ringyard.sim.engine.shape import Shape, num_places, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.gpu_effects import SharingFactors, excess_on, sharing_factors_on, slowness_on
+from ringyard.state.gpu_effects import (
+    SharingFactors,
+    balanced_speed,
+    excess_on,
+    sharing_factors_on,
+    slowness_on,
+)
 from ringyard.state.records import Job, JobKind, Network
 
 
@@ -157,6 +163,8 @@ def evaluate_placement(
             seconds = readers / server.storage_bytes_per_second
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
+    if cluster.balances_batches:
+        out.gpu_speed = balanced_speed(state, b, job, places, count)
     if out.num_servers == 1 or cluster.network == Network.NONE:
         out.contenders = 0.0
 

@@ -65,9 +65,10 @@ def _write_isolated_times(
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
     """Return [models + 1] overlap exponents, of the performance model or else of the profiles."""
-    if performance.overlap_exponent is not None:
-        return np.full(len(catalogue()) + 1, performance.overlap_exponent, np.float64)
-    return np.array([*(model.overlap_exponent or 1.0 for model in catalogue()), 1.0], np.float64)
+    of_all = performance.overlap_exponent
+    exponents = np.array([*(of_all or model.overlap_exponent or 1.0 for model in catalogue()), of_all or 1.0])
+    with np.errstate(divide="ignore"):  # inf: all of the shorter one is hidden
+        return exponents / (1.0 - performance.out_of_order_backprop)
 
 
 _WITHOUT_MEMORY = (

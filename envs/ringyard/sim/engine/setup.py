@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1, Records2, kernel, linked_kernel
 from ringyard.failures import Failures
+from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.performance import PerformanceModel
 from ringyard.performance.interference import no_interference
 from ringyard.profiles import catalogue
@@ -27,6 +28,18 @@ def slowness_table(cluster: Cluster) -> NDArray[np.float64]:
         for column, kind in enumerate(types):
             found[row, column] = model.relative_seconds(kind) if kind in model.gpus else np.nan
     return found
+
+
+def kernel_share_table(cluster: Cluster) -> NDArray[np.float64]:
+    """Return `State.kernel_shares` for the cluster's GPU types, 1 at any batch where nothing was measured."""
+    types = cluster.distinct_gpu_types or (REFERENCE_GPU,)
+    found = [[(1.0, 1.0)]] * len(types) * (len(catalogue()) + 1)
+    for row, model in enumerate(catalogue()):
+        for column, kind in enumerate(types if model.kernel_share else ()):
+            shares = model.kernel_share.get(kind, next(iter(model.kernel_share.values())))
+            found[row * len(types) + column] = sorted(shares.items())
+    most = max(map(len, found))
+    return np.array([points + [(np.inf, np.nan)] * (most - len(points)) for points in found])
 
 
 def new_state(
@@ -77,6 +90,7 @@ def new_state(
     if interference.pairs is not None:
         state.pairwise_excess[:] = np.nan_to_num(interference.pairs)
     if losses:
+        state = replace(state, kernel_shares=kernel_share_table(cluster))
         state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
     _write_hardware(state, cluster)
     clusters = state.clusters
@@ -97,6 +111,7 @@ def new_state(
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
     clusters["straggler_cv"] = performance.straggler_cv
+    clusters["balances_batches"] = performance.batch_split == "by_speed"
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
     clusters["checkpoint_seconds"] = failures.checkpoint_seconds

@@ -23,7 +23,7 @@ from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.sim.engine.network import isolated_contenders
 from ringyard.sim.engine.shape import asked_shape, set_shape
 from ringyard.state.arrays import State
-from ringyard.state.gpu_effects import SharingFactors, excess_on, min_slowness, slowness_on
+from ringyard.state.gpu_effects import kernel_share_on, min_slowness, slowness_on
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job, JobKind, Loss
 
@@ -153,23 +153,22 @@ def add_repeated_work(state: State, b: int, j: int, iterations: float) -> None:
 
 @kernel
 def _kernel_share(state: State, b: int, i: int) -> float:
-    """Return the fraction of an iteration in which the job of slot `i` runs kernels beside its neighbours."""
-    j = state.slots[b, i].job
-    job = state.jobs[b, j]
-    own = SharingFactors(0.0, 0.0)
-    if state.slot_sharing.shape[1] > 0:
-        own = SharingFactors(state.slot_sharing[b, i, 0], state.slot_sharing[b, i, 1])
+    """Return the fraction of the time in which the job of slot `i` runs kernels on that slot's GPU."""
+    job = state.jobs[b, state.slots[b, i].job]
     gpu_type = state.servers[b, state.slots[b, i].server].gpu_type
-    kernels = job.compute_seconds * slowness_on(state.slowness, job, gpu_type)
-    kernels *= 1.0 + excess_on(state, b, j, own, state.slots[b, i].gpu)
-    return min(kernels / (job.iteration_seconds * job.progress_per_iteration), 1.0)
+    slowness = slowness_on(state.slowness, job, gpu_type)
+    if state.clusters[b].balances_batches:
+        slowness = 1.0 / job.gpu_speed
+    kernels = job.compute_seconds * slowness * kernel_share_on(state, job, gpu_type)
+    return kernels / (job.iteration_seconds * job.progress_per_iteration)
 
 
 @linked_kernel
 def add_kernel_seconds(state: State, b: int, g: int) -> None:
     """Add kernel time on GPU `g` (`b`, `state`) until now. Call it before its jobs or their speeds change.
 
-    Kernels of jobs on one GPU are assumed to run at independent times. None runs while its job restarts.
+    The kernels of jobs on one GPU take turns, and each job's run in gaps that the others leave. None runs
+    while its job restarts.
     """
     cluster = state.clusters[b]
     begin = state.kernels_counted[b, g]
@@ -177,7 +176,7 @@ def add_kernel_seconds(state: State, b: int, g: int) -> None:
     first = g * cluster.jobs_per_gpu
     while begin < cluster.now:
         end = cluster.now
-        idle = 1.0
+        busy = 0.0
         for i in range(first, first + cluster.jobs_per_gpu):
             j = state.slots[b, i].job
             if j < 0:
@@ -186,6 +185,6 @@ def add_kernel_seconds(state: State, b: int, g: int) -> None:
             if ready > begin:
                 end = min(end, ready)
             else:
-                idle *= 1.0 - _kernel_share(state, b, i)
-        cluster.kernel_seconds += (1.0 - idle) * (end - begin)
+                busy += _kernel_share(state, b, i)
+        cluster.kernel_seconds += min(busy, 1.0) * (end - begin)
         begin = end

@@ -1,0 +1,339 @@
+"""`python -m tools.mutants`: change schedulers and the allocator in one place at a time, and run their tests.
+
+Cosmic-ray and mutmut write each mutant to a file. Machine code is kept under a hash of the sources, so that
+all kernels would be compiled for each mutant, which takes minutes. Here a mutant is in the memory of one
+process, and only the kernels into which it is compiled are compiled again.
+"""
+
+import argparse
+import ast
+import hashlib
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.config_files import TOOLS_CONF
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
+PAGE = ROOT / "docs" / "mutants.md"
+CONFIG = TOOLS_CONF / "mutants.yaml"
+#: imported once for all mutants; none imports a file of `CONFIG`
+_PRELOADED = ("scipy.stats", "scipy.optimize", "pandas", "hydra", "hypothesis", "ringyard.sim.simulator")
+_PAIRS: list[Any] = [
+    (ast.Lt, ast.LtE),
+    (ast.Gt, ast.GtE),
+    (ast.Eq, ast.NotEq),
+    (ast.In, ast.NotIn),
+    (ast.Is, ast.IsNot),
+]
+_PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.BitAnd, ast.BitOr)]
+_SWAPS: dict[Any, Any] = {old: new for a, b in _PAIRS for old, new in ((a, b), (b, a))}
+_SWAPS |= {ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult}
+_CALLS = {"min": "max", "any": "all", "minimum": "maximum", "floor": "ceil", "argmin": "argmax"}
+_CALLS |= {new: old for old, new in _CALLS.items()} | {"sorted": "list"}
+#: no mutants there: types, texts of errors, and defaults, which a test could only repeat
+_LEFT_OUT = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "exc", "bases"}
+_INTRODUCTION = """# Mutants
+
+Written by `{command}`. A mutant is the code with one change: `<` for `<=`, `+` for `-`, a statement less. At
+most {number} mutants of a file are drawn at random, with seed {seed}. *Noticed by tests* counts mutants with
+which one of the file's own tests fails, crashes or does not end. *Or golden* adds those with which the
+scheduler's metrics differ from the recorded ones (`tests/test_golden.py`). Shares leave out equivalent
+mutants, which change nothing that a user sees. `tools/conf/mutants.yaml` names the tests of each file, and
+the equivalent mutants.
+"""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a source file, and what noticed it."""
+
+    file: str
+    source: str  #: hash of the file
+    line: int
+    name: str  #: function, and what stands there before and after
+    outcome: str = ""  #: "tests", "golden" or "survived"
+    noticed_by: str = ""  #: the first test that failed, "import", "crash", or "time" if tests did not end
+
+
+def _variants(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what replaces a node."""
+    match node:
+        case ast.Compare(left, [operator], right) if type(operator) in _SWAPS:
+            yield ast.Compare(left, [_SWAPS[type(operator)]()], right)
+        case ast.BinOp(left, operator, right) if type(operator) in _SWAPS:
+            yield ast.BinOp(left, _SWAPS[type(operator)](), right)
+        case ast.BoolOp(operator, values):
+            yield ast.BoolOp(_SWAPS[type(operator)](), values)
+        case ast.UnaryOp(ast.Not() | ast.USub(), operand):
+            yield operand
+        case ast.Constant(bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield ast.Constant(value + 1)
+        case ast.Call(ast.Name(name) as function, arguments, keywords) if name in _CALLS:
+            yield ast.Call(ast.Name(_CALLS[name], function.ctx), arguments, keywords)
+        case ast.Call(ast.Attribute(value, name, context), arguments, keywords) if name in _CALLS:
+            yield ast.Call(ast.Attribute(value, _CALLS[name], context), arguments, keywords)
+        case ast.AugAssign(target, operator, value) if type(operator) in _SWAPS:
+            yield ast.AugAssign(target, _SWAPS[type(operator)](), value)
+            yield ast.Pass()
+        case ast.Break() | ast.Continue() | ast.Expr(ast.Call()):
+            yield ast.Pass()
+        case ast.Assign([ast.Subscript() | ast.Attribute()]):
+            yield ast.Pass()
+
+
+def _changes(
+    node: ast.AST, function: str = ""
+) -> Iterator[tuple[str, Any, ast.AST, ast.AST, str, int | None]]:
+    """Yield (function, node, what replaces it, its parent, the parent's field, place in the field)."""
+    for field, value in ast.iter_fields(node):
+        for i, child in enumerate(value if isinstance(value, list) else [value]):
+            setting = isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign | ast.Assign)
+            setting |= (
+                isinstance(node, ast.keyword) and node.arg == "strict"
+            )  # of zip: it only checks lengths
+            if field in _LEFT_OUT or setting or not isinstance(child, ast.AST):
+                continue
+            negated = [ast.UnaryOp(ast.Not(), child)] if field in ("test", "ifs") else []  # type: ignore[arg-type]
+            for new in [*_variants(child), *negated]:
+                yield function, child, new, node, field, i if isinstance(value, list) else None
+            named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+            yield from _changes(child, f"{function}.{child.name}".lstrip(".") if named else function)  # type: ignore[attr-defined]
+
+
+def mutants_of(file: str, source: str) -> list[Mutant]:
+    """Return all mutants of a module. Equal changes in one function have a number in their names."""
+    seen: Counter[str] = Counter()
+    digest, found = hashlib.sha256(source.encode()).hexdigest()[:16], []
+    for function, old, new, *_ in _changes(ast.parse(source)):
+        name = f"{function}: {ast.unparse(old)} -> {ast.unparse(new)}"
+        seen[name] += 1
+        again = f" ({seen[name]})" if seen[name] > 1 else ""
+        found.append(Mutant(file, digest, old.lineno, " ".join(name.split()) + again))
+    return found
+
+
+def mutated(source: str, number: int) -> tuple[ast.Module, str]:
+    """Return a module's tree with its mutant of that number, and the function that has it."""
+    tree = ast.parse(source)
+    function, old, new, parent, field, i = list(_changes(tree))[number]
+    if i is None:
+        setattr(parent, field, new)
+    else:
+        getattr(parent, field)[i] = new
+    ast.copy_location(new, old)
+    return ast.fix_missing_locations(tree), function
+
+
+def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
+    """Let this process import the mutant, and compile the kernels that contain it."""
+    from ringyard.compiled.cache import DiskCache
+    from ringyard.compiled.functions import _kernels_within
+
+    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
+        raise RuntimeError(f"{path} was imported before its mutant; expected that only tests import it")
+    get_code: Any = SourceFileLoader.get_code
+
+    def get_mutant(loader: Any, name: str) -> Any:
+        return compile(tree, str(path), "exec") if Path(loader.path) == path else get_code(loader, name)
+
+    def contains(python: Any) -> bool:
+        inlined = [kernel.python for kernel in _kernels_within(python, set(), False) if not kernel.linked]
+        codes = [one.__code__ for one in (python, *inlined)]
+        return any(Path(c.co_filename) == path and function in ("", c.co_qualname) for c in codes)
+
+    def unless_mutated(method: Any) -> Any:
+        return lambda cache, *given: None if contains(cache._function) else method(cache, *given)
+
+    for name in ("load_overload", "save_overload"):
+        setattr(DiskCache, name, unless_mutated(getattr(DiskCache, name)))
+    setattr(SourceFileLoader, "get_code", get_mutant)  # noqa: B010
+
+
+class _FirstFailure:
+    """Remembers the first test that failed."""
+
+    name = "import"
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.name == "import":
+            self.name = report.nodeid
+
+
+def _child(tests: Sequence[str], seconds: float, prepare: Callable[[], object]) -> str:
+    import hypothesis
+    import pytest
+
+    silent = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(silent, stream)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
+    hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
+    hypothesis.settings.load_profile("mutants")
+    prepare()
+    first = _FirstFailure()
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return "" if pytest.main([*quiet, *tests], plugins=[first]) == pytest.ExitCode.OK else first.name
+
+
+def run_tests(
+    tests: Sequence[str], seconds: float = 900.0, prepare: Callable[[], object] = lambda: None
+) -> tuple[str, float]:
+    """Run tests in a process of their own.
+
+    Args:
+        tests: arguments of pytest.
+        seconds: processor time after which the process is ended.
+        prepare: called in the process before.
+
+    Returns:
+        `Mutant.noticed_by` (empty: all tests pass), and seconds of processor time.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.write(writing, _child(tests, seconds, prepare).encode())
+            code = 0
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode())
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status, usage = os.wait4(child, 0)
+    if os.WIFSIGNALED(status):
+        said = "time" if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else "crash"
+    elif status:
+        raise RuntimeError(said)
+    return said, usage.ru_utime + usage.ru_stime
+
+
+def preload() -> None:
+    """Import what all tests need, once for the processes of all mutants."""
+    for module in _PRELOADED:
+        importlib.import_module(module)
+
+
+def run_file(
+    file: str, suites: dict[str, Sequence[str]], stored: Sequence[Mutant], number: int, seed: int
+) -> Iterator[Mutant]:
+    """Yield the outcomes of some of a file's mutants, drawn at random. Those `stored` are not run again.
+
+    Args:
+        file: path from the root of the checkout.
+        suites: {outcome: tests that have it if they fail}, in order.
+        stored: mutants with outcomes.
+        number: of mutants, at most.
+        seed: of the draw.
+    """
+    path = ROOT / file
+    source = path.read_text()
+    every = mutants_of(file, source)
+    known = {(one.source, one.name): one for one in stored if one.file == file}
+    drawn = random.Random(f"{seed} {file}").sample(range(len(every)), min(number, len(every)))
+    limits: dict[str, float] = {}
+    for outcome, tests in suites.items():
+        failed, used = run_tests(tests)
+        if failed:
+            raise SystemExit(f"{file}: {failed} fails without a mutant")
+        limits[outcome] = 4 * used + 90  # kernels may be compiled
+    for i in drawn:
+        one = every[i]
+        if earlier := known.get((one.source, one.name)):
+            yield earlier
+            continue
+        found = replace(one, outcome="survived")
+        for outcome, tests in suites.items():
+            noticed, _ = run_tests(tests, limits[outcome], partial(load_mutant, path, *mutated(source, i)))
+            if noticed:
+                found = replace(one, outcome=outcome, noticed_by=noticed)
+                break
+        yield found
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    from ringyard_agents.validation.report import markdown_table
+
+    stored = json.loads(RESULTS.read_text())
+    equivalent = yaml.safe_load(CONFIG.read_text())["equivalent"]
+    mutants = [Mutant(**row) for row in stored["mutants"]]
+    by_file = {
+        f"`{file}`": [one for one in mutants if one.file == file]
+        for file in dict.fromkeys(m.file for m in mutants)
+    }
+    rows, left = [], []
+    for name, some in [*by_file.items(), ("**all**", mutants)]:
+        same = [one for one in some if one.name in equivalent.get(one.file, {})]
+        counts = [sum(one.outcome in ends for one in some) for ends in (("tests",), ("tests", "golden"))]
+        shares = [f"{count / max(1, len(some) - len(same)):.0%}" for count in counts]
+        rows.append([name, *map(str, (len(some), len(same), *counts)), *shares])
+    for one in mutants:
+        if one.outcome != "tests":
+            change = one.name.replace("|", "\\|").replace("`", "")
+            reason = equivalent.get(one.file, {}).get(one.name, "")
+            left.append([f"{Path(one.file).name}:{one.line}", f"`{change}`", one.outcome, reason])
+    header = ["file", "mutants", "equivalent", "noticed by tests", "or golden", "share", "or golden, share"]
+    parts = [_INTRODUCTION.format(**stored), *markdown_table(header, rows)]
+    parts += ["\n## What the files' own tests did not notice\n"]
+    parts += markdown_table(["line", "function and change", "outcome", "why nothing changes"], left)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def main(words: Sequence[str]) -> None:
+    """Run the command."""
+    config = yaml.safe_load(CONFIG.read_text())
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
+    parser.add_argument("files", nargs="*", help="files of tools/conf/mutants.yaml (all)")
+    parser.add_argument(
+        "--number", type=int, default=12, help="of mutants of a file, at most (12); 0: page only"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+    parser.add_argument("--again", action="store_true", help="run those again that tests did not notice")
+    options = parser.parse_args(words)
+    command = f"python -m tools.mutants --number {options.number} --seed {options.seed}"
+    preload()
+    for file in (options.files or config["files"]) if options.number else ():
+        entry = config["files"][file]
+        golden = [
+            f"tests/test_golden.py::test_metrics_are_as_recorded[{one}]" for one in entry.get("golden", ())
+        ]
+        suites = {"tests": entry["tests"]} | ({"golden": golden} if golden else {})
+        stored = (
+            [Mutant(**row) for row in json.loads(RESULTS.read_text())["mutants"]] if RESULTS.is_file() else []
+        )
+        usable = [one for one in stored if one.outcome == "tests" or not options.again]
+        found = []
+        for one in run_file(file, suites, usable, options.number, options.seed):
+            print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
+            found.append(one)
+        rows = [one for one in stored if one.file != file] + sorted(found, key=lambda one: one.line)
+        rows.sort(key=lambda one: list(config["files"]).index(one.file))
+        about = {"command": command, "number": options.number, "seed": options.seed}
+        RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in rows]}, indent=1) + "\n")
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
