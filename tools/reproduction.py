@@ -17,13 +17,19 @@ from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval,
 from ringyard_agents.reproduction.run import (
     Claim,
     MeasuredClaim,
-    Reproduction,
     claim_rows,
     format_metric,
     measure_claim,
     read_claims,
 )
-from tools.stored_reproductions import STORED, command, run_rows, stale_rows, stored_reproduction
+from tools.stored_reproductions import (
+    STORED,
+    Reproduction,
+    command,
+    run_rows,
+    stale_rows,
+    stored_reproduction,
+)
 
 _INTRODUCTION = """# Published comparisons, run anew
 

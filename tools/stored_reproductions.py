@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,26 @@ import numpy as np
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.reproduction.run import (
-    Reproduction,
+    CaseMetrics,
+    MeasuredClaim,
     measure_claim,
     read_claims,
     read_paper,
     run_cases,
 )
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A reproduced paper."""
+
+    paper: str  #: name of its yaml
+    content: Mapping[str, Any]  #: content of the yaml
+    seeds: int  #: number of workloads
+    measured: Sequence[MeasuredClaim]  #: claims with measured values
+    metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
+    stale: Sequence[str] = ()  #: rows that are known to differ from what the simulator gives now
+
 
 #: the folder of the files
 STORED = Path(__file__).parents[1] / "docs" / "reproduction"
@@ -73,10 +88,14 @@ def run_rows(
         _write({**described, "cases": cases}, folder / f"{paper}.json")
 
     for name, figures, config in run_cases(paper, content, count, workers, on_result, rows):
-        environments[name] = config["environment"]
+        if name not in environments or set(figures) == set(content["cases"][name]["schedulers"]):
+            environments[name] = next(iter(config["environments"].values()))
         for label, columns in figures.items():
             values = {metric: column.tolist() for metric, column in columns.items()}
-            kept.setdefault(name, {})[label] = {"config": config["schedulers"][label], "values": values}
+            row = {"config": config["schedulers"][label], "values": values}
+            if config["environments"][label] != environments[name]:
+                row["environment"] = config["environments"][label]
+            kept.setdefault(name, {})[label] = row
         write(["this file is not complete"])
     write([])
 

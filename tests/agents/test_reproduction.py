@@ -25,8 +25,8 @@ from ringyard_agents.evaluation.selection import (
 from ringyard_agents.reproduction import run
 from ringyard_agents.reproduction.run import (
     Claim,
-    Reproduction,
     _trained,
+    claim_rows,
     measure_claim,
     read_claims,
     read_paper,
@@ -34,7 +34,7 @@ from ringyard_agents.reproduction.run import (
 )
 from tools import reproduction, stored_reproductions
 from tools.reproduction import page, read_ablations, read_tables
-from tools.stored_reproductions import STORED, command, stale_rows, stored_reproduction
+from tools.stored_reproductions import STORED, Reproduction, command, stale_rows, stored_reproduction
 
 PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 

@@ -195,18 +195,6 @@ def claim_rows(measured: Sequence[MeasuredClaim]) -> list[tuple[str, str, str, s
 _SHOWN = ("mean_jct", "p99_jct", "mean_queueing", "mean_slowdown", "mean_fairness", "makespan", "utilisation")
 
 
-@dataclass(frozen=True)
-class Reproduction:
-    """A reproduced paper."""
-
-    paper: str  #: name of its yaml
-    content: Mapping[str, Any]  #: content of the yaml
-    seeds: int  #: number of workloads
-    measured: Sequence[MeasuredClaim]  #: claims with measured values
-    metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
-    stale: Sequence[str] = ()  #: rows that are known to differ from what the simulator gives now
-
-
 def read_paper(paper: str) -> dict[str, Any]:
     """Read a paper's yaml, in conf/reproduction or in such a folder of RINGYARD_CONF."""
     files = config_files("reproduction")
@@ -329,7 +317,7 @@ def run_cases(
 
     Yields:
         A case, its measured values {label: {metric: values [seeds]}}, and its composed configuration
-        {"environment": config, "schedulers": {label: config}}.
+        {"environments": {label: config}, "schedulers": {label: config}}.
 
     Raises:
         RingyardError: a scheduler cannot run, or an agent could not be trained.
@@ -347,7 +335,7 @@ def run_cases(
             if case.get("model") == "transfers":
                 environment = {key: case[key] for key in ("mix", "settings") if key in case}
                 figures = _transfer_runs({**case, "schedulers": named}, seeds)
-                yield name, figures, {"environment": environment, "schedulers": named}
+                yield name, figures, {"environments": dict.fromkeys(named, environment), "schedulers": named}
                 continue
             with TemporaryDirectory() as folder:
                 entries = _trained({**case, "schedulers": named}, Path(folder), on_result)
@@ -363,30 +351,28 @@ def run_cases(
             }
             composed = {task.label: task.scheduler for task in tasks}
             configs = {label: v if "train" in v else composed[label] for label, v in named.items()}
-            yield name, figures, {"environment": tasks[0].environment, "schedulers": configs}
+            environments = {task.label: task.environment for task in tasks if task.seed == tasks[0].seed}
+            yield name, figures, {"environments": environments, "schedulers": configs}
 
 
-def reproduce(
-    paper: str, seeds: int | None, workers: int | None, on_result: Callable[[str], None]
-) -> Reproduction:
-    """Run everything that a paper's claims need (None: its yaml's number of seeds, one process per core)."""
-    content = read_paper(paper)
+def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> None:
+    """Run all that a paper's claims need, and print the claims and the measured values.
+
+    Args:
+        paper: name of its yaml.
+        seeds: number of workloads. None: as the yaml says.
+        workers: number of processes. None: one per core.
+    """
+    console, content = Console(), read_paper(paper)
     count = seeds or int(content["seeds"])
     claims = read_claims(content["claims"], list(content["cases"]))
-    figures = {name: values for name, values, _ in run_cases(paper, content, count, workers, on_result)}
-    return Reproduction(paper, content, count, [measure_claim(one, figures) for one in claims], figures)
-
-
-def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> Reproduction:
-    """Run a paper's experiment, and print its claims and the measured values; see `reproduce`."""
-    console = Console()
-    one = reproduce(paper, seeds, workers, lambda line: print_line(console, line))
+    runs = run_cases(paper, content, count, workers, lambda line: print_line(console, line))
+    figures = {name: values for name, values, _ in runs}
     header = ("claim", "claimed", "measured [95% CI]", "reproduced")
-    table = Table(*header, title=f"{one.content['title']}; {one.seeds} seeds", title_justify="left")
-    for row in claim_rows(one.measured):
+    table = Table(*header, title=f"{content['title']}; {count} seeds", title_justify="left")
+    for row in claim_rows([measure_claim(one, figures) for one in claims]):
         table.add_row(*row)
     console.print(table)
-    warning = small_sample_warning(one.seeds)
+    warning = small_sample_warning(count)
     if warning is not None:
         print_note(console, warning)
-    return one

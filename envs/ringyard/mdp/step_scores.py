@@ -89,28 +89,6 @@ def _advance_to_decision(
             return STALLED
 
 
-@implements(Decode)
-def _decode_scores(
-    state: State,
-    episode: Episode,
-    b: int,
-    has_action: bool,
-    action: int,
-    scores: Float32Vector,
-    config: ActionConfig,
-    physics: Physics,
-    mask: BoolVector,
-) -> int:
-    if has_action:
-        _allocate_by_scores(state, episode, b, scores, config, physics)
-        if not advance(state, b, physics):
-            return STALLED
-    end = _advance_to_decision(state, episode, b, config, physics)
-    for i in range(len(mask)):
-        mask[i] = i < episode.num_live[b]
-    return end
-
-
 @kernel
 def _score_by_weights(episode: Episode, b: int, weights: Float32Vector, config: ActionConfig) -> None:
     """Write the scores of the live jobs from `weights` of their features."""
@@ -125,8 +103,19 @@ def _score_by_weights(episode: Episode, b: int, weights: Float32Vector, config: 
         scores[i] -= mean
 
 
+@kernel
+def _write_features(state: State, episode: Episode, b: int) -> None:
+    """Write the features of the live jobs to `Episode.features`."""
+    features = episode.features[b]
+    features[: to_int(episode.num_live[b]) * NUM_JOB_FEATURES] = 0.0
+    jobs, _ = take_rows(features, len(episode.left[b]), JobFeatures)
+    write_assumed_seconds(state, episode, b)
+    write_predicted_seconds(state, episode, b, jobs)
+    write_job_features(state, episode, b, jobs)
+
+
 @implements(Decode)
-def _decode_weights(
+def _decode(
     state: State,
     episode: Episode,
     b: int,
@@ -137,19 +126,18 @@ def _decode_weights(
     physics: Physics,
     mask: BoolVector,
 ) -> int:
+    weighted = len(config.weighted) > 0
     if has_action:
-        _score_by_weights(episode, b, scores, config)
-        _allocate_by_scores(state, episode, b, episode.scores[b], config, physics)
+        if weighted:
+            _score_by_weights(episode, b, scores, config)
+        _allocate_by_scores(state, episode, b, episode.scores[b] if weighted else scores, config, physics)
         if not advance(state, b, physics):
             return STALLED
     end = _advance_to_decision(state, episode, b, config, physics)
-    mask[:] = True
-    features = episode.features[b]
-    features[: to_int(episode.num_live[b]) * NUM_JOB_FEATURES] = 0.0
-    jobs, _ = take_rows(features, len(episode.left[b]), JobFeatures)
-    write_assumed_seconds(state, episode, b)
-    write_predicted_seconds(state, episode, b, jobs)
-    write_job_features(state, episode, b, jobs)
+    for i in range(len(mask)):
+        mask[i] = weighted or i < episode.num_live[b]
+    if weighted:
+        _write_features(state, episode, b)
     return end
 
 
@@ -168,6 +156,7 @@ class AllocatorDriver:
     allocator's estimate must read no historical jobs.
     """
 
+    decode = _decode
     min_per_thread = 2
 
     def __init__(self, actions: AllocatorActions, cluster: Cluster) -> None:
@@ -185,9 +174,8 @@ class AllocatorDriver:
             round_seconds=rounds,
             running_bonus=actions.running_bonus,
         )
-        self.decode, self._type_score_columns = _decode_scores, []
+        self._type_score_columns: list[int] = []
         if isinstance(actions, Weights):
-            self.decode = _decode_weights
             names = list(JobFeatures.__annotations__)
             columns = np.array([names.index(name) for name in actions.features])
             self.config = replace(self.config, weighted=columns, scale=actions.scale)
