@@ -63,7 +63,10 @@ WITH = {
     "scores_attained": {"observation": "live_jobs_attained"},
     "scores_start": {"observation": "live_jobs"},
     "scores_start_attained": {"observation": "live_jobs_attained"},
+    "job_scores": {"observation": "live_jobs"},
+    "weights": {"observation": "live_job_summary"},
     "live_jobs": {"action": "scores"},
+    "live_job_summary": {"action": "weights"},
     "live_jobs_attained": {"action": "scores_attained"},
 }
 

@@ -20,8 +20,9 @@ PACKAGES = {
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
 def test_readme_examples_run(code, capsys):
-    exec(compile(code, "README.md", "exec"), {})
-    assert float(capsys.readouterr().out) > 0
+    short = code.replace("learn(50_000)", "learn(1)").replace("seeds=20", "seeds=2")
+    exec(compile(short, "README.md", "exec"), {})
+    assert re.search(r"[1-9]\d*\.\d", capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.parametrize("module", ["ringyard.sim.simulator", "ringyard_baselines.scheduler"])

@@ -106,6 +106,9 @@ def _changes(
     for field, value in ast.iter_fields(node):
         for i, child in enumerate(value if isinstance(value, list) else [value]):
             setting = isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign | ast.Assign)
+            setting |= (
+                isinstance(node, ast.keyword) and node.arg == "strict"
+            )  # of zip: it only checks lengths
             if field in _LEFT_OUT or setting or not isinstance(child, ast.AST):
                 continue
             negated = [ast.UnaryOp(ast.Not(), child)] if field in ("test", "ifs") else []  # type: ignore[arg-type]

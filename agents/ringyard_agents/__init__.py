@@ -11,15 +11,26 @@ if TYPE_CHECKING:
 
     from ringyard_agents.evaluation.api import compare, evaluate
     from ringyard_agents.learning.agent import AgentScheduler, load
+    from ringyard_agents.learning.job_policy import JobAttentionPolicy
     from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
     from ringyard_agents.learning.vec_env import RingyardVecEnv
 
-__all__ = ["AgentScheduler", "GreedyPolicy", "PointerPolicy", "RingyardVecEnv", "compare", "evaluate", "load"]
+__all__ = [
+    "AgentScheduler",
+    "GreedyPolicy",
+    "JobAttentionPolicy",
+    "PointerPolicy",
+    "RingyardVecEnv",
+    "compare",
+    "evaluate",
+    "load",
+]
 
 #: {name: its module}, imported on first use, so that schedulers run without torch
 _MODULES = {
     "AgentScheduler": "learning.agent",
     "GreedyPolicy": "learning.policies",
+    "JobAttentionPolicy": "learning.job_policy",
     "PointerPolicy": "learning.policies",
     "RingyardVecEnv": "learning.vec_env",
     "compare": "evaluation.api",

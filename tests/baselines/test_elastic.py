@@ -191,8 +191,10 @@ def test_e_tiresias_takes_from_the_lowest_priority_just_enough():
     for most, sizes in ((2, [4, 4]), (1, [4, 3, 1]), (0, [4, 2, 1, 1])):
         scheduler = ElasticTiresias(pack(), max_waiting_jobs=most)
         scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+        expected = dict(enumerate(sizes))
         found = scheduler.decide(sim.view())
-        assert {one.job: len(one.gpu_ids) for one in found} == dict(enumerate(sizes))
+        assert {one.job: len(one.gpu_ids) for one in found} == expected
+        assert scheduler._shrunk(sim.view(), range(4)) == expected  # before free GPUs are granted
 
 
 def test_e_tiresias_demotes_jobs_by_attained_service():

@@ -11,7 +11,7 @@ from hydra.utils import get_method
 
 from conftest import CONF, ROOT, WITH, names
 from ringyard import Cluster, ClusterVectorEnv
-from ringyard.mdp.actions import Actions, Scores
+from ringyard.mdp.actions import Actions, Scores, Weights
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.experiments import experiment
@@ -38,21 +38,24 @@ ACTIONS = Actions(num_waiting=5, num_running=7)
 
 
 def is_for_scores(observation):
-    return any(block.axis == ItemAxis.LIVE for block in observation.blocks)
+    return any(block.axis in (ItemAxis.LIVE, ItemAxis.SUMMARY) for block in observation.blocks)
 
 
 def actions_of(observation):
     """The kind of actions that an observation is for."""
+    if any(block.axis == ItemAxis.SUMMARY for block in observation.blocks):
+        return Weights()
     return Scores(num_jobs=5) if is_for_scores(observation) else ACTIONS
 
 
 def factories():
-    """The functions behind conf/observation, those for scores last, in the order of how much they show."""
+    """The functions behind conf/observation, those for scores and weights last, by how much they show."""
     leaves = [
         yaml.safe_load((CONF / "observation" / f"{name}.yaml").read_text()) for name in names("observation")
     ]
     found = {get_method(leaf["_target_"]) for leaf in leaves}
-    order = {one: (is_for_scores(one()), len(one().blocks), one.__name__) for one in found}
+    kinds = [Actions, Scores, Weights]
+    order = {one: (kinds.index(type(actions_of(one()))), len(one().blocks), one.__name__) for one in found}
     return sorted(found, key=order.__getitem__)
 
 
@@ -95,7 +98,7 @@ def test_flat_is_gymnasiums_flatten_observation(name):
 
 @pytest.mark.parametrize("factory", factories())
 def test_blocks_fill_the_row_in_the_order_of_the_space(factory):
-    observation = factory()
+    observation = factory(flat=False)
     actions = actions_of(observation)
     lengths = observation.lengths(CLUSTER, actions)
     space = observation.space(CLUSTER, actions)
@@ -118,7 +121,7 @@ def test_writers_stay_inside_their_row(factory):
     for _ in range(200):
         if batch.done[0]:
             batch.reset(np.array([0]), np.array([0]))
-        batch.step(batch.masks.argmax(axis=1) if actions is ACTIONS else np.zeros((1, 5)))
+        batch.step(batch.masks.argmax(axis=1) if actions is ACTIONS else np.zeros((1, *actions.space.shape)))
         room = np.full(size + 1000, np.nan, np.float32)
         observation.write(batch.state, batch.episode, 0, num_running, observation.parameters, room[:size])
         assert not np.isnan(room[:size]).any()

@@ -14,7 +14,15 @@ from ringyard.checks import NonNegative, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError, PluginError, RingyardError
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions import ActionKind, Actions, Adjustment, Scores, Template
+from ringyard.mdp.actions import (
+    ActionKind,
+    Actions,
+    Adjustment,
+    AllocatorActions,
+    Scores,
+    Template,
+    Weights,
+)
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
@@ -37,8 +45,8 @@ _MAX_SCORED_JOBS = 4096
 
 
 def agent_capabilities(actions: ActionKind) -> Capabilities:
-    """Return the capabilities of an agent with these actions. With `Scores`, those of the allocator."""
-    if isinstance(actions, Scores):
+    """Return the capabilities of an agent with these actions. With scores, those of the allocator."""
+    if isinstance(actions, AllocatorActions):
         return allocating.allocator_capabilities(actions.allocator)
     assert isinstance(actions, Actions)
     capabilities = Capabilities.START
@@ -198,7 +206,7 @@ class AgentScheduler(Scheduler):
 
 def _with_preemption_price(actions: ActionKind, preemption_price: float, name: str) -> ActionKind:
     """Return the actions with another `preemption_price` of their allocator. `name` is used in errors."""
-    if not isinstance(actions, Scores):
+    if not isinstance(actions, AllocatorActions):
         raise ConfigurationError(
             f"{name} has preemption_price: {preemption_price}, and its actions are discrete; expected"
             " preemption_price: null, or an agent that scores jobs (action=scores)"
@@ -246,7 +254,7 @@ def load_agent(
         )
     else:
         model = checkpoint if file is None else read_model(file, trust)
-        policy = ModelPolicy(model, observation.flat, isinstance(action, Scores))
+        policy = ModelPolicy(model, observation.flat, isinstance(action, AllocatorActions))
     if preemption_price is not None:
         action = _with_preemption_price(action, preemption_price, name)
     return AgentScheduler(policy, observation, action, name)
@@ -298,6 +306,9 @@ def _describe_interface(observation: Observation, actions: ActionKind) -> dict[s
     if isinstance(actions, Scores):
         parts["actions"] = "scores of jobs (action=scores)"
         parts["scored GPU types"] = ", ".join(actions.type_scores) or "none"
+    elif isinstance(actions, Weights):
+        parts["actions"] = "weights of features (action=weights)"
+        parts["weighted features"] = ", ".join(actions.features)
     elif isinstance(actions, Actions):
         parts["actions"] = "discrete"
         changes = ["preempt"] if actions.preemptive else []

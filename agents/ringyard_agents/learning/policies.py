@@ -33,26 +33,31 @@ _REQUIRED = [*_ITEMS, *_MASKS]
 _SUPPORTED = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
-class _IdentityExtractor(BaseFeaturesExtractor):
+class IdentityExtractor(BaseFeaturesExtractor):
     """Features extractor that passes the blocks of an observation on unchanged."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
-        if not isinstance(observation_space, spaces.Dict) or set(_REQUIRED) - set(observation_space.spaces):
-            raise ConfigurationError(
-                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
-                f"; got {observation_space} (with flat=true, use another policy)"
-            )
-        for name in observation_space.spaces:
-            if name not in _SUPPORTED:
-                raise ConfigurationError(
-                    f"the pointer policy does not support the observation's block {name!r}; it reads"
-                    f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
-                    " block to ringyard_agents/learning/policies.py"
-                )
         super().__init__(observation_space, features_dim=1)
 
     def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the `observations`."""
         return observations
+
+
+def _require_blocks(space: spaces.Space[Any]) -> None:
+    """Raise a ConfigurationError unless the pointer policy can read a `space`."""
+    if not isinstance(space, spaces.Dict) or set(_REQUIRED) - set(space.spaces):
+        raise ConfigurationError(
+            f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+            f"; got {space} (with flat=true, use another policy)"
+        )
+    for name in space.spaces:
+        if name not in _SUPPORTED:
+            raise ConfigurationError(
+                f"the pointer policy does not support the observation's block {name!r}; it reads"
+                f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
+                " block to ringyard_agents/learning/policies.py"
+            )
 
 
 def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
@@ -197,13 +202,14 @@ class PointerPolicy(MaskableActorCriticPolicy):
         if use_sde:
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
+        _require_blocks(observation_space)
         self.width = width
         super().__init__(
             observation_space,
             action_space,
             lr_schedule,
             ortho_init=False,
-            features_extractor_class=_IdentityExtractor,
+            features_extractor_class=IdentityExtractor,
             optimizer_kwargs=optimizer_kwargs,
         )
 

@@ -13,12 +13,12 @@ from ringyard.checks import require_memory, row_bytes
 from ringyard.cluster import Cluster
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
-from ringyard.mdp.actions import ActionKind, Actions, Scores
+from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
 from ringyard.mdp.step import BEGIN, ONGOING, RESUME, STALLED, STEP, StepConfig, all_valid, step
 from ringyard.mdp.step_discrete import DiscreteDriver
-from ringyard.mdp.step_scores import ScoresDriver, with_utilities
+from ringyard.mdp.step_scores import AllocatorDriver, with_utilities
 from ringyard.mdp.workload_cache import WorkloadCache, static_features
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_livelocked
@@ -43,9 +43,9 @@ def _compiled_functions() -> tuple[Callable[..., int], Callable[..., bool]]:
     return entry_point(step), entry_point(all_valid)
 
 
-def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | ScoresDriver:
-    if isinstance(actions, Scores):
-        return ScoresDriver(actions, cluster)
+def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | AllocatorDriver:
+    if isinstance(actions, AllocatorActions):
+        return AllocatorDriver(actions, cluster)
     assert isinstance(actions, Actions)
     return DiscreteDriver(actions)
 
@@ -58,7 +58,7 @@ class ClusterBatch:
 
     Attributes:
         observations: [B, size] float32, overwritten by each step.
-        masks: [B, actions] valid actions, or [B, N] scores with a job, overwritten by each step.
+        masks: [B, actions] valid actions, [B, N] scores with a job, or [B, weights] True, overwritten too.
         rewards: [B] rewards of the last step.
         done: [B] True where every job has ended.
         truncated: [B] True where `limit_seconds` was reached before that.
@@ -186,7 +186,7 @@ class ClusterBatch:
         """Description of an action of one cluster, for errors."""
         _, *shape = self._null_actions.shape
         if shape:
-            return f"an array of shape {tuple(shape)}, scores from -1 to 1,"
+            return f"an array of shape {tuple(shape)}, numbers from -1 to 1,"
         return f"an integer from 0 to {self.config.actions.mask_size - 1}"
 
     def _kernel_actions(self, actions: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

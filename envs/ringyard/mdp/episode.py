@@ -58,6 +58,9 @@ class Episode:
     left: FloatMatrix  #: [clusters, N] scratch of the observation: seconds left of each job that gets a score
     #: [clusters, N] scratch of the observation: positions of these jobs, ascending in `left`
     order: Int32Matrix
+    #: [clusters, N x F] `JobFeatures` of the jobs that get a score, [clusters, 0] unless actions weigh them
+    features: Float32Matrix
+    scores: Float32Matrix  #: [clusters, N] scores from weights, [clusters, 0] without weights
     plan: AllocationPlan  #: arrays of the allocator, empty without scores
 
 
@@ -97,9 +100,10 @@ def empty_episode(
     num_visible: int = 0,
     num_templates: int = 0,
     num_scores: int = 0,
+    num_features: int = 0,
     plan: AllocationPlan | None = None,
 ) -> Episode:
-    """Create zeroed arrays for a state, with V visible jobs, T templates and N scores (and a plan)."""
+    """Create zeroed arrays for a state: V visible jobs, T templates, N scores of F features, and a plan."""
     (num_clusters, num_jobs), num_classes = state.running.shape, state.class_waiting.shape[1]
     table = (num_clusters, num_visible, num_templates)
     return Episode(
@@ -114,6 +118,8 @@ def empty_episode(
         num_arrived=np.zeros(num_clusters, np.int64),
         left=np.zeros((num_clusters, num_scores)),
         order=np.zeros((num_clusters, num_scores), np.int32),
+        features=np.zeros((num_clusters, num_scores * num_features), np.float32),
+        scores=np.zeros((num_clusters, num_scores if num_features else 0), np.float32),
         plan=empty_allocation_plan(empty_state(0), 0) if plan is None else plan,
     )
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: groups of `conf` that make up an `EnvConfig`
 _GROUPS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+#: groups that a `form` chooses
+_FORM_GROUPS = ("action", "observation", "reward")
 
 
 class UnexpectedArgumentError(ConfigurationError, TypeError):
@@ -39,6 +41,7 @@ class ConfigArguments(TypedDict, total=False):
     action: str  #: likewise
     observation: str  #: likewise
     reward: str  #: likewise
+    form: str  #: name of a yaml in `conf/form`: weights, jobs or queue, which choose the three before
     flat: bool  #: whether the observation is one Box instead of a Dict of blocks
     limit_seconds: float | None  #: as in `EnvConfig`
     num_workloads: int  #: as in `EnvConfig`
@@ -87,6 +90,9 @@ def choose_config(config: EnvConfig | None, experiment: str | None, arguments: C
         return config
     flat, choices = others.pop("flat", None), [group for group in _GROUPS if group in others]
     overrides = [f"{group}={others.pop(group)}" for group in choices]
+    if "form" in others:
+        overrides.append(f"form={others.pop('form')}")
+        choices = [*choices, *(group for group in _FORM_GROUPS if group not in choices)]
     if experiment is not None:
         require_experiment(experiment)
         overrides, choices = [f"experiment={experiment}", *overrides], list(_GROUPS)
@@ -119,7 +125,7 @@ def _check_argument(name: str, value: Any) -> None:
             f"expected config, experiment, {', '.join(known)}"
         )
     require(name, value, known[name])
-    if name in _GROUPS and value not in config_files(name):
+    if name in (*_GROUPS, "form") and value not in config_files(name):
         raise ConfigurationError(
             explain_renamed("choices", f"{name}={value}")
             or f"{name} is {value!r}; expected {suggest(value, config_files(name))}"

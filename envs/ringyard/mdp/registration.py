@@ -6,6 +6,7 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 
 _KEY = "environment_id:"
+_BENCHMARK = "benchmark: true"
 
 
 def experiment_ids() -> dict[str, str]:
@@ -24,14 +25,28 @@ def experiment_ids() -> dict[str, str]:
     return found
 
 
+def form_arguments() -> dict[str, dict[str, str]]:
+    """{id: arguments of `ClusterEnv`}: `NAME-FORM-v0` of each benchmark and each yaml in `conf/form`."""
+    forms = sorted(file.stem for file in (config_folder() / "form").glob("*.yaml"))
+    found = {}
+    for name, experiment in experiment_ids().items():
+        text = (config_folder() / "experiment" / f"{experiment}.yaml").read_text()
+        if _BENCHMARK in text.splitlines():
+            base = name.rpartition("-v")[0]
+            for form in forms:
+                found[f"{base}-{form.capitalize()}-v0"] = {"experiment": experiment, "form": form}
+    return found
+
+
 def register_environments() -> None:
     """Register all ids with Gymnasium, once."""
     if "ringyard/Cluster-v0" in registry:
         return
-    for name, experiment in {"ringyard/Cluster-v0": None, **experiment_ids()}.items():
+    experiments = {name: {"experiment": one} for name, one in experiment_ids().items()}
+    for name, arguments in {"ringyard/Cluster-v0": {}, **experiments, **form_arguments()}.items():
         register(
             id=name,
             entry_point="ringyard.mdp.env:ClusterEnv",
             vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
-            kwargs={"experiment": experiment} if experiment else {},
+            kwargs=arguments,
         )

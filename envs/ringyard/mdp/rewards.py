@@ -46,6 +46,10 @@ def _per_total_run_time(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / float(jobs["isolated_seconds"].sum())
 
 
+def _per_mean_run_time(jobs: Records1[Job], cluster: Cluster) -> float:
+    return -1.0 / float(jobs["isolated_seconds"].mean())
+
+
 def _per_job(jobs: Records1[Job], cluster: Cluster) -> float:
     return -1.0 / len(jobs)
 
@@ -70,6 +74,14 @@ def job_completion_time() -> Reward:
     Each step costs the integral of the number of jobs in the system, over the jobs' total isolated run time.
     """
     return Reward(Integral.JOBS_IN_SYSTEM, _per_total_run_time)
+
+
+def total_job_completion_time() -> Reward:
+    """Create the reward with the undiscounted return minus (total JCT / mean isolated run time).
+
+    It is `job_completion_time` times the number of jobs: of order one a step, as learners expect.
+    """
+    return Reward(Integral.JOBS_IN_SYSTEM, _per_mean_run_time)
 
 
 def slowdown() -> Reward:

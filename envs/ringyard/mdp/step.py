@@ -1,5 +1,6 @@
 """The compiled step of a batch: a loop over clusters, in which a decoder carries out the actions."""
 
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -47,11 +48,15 @@ class ActionConfig:
     """Parameters of a decoder, equal in all clusters of a batch."""
 
     options: Options  #: templates and adjustments of discrete actions, empty with scores
-    num_running: int  #: R, visible running jobs
-    may_wait: bool  #: whether waiting is valid while a job can start
+    num_running: int = 0  #: R, visible running jobs
+    may_wait: bool = True  #: whether waiting is valid while a job can start
     #: configuration of the allocator of scores, empty with discrete actions
-    allocators: tuple[AllocatorConfig, ...]
-    round_seconds: float  #: seconds between score actions. inf: one at every event.
+    allocators: tuple[AllocatorConfig, ...] = ()
+    round_seconds: float = np.inf  #: seconds between score actions. inf: one at every event.
+    #: [weights] positions in `JobFeatures` of the features that weights are for
+    weighted: IntVector = field(default_factory=lambda: np.zeros(0, np.int64))
+    scale: float = 1.0  #: factor of the weights
+    running_bonus: float = 0.0  #: added to the scores of running jobs
 
 
 @interface

@@ -158,7 +158,7 @@ class DiscreteDriver:
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
-        self.config = ActionConfig(options_of(actions), actions.num_running, actions.may_wait, (), np.inf)
+        self.config = ActionConfig(options_of(actions), actions.num_running, actions.may_wait)
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""

@@ -1,4 +1,4 @@
-"""The decoder and the driver of `Scores`: an allocator carries out scores, and time passes."""
+"""Decoders and the driver of `Scores` and `Weights`: an allocator carries out scores, and time passes."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator import (
-    AllocatorConfig,
     JobUtilities,
     empty_allocation_plan,
     logged_moves,
@@ -17,11 +16,18 @@ from ringyard.allocator import (
     write_utilities,
 )
 from ringyard.cluster import Cluster
-from ringyard.compiled import BoolVector, Float32Vector, implements, kernel
+from ringyard.compiled import BoolVector, Float32Vector, implements, kernel, take_rows, to_int
 from ringyard.errors import ActionError, ConfigurationError
-from ringyard.mdp.actions import Scores
+from ringyard.mdp.actions import AllocatorActions, Scores, Weights
 from ringyard.mdp.actions.moves import EMPTY_OPTIONS
 from ringyard.mdp.episode import Episode, empty_episode
+from ringyard.mdp.job_features import (
+    NUM_JOB_FEATURES,
+    JobFeatures,
+    write_assumed_seconds,
+    write_job_features,
+    write_predicted_seconds,
+)
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.observability import Observability
 from ringyard.performance.model import Physics
@@ -32,8 +38,8 @@ from ringyard.state.records import JobStatus
 
 
 @kernel
-def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) -> None:
-    """Update the ascending list of jobs that wait or run in `episode`, and mark their scores in `mask`."""
+def _update_live_jobs(state: State, episode: Episode, b: int) -> None:
+    """Update the ascending list of jobs that wait or run in `episode`."""
     live = episode.live[b]
     count = 0
     for i in range(episode.num_live[b]):
@@ -46,13 +52,11 @@ def _update_live_jobs(state: State, episode: Episode, b: int, mask: BoolVector) 
             count += 1
     episode.num_live[b] = count
     episode.num_arrived[b] = state.clusters[b].next_arrival
-    for i in range(len(mask)):
-        mask[i] = i < count
 
 
 @kernel
 def _allocate_by_scores(
-    state: State, episode: Episode, b: int, scores: Float32Vector, config: AllocatorConfig, physics: Physics
+    state: State, episode: Episode, b: int, scores: Float32Vector, config: ActionConfig, physics: Physics
 ) -> None:
     """Run the allocator with the scores of the live jobs, then those for the first GPU type, and so on."""
     plan = episode.plan
@@ -60,14 +64,33 @@ def _allocate_by_scores(
     shown = len(scores) // (1 + num_types)
     for i in range(episode.num_live[b]):
         j = episode.live[b, i]
-        plan.score[b, j] = scores[i] if i < shown else 0.0
+        bonus = config.running_bonus if state.jobs[b, j].status == JobStatus.RUNNING else 0.0
+        plan.score[b, j] = bonus + (scores[i] if i < shown else 0.0)
         for kind in range(num_types):
             plan.type_score[b, j, kind] = scores[(1 + kind) * shown + i] if i < shown else 0.0
-    run_allocator(state, b, plan, config, physics)
+    run_allocator(state, b, plan, config.allocators[0], physics)
+
+
+@kernel
+def _advance_to_decision(
+    state: State, episode: Episode, b: int, config: ActionConfig, physics: Physics
+) -> int:
+    """Let time pass to the next decision, update the live jobs, and return the state of the episode."""
+    cluster = state.clusters[b]
+    while True:
+        over = cluster.num_done == cluster.num_jobs
+        late = cluster.now >= cluster.limit_seconds
+        live = cluster.num_waiting + cluster.num_running > 0
+        due = config.round_seconds == np.inf or is_round(cluster.now, config.round_seconds)
+        if over or late or (live and due):
+            _update_live_jobs(state, episode, b)
+            return DONE if over else TRUNCATED if late else ONGOING
+        if not advance(state, b, physics):
+            return STALLED
 
 
 @implements(Decode)
-def _decode(
+def _decode_scores(
     state: State,
     episode: Episode,
     b: int,
@@ -79,20 +102,55 @@ def _decode(
     mask: BoolVector,
 ) -> int:
     if has_action:
-        _allocate_by_scores(state, episode, b, scores, config.allocators[0], physics)
+        _allocate_by_scores(state, episode, b, scores, config, physics)
         if not advance(state, b, physics):
             return STALLED
-    cluster = state.clusters[b]
-    while True:
-        over = cluster.num_done == cluster.num_jobs
-        late = cluster.now >= cluster.limit_seconds
-        live = cluster.num_waiting + cluster.num_running > 0
-        due = config.round_seconds == np.inf or is_round(cluster.now, config.round_seconds)
-        if over or late or (live and due):
-            _update_live_jobs(state, episode, b, mask)
-            return DONE if over else TRUNCATED if late else ONGOING
+    end = _advance_to_decision(state, episode, b, config, physics)
+    for i in range(len(mask)):
+        mask[i] = i < episode.num_live[b]
+    return end
+
+
+@kernel
+def _score_by_weights(episode: Episode, b: int, weights: Float32Vector, config: ActionConfig) -> None:
+    """Write the scores of the live jobs from `weights` of their features."""
+    scores, live, size = episode.scores[b], episode.num_live[b], NUM_JOB_FEATURES
+    mean = 0.0
+    for i in range(live):
+        scores[i] = 0.0
+        for k in range(len(weights)):
+            scores[i] += config.scale * weights[k] * episode.features[b, i * size + config.weighted[k]]
+        mean += scores[i] / live
+    for i in range(live):
+        scores[i] -= mean
+
+
+@implements(Decode)
+def _decode_weights(
+    state: State,
+    episode: Episode,
+    b: int,
+    has_action: bool,
+    action: int,
+    scores: Float32Vector,
+    config: ActionConfig,
+    physics: Physics,
+    mask: BoolVector,
+) -> int:
+    if has_action:
+        _score_by_weights(episode, b, scores, config)
+        _allocate_by_scores(state, episode, b, episode.scores[b], config, physics)
         if not advance(state, b, physics):
             return STALLED
+    end = _advance_to_decision(state, episode, b, config, physics)
+    mask[:] = True
+    features = episode.features[b]
+    features[: to_int(episode.num_live[b]) * NUM_JOB_FEATURES] = 0.0
+    jobs, _ = take_rows(features, len(episode.left[b]), JobFeatures)
+    write_assumed_seconds(state, episode, b)
+    write_predicted_seconds(state, episode, b, jobs)
+    write_job_features(state, episode, b, jobs)
+    return end
 
 
 def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode:
@@ -103,17 +161,16 @@ def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode
     return episode if plan is episode.plan else replace(episode, plan=plan)
 
 
-class ScoresDriver:
-    """The part of `ClusterBatch` that depends on scores, which `decode` carries out.
+class AllocatorDriver:
+    """The part of `ClusterBatch` that depends on `Scores` or `Weights`, which `decode` carries out.
 
     An allocation takes tens of microseconds, so that a thread has at least `min_per_thread` clusters. The
     allocator's estimate must read no historical jobs.
     """
 
-    decode = _decode
     min_per_thread = 2
 
-    def __init__(self, actions: Scores, cluster: Cluster) -> None:
+    def __init__(self, actions: AllocatorActions, cluster: Cluster) -> None:
         estimate = actions.allocator.estimate
         if Observability.HISTORY in estimate.observability:
             raise ConfigurationError(
@@ -121,28 +178,44 @@ class ScoresDriver:
                 " because episodes have none (schedulers such as allocator_hazard do)"
             )
         self._actions = actions
-        columns = {kind: column for column, kind in enumerate(actions.type_scores)}
-        self._type_score_columns = [columns.get(kind, -1) for kind in cluster.distinct_gpu_types]
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
-        self.config = ActionConfig(EMPTY_OPTIONS, 0, True, (actions.allocator.config,), rounds)
+        self.config = ActionConfig(
+            EMPTY_OPTIONS,
+            allocators=(actions.allocator.config,),
+            round_seconds=rounds,
+            running_bonus=actions.running_bonus,
+        )
+        self.decode, self._type_score_columns = _decode_scores, []
+        if isinstance(actions, Weights):
+            self.decode = _decode_weights
+            names = list(JobFeatures.__annotations__)
+            columns = np.array([names.index(name) for name in actions.features])
+            self.config = replace(self.config, weighted=columns, scale=actions.scale)
+        elif isinstance(actions, Scores):
+            types = {kind: column for column, kind in enumerate(actions.type_scores)}
+            self._type_score_columns = [types.get(kind, -1) for kind in cluster.distinct_gpu_types]
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""
-        own = self._actions
-        plan = empty_allocation_plan(state, 0, own.allocator.estimate.memory, False, len(own.type_scores))
-        if own.type_scores:
-            # A cluster without GPU types has one column that no score belongs to.
-            plan.type_score_columns[: len(self._type_score_columns)] = self._type_score_columns
-        return empty_episode(state, num_scores=own.num_jobs, plan=plan)
+        own, memory = self._actions, self._actions.allocator.estimate.memory
+        if isinstance(own, Scores):
+            plan = empty_allocation_plan(state, 0, memory, False, len(own.type_scores))
+            if own.type_scores:
+                # A cluster without GPU types has one column that no score belongs to.
+                plan.type_score_columns[: len(self._type_score_columns)] = self._type_score_columns
+            return empty_episode(state, num_scores=own.num_jobs, plan=plan)
+        jobs, plan = state.running.shape[1], empty_allocation_plan(state, 0, memory, False, 0)
+        return empty_episode(state, num_scores=jobs, num_features=NUM_JOB_FEATURES, plan=plan)
 
     def replace_invalid(
         self, masks: NDArray[np.bool_], actions: NDArray[np.float32], clusters: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Raise an `ActionError` for the first score [B, scores] that is NaN or not in [-1, 1]."""
+        """Raise an `ActionError` for the first number [B, numbers] that is NaN or not in [-1, 1]."""
         inside = np.abs(actions[clusters]) <= 1.0  # NaN is not
         row, i = np.argwhere(~inside)[0]
+        what = "weight" if isinstance(self._actions, Weights) else "score"
         raise ActionError(
-            f"score {i} of cluster {clusters[row]} is {actions[clusters[row], i]}; expected numbers from -1"
+            f"{what} {i} of cluster {clusters[row]} is {actions[clusters[row], i]}; expected numbers from -1"
             " to 1, also for scores without a job: clip them, or squash them by tanh"
         )
 
@@ -154,6 +227,10 @@ class ScoresDriver:
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
         memory, columns = plan.estimate_memory.copy(), plan.type_score_columns
         notes = replace(with_utilities_of(notes, plan), estimate_memory=memory, type_score_columns=columns)
-        config = self._actions.allocator.config
-        _allocate_by_scores(tried, replace(episode, plan=notes), b, action, config, physics)
+        own = replace(episode, plan=notes, scores=episode.scores.copy())
+        scores = action
+        if isinstance(self._actions, Weights):
+            _score_by_weights(own, b, action, self.config)
+            scores = own.scores[b]
+        _allocate_by_scores(tried, own, b, scores, self.config, physics)
         return logged_moves(notes, tried, b)

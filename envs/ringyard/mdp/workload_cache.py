@@ -14,7 +14,7 @@ from ringyard.checks import row_bytes
 from ringyard.compiled import Records1
 from ringyard.errors import RingyardError
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions import Scores
+from ringyard.mdp.actions import AllocatorActions
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import StaticFeatures, WorkloadRows, arrays_of
 from ringyard.observability import Observability
@@ -107,7 +107,7 @@ class WorkloadCache:
     @classmethod
     def utilities_bytes(cls, config: EnvConfig) -> int:
         """Return the bytes of the utilities of entry 0. The largest job determines their size."""
-        if not isinstance(config.actions, Scores):
+        if not isinstance(config.actions, AllocatorActions):
             return 0
         table = config.workload.sample(config.cluster, _entry_generator(config, 0)[0])
         sizes = min(int(table.max_gpus.max()), config.cluster.num_gpus) + 1

@@ -1,6 +1,15 @@
-"""Action spaces: `Actions` (start, adjust or wait) and `Scores` (a score for each job)."""
+"""Action spaces: `Actions` (start, adjust, wait), `Scores` (of jobs) and `Weights` (of jobs' features)."""
 
-from ringyard.mdp.actions.scores import Scores
+from ringyard.mdp.actions.scores import AllocatorActions, Scores, Weights
 from ringyard.mdp.actions.space import ActionKind, Actions, Adjustment, Reject, Template
 
-__all__ = ["ActionKind", "Actions", "Adjustment", "Reject", "Scores", "Template"]
+__all__ = [
+    "ActionKind",
+    "Actions",
+    "Adjustment",
+    "AllocatorActions",
+    "Reject",
+    "Scores",
+    "Template",
+    "Weights",
+]

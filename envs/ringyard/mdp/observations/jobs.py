@@ -1,4 +1,4 @@
-"""`live_jobs`, the observation for `Scores`: all jobs that wait or run, and cluster totals."""
+"""Observations of all jobs that wait or run: `live_jobs` for `Scores`, `live_job_summary` for `Weights`."""
 
 from typing import Annotated
 
@@ -7,7 +7,6 @@ import numpy as np
 from ringyard.compiled import (
     Float32Vector,
     FloatVector,
-    Int32Vector,
     Record,
     Records1,
     f4,
@@ -17,49 +16,19 @@ from ringyard.compiled import (
     to_int,
 )
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.observations.observation import (
-    Block,
-    Feature,
-    ItemAxis,
-    Observation,
-    Observe,
-    Present,
-    mark_present,
-    squash,
+from ringyard.mdp.features import Feature, squash
+from ringyard.mdp.job_features import (
+    NUM_JOB_FEATURES,
+    JobFeatures,
+    num_shown,
+    write_assumed_seconds,
+    write_job_features,
+    write_predicted_seconds,
 )
+from ringyard.mdp.observations.observation import Block, ItemAxis, Observation, Observe, Present, mark_present
 from ringyard.observability import Observability
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
-from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
-from ringyard.state.records import JobKind, JobStatus
-
-
-class JobFeatures(Record):
-    """Features of a job that gets a score."""
-
-    time_left: Annotated[
-        f4,
-        Feature(
-            "(ln(1 + predicted isolated time left with what it asks for) - 6) / 2.5, 0 if not predictable",
-            "s",
-        ),
-    ]
-    time_left_rank: Annotated[
-        f4, Feature("rank in [0, 1) of the time left, or of the run time + 1 min if not predictable")
-    ]
-    gpus: Annotated[f4, Feature("log2(GPUs asked for) / 3 - 0.5, CPU-only as an eighth of a GPU", "GPUs")]
-    gpus_of_cluster: Annotated[f4, Feature("1 + log2(GPUs asked for / GPUs) / 8, CPU-only as above")]
-    running: Annotated[f4, Feature("1 if it runs")]
-    run_time: Annotated[f4, Feature("ln(1 + time with resources held / 1 min) / 5", "s")]
-    attained_service: Annotated[f4, Feature("ln(1 + GPU time held / 1 min) / 5", "GPU s")]
-    age: Annotated[f4, Feature("ln(1 + time since submission / 1 min) / 5", "s")]
-    speedup: Annotated[f4, Feature("ln(largest speed on any number of GPUs / speed with what it asks for)")]
-    communication: Annotated[f4, Feature("ln(1 + gradient bytes / (1 GB/s x compute seconds)) - 1")]
-    predictable: Annotated[f4, Feature("1 if predictable")]
-    gpus_held: Annotated[f4, Feature("GPUs held / asked for, at most 10")]
-    speed: Annotated[f4, Feature("present / isolated speed with what it asks for, at most 10, 0 if it waits")]
-    restart: Annotated[f4, Feature("s(pause of a restart, time left or run time + 1 min)", "s")]
-    cpu_only: Annotated[f4, Feature("1 if CPU-only")]
 
 
 class LiveJobTotals(Record):
@@ -79,54 +48,6 @@ class LiveJobTotals(Record):
 _ITEMS = (Block("jobs", ItemAxis.LIVE, JobFeatures), Block("jobs_mask", ItemAxis.LIVE, Present))
 _BLOCKS = (*_ITEMS, Block("cluster", ItemAxis.CLUSTER, LiveJobTotals))
 _OBSERVABILITY = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.SPEEDS
-
-_MINUTE = 60.0
-_LARGEST = 10.0
-
-
-@kernel
-def _log_minutes(seconds: float) -> float:
-    return np.log1p(seconds / _MINUTE) / 5.0
-
-
-@kernel
-def _sort_by(keys: FloatVector, order: Int32Vector, count: int) -> None:
-    """Write positions of the first `count` of `keys` into `order`, by (key, position): a shell sort."""
-    for i in range(count):
-        order[i] = i
-    gap = 1
-    while gap < count // 3:
-        gap = 3 * gap + 1
-    while gap > 0:
-        for i in range(gap, count):
-            one = order[i]
-            k = i - gap
-            while k >= 0 and (keys[order[k]] > keys[one] or (keys[order[k]] == keys[one] and order[k] > one)):
-                order[k + gap] = order[k]
-                k -= gap
-            order[k + gap] = one
-        gap //= 3
-
-
-@kernel
-def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out: JobFeatures) -> None:
-    cluster = state.clusters[b]
-    now = cluster.now
-    job = state.jobs[b, j]
-    static = episode.static[b, j]
-    out.gpus = static.gpus
-    out.gpus_of_cluster = 1.0 + np.log2(max(float(job.asked_gpus), 0.125) / cluster.num_gpus) / 8.0
-    out.run_time = _log_minutes(run_seconds(job, now))
-    out.attained_service = _log_minutes(attained_service(job, now))
-    out.age = _log_minutes(now - job.submit_seconds)
-    out.speedup = np.log(episode.plan.max_speed[b, j])
-    out.communication = static.communication
-    out.restart = squash(restart_pause(job, to_int(job.asked_gpus)), left + 1.0)
-    out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
-    if job.status == JobStatus.RUNNING:
-        out.running = 1.0
-        out.gpus_held = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)
-        out.speed = min(job.isolated_iteration_seconds / job.iteration_seconds, _LARGEST)
 
 
 @kernel
@@ -148,43 +69,13 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Live
 
 
 @kernel
-def _num_shown(episode: Episode, b: int) -> int:
-    return min(episode.left.shape[1], to_int(episode.num_live[b]))
-
-
-@kernel
-def _write_assumed_seconds(state: State, episode: Episode, b: int) -> None:
-    """Set the seconds left of each job in `episode` to its run time plus a minute."""
-    now = state.clusters[b].now
-    for i in range(_num_shown(episode, b)):
-        episode.left[b, i] = run_seconds(state.jobs[b, episode.live[b, i]], now) + _MINUTE
-
-
-@kernel
-def _write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
-    """Write the predicted isolated seconds left of predictable jobs to `episode` and `jobs`."""
-    now = state.clusters[b].now
-    for i in range(_num_shown(episode, b)):
-        job = state.jobs[b, episode.live[b, i]]
-        if job.predictable != 0:
-            left = predicted_iterations(job, now) * job.isolated_iteration_seconds
-            episode.left[b, i] = left
-            jobs[i].time_left = (np.log1p(left) - 6.0) / 2.5
-            jobs[i].predictable = 1.0
-
-
-@kernel
 def _write(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures], rest: Float32Vector) -> None:
-    """Write all features that need no prediction, and the ranks of `Episode.left`."""
-    shown, left, order = _num_shown(episode, b), episode.left[b], episode.order[b]
-    mask, rest = take_rows(rest, len(left), Present)
+    """Write the jobs' features that need no prediction, their mask and the totals of the cluster."""
+    shown = num_shown(episode, b)
+    mask, rest = take_rows(rest, len(episode.left[b]), Present)
     cluster, _ = take_rows(rest, 1, LiveJobTotals)
     mark_present(mask, shown)
-    for i in range(shown):
-        _write_job(state, episode, b, to_int(episode.live[b, i]), left[i], jobs[i])
-    _sort_by(left, order, shown)
-    for rank in range(shown):
-        jobs[order[rank]].time_left_rank = rank / shown
+    write_job_features(state, episode, b, jobs)
     _write_cluster(state, episode, b, shown, cluster[0])
 
 
@@ -194,8 +85,8 @@ def _live_jobs(
 ) -> None:
     out[:] = 0.0
     jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
-    _write_assumed_seconds(state, episode, b)
-    _write_predicted_seconds(state, episode, b, jobs)
+    write_assumed_seconds(state, episode, b)
+    write_predicted_seconds(state, episode, b, jobs)
     _write(state, episode, b, jobs, rest)
 
 
@@ -205,8 +96,40 @@ def _live_jobs_without_predictions(
 ) -> None:
     out[:] = 0.0
     jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
-    _write_assumed_seconds(state, episode, b)
+    write_assumed_seconds(state, episode, b)
     _write(state, episode, b, jobs, rest)
+
+
+@implements(Observe)
+def _live_job_summary(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    """Summarise `Episode.features`, which the decoder of weights has written."""
+    out[:] = 0.0
+    count = to_int(episode.num_live[b])
+    size = NUM_JOB_FEATURES
+    cluster, rest = take_rows(out, 1, LiveJobTotals)
+    _write_cluster(state, episode, b, count, cluster[0])
+    for i in range(count):
+        for k in range(size):
+            value = episode.features[b, i * size + k]
+            rest[k] += value / count
+            rest[size + k] += value * value / count
+    for k in range(size):
+        rest[size + k] = np.sqrt(max(rest[size + k] - rest[k] * rest[k], 0.0))
+
+
+def live_job_summary(flat: bool = True) -> Observation:
+    """Create the observation for `Weights`: cluster totals, means and deviations over live jobs.
+
+    docs/observations.md has the table of features.
+
+    Args:
+        flat: one Box row (for an MLP) instead of a Dict of blocks.
+    """
+    parts = tuple(Block(name, ItemAxis.SUMMARY, JobFeatures) for name in ("mean", "deviation"))
+    blocks = (Block("cluster", ItemAxis.CLUSTER, LiveJobTotals), *parts)
+    return Observation(_live_job_summary, blocks, flat, _OBSERVABILITY | Observability.PREDICTIONS)
 
 
 def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:

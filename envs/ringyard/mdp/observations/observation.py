@@ -15,6 +15,7 @@ from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
+from ringyard.mdp.features import Feature
 from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State
 
@@ -27,6 +28,7 @@ class ItemAxis(StrEnum):
     RUNNING = "R"
     LIVE = "N"
     SERVER = "S"
+    SUMMARY = "all N"
     CLUSTER = "1"
 
     def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
@@ -40,18 +42,9 @@ class ItemAxis(StrEnum):
             raise ConfigurationError(
                 f"the observation has a block of items {self} ({self.name.lower()}), the actions"
                 f" {type(actions).__name__} have {', '.join(actions.items)}; expected observation=live_jobs"
-                " with action=scores, and another observation with other actions"
+                " with action=scores, live_job_summary with action=weights, and another one otherwise"
             )
         return known[self]
-
-
-@dataclass(frozen=True)
-class Feature:
-    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`."""
-
-    meaning: str  #: formula. s(x, c) stands for x / (x + c).
-    unit: str = ""  #: of the quantity before scaling. "" for shares, ranks and flags.
-    name: str = ""  #: of the field
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,8 @@ class Block:
     @property
     def label(self) -> str:
         """Shape in letters, such as `V x 12`."""
-        items = () if self.axis is ItemAxis.CLUSTER else (self.axis.value,)
+        single = self.axis in (ItemAxis.CLUSTER, ItemAxis.SUMMARY)
+        items = () if single else (self.axis.value,)
         return " x ".join(map(str, (*items, *self._last_axis)))
 
 
@@ -180,12 +174,6 @@ def mark_present(mask: Records1[Present], count: int) -> None:
     """Mark the first `count` items of `mask` as present."""
     for i in range(count):
         mask[i].present = 1.0
-
-
-@kernel
-def squash(value: float, scale: float) -> float:
-    """Return `value` / (`value` + `scale`): 0 at 0, 1/2 at `scale`, 1 at infinity."""
-    return value / (value + scale)
 
 
 def feature_table(blocks: Sequence[Block]) -> str:

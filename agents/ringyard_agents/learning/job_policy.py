@@ -1,0 +1,156 @@
+"""`JobAttentionPolicy`: a policy of Stable-Baselines3 that gives every job a score."""
+
+from typing import Annotated, Any, Self
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import Tensor, nn
+
+from ringyard.checks import require
+from ringyard.errors import ConfigurationError
+from ringyard_agents.learning.policies import IdentityExtractor
+from ringyard_agents.learning.score_networks import ScoreNetwork
+
+_BLOCKS = ("jobs", "jobs_mask", "cluster")
+#: factor of the scores, with which the first updates change the order of few jobs. Assumption
+_SCALE = 0.1
+
+
+class _ScoresOfJobs(DiagGaussianDistribution):
+    """Independent Gaussian scores of the jobs that there are; slots without a job have score 0."""
+
+    def proba_distribution(self, mean_actions: Tensor, log_std: Tensor) -> Self:
+        """Set means and presence, both in `mean_actions` [B, 2 N], and one `log_std` for all."""
+        means, self.present = mean_actions.chunk(2, -1)
+        super().proba_distribution(means, log_std)
+        return self
+
+    def sample(self) -> Tensor:
+        """Draw [B, N] scores."""
+        return super().sample() * self.present
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Return [B] log densities of the scores of the jobs that there are."""
+        each: Tensor = self.distribution.log_prob(actions)  # type: ignore[no-untyped-call]
+        return (each * self.present).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Return [B] entropies."""
+        each: Tensor = self.distribution.entropy()  # type: ignore[no-untyped-call]
+        return (each * self.present).sum(-1)
+
+
+class _JobNetwork(nn.Module):
+    """Scores of jobs by attention among them, and the input of the value head."""
+
+    def __init__(self, space: spaces.Dict, width: int) -> None:
+        super().__init__()
+        (self.slots,), cluster = space["jobs_mask"].shape or (0,), spaces.flatdim(space["cluster"])
+        features = spaces.flatdim(space["jobs"]) // self.slots
+        self.scores = ScoreNetwork(features, cluster, width, "attention")
+        self.job = nn.Sequential(nn.Linear(features + cluster, width), nn.Tanh())
+        self.whole = nn.Sequential(nn.Linear(width + cluster, width), nn.Tanh())
+        self.latent_dim_pi, self.latent_dim_vf = 2 * self.slots, 2 * width
+
+    def _jobs(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return features [B, n, F] and presence [B, n] of the first n slots, and those of the cluster."""
+        mask = blocks["jobs_mask"]
+        used = max(int(mask.sum(1).max()), 1)  # jobs fill the first slots
+        return blocks["jobs"].view(len(mask), self.slots, -1)[:, :used], mask[:, :used], blocks["cluster"]
+
+    def forward_actor(self, blocks: dict[str, Tensor]) -> Tensor:
+        """Return [B, 2 N]: scores, 0 in empty slots, then 1 where there is a job."""
+        jobs, present, cluster = self._jobs(blocks)
+        scores = _SCALE * self.scores(jobs, present, cluster)[..., 0] * present
+        return torch.cat(
+            (nn.functional.pad(scores, (0, self.slots - jobs.shape[1])), blocks["jobs_mask"]), -1
+        )
+
+    def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
+        """Return [B, 2 width]: a sum over jobs, because each adds to what is to come, and the whole."""
+        jobs, present, cluster = self._jobs(blocks)
+        repeated = cluster.unsqueeze(1).expand(-1, jobs.shape[1], -1)
+        hidden = self.job(torch.cat((jobs, repeated), -1)) * present.unsqueeze(-1)
+        total = hidden.sum(1)
+        mean = total / present.sum(1, keepdim=True).clamp(min=1.0)
+        return torch.cat((total, self.whole(torch.cat((mean, cluster), -1))), -1)
+
+    def forward(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the outputs of both."""
+        return self.forward_actor(blocks), self.forward_critic(blocks)
+
+
+class JobAttentionPolicy(ActorCriticPolicy):
+    """A policy that gives every job a score, for PPO and A2C of Stable-Baselines3 on the ids `...-Jobs-v0`.
+
+    `PPO(JobAttentionPolicy, "ringyard/Sharing-Jobs-v0")`. One network scores all jobs, each by its own
+    features, those of the cluster and, by attention, those of the other jobs (`ScoreNetwork`). It begins with
+    equal scores. No weight depends on the number of jobs.
+
+    Args:
+        observation_space: Dict space with the blocks of `ringyard.mdp.observations.live_jobs`.
+        action_space: Box space of `ringyard.mdp.actions.Scores` without scores of GPU types.
+        lr_schedule: learning rate as a function of the remaining progress, from 1 to 0.
+        use_sde: must be False. PPO of Stable-Baselines3 passes it.
+        width: hidden units.
+        log_std_init: logarithm of the standard deviation of the scores at the beginning. Assumption: -3.
+        optimizer_kwargs: arguments of Adam.
+
+    Raises:
+        ConfigurationError: other spaces, or an argument out of its range.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Any,
+        use_sde: bool = False,
+        width: int = 32,
+        log_std_init: float = -3.0,
+        optimizer_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        require("width", width, Annotated[int, "[2, 65536]"])
+        require("log_std_init", log_std_init, Annotated[float, "[-20, 2]"])
+        names = observation_space.spaces if isinstance(observation_space, spaces.Dict) else ()
+        fits = set(names) == set(_BLOCKS) and isinstance(action_space, spaces.Box)
+        if use_sde or not fits or action_space.shape != observation_space["jobs_mask"].shape:  # type: ignore[index]
+            raise ConfigurationError(
+                f"JobAttentionPolicy got use_sde={use_sde}, {observation_space} and {action_space}; expected"
+                f" use_sde=False, a Dict with {', '.join(_BLOCKS)} and a Box with a score for each job, as in"
+                " ringyard/Sharing-Jobs-v0"
+            )
+        self.width = width
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            ortho_init=False,
+            log_std_init=log_std_init,
+            features_extractor_class=IdentityExtractor,
+            optimizer_kwargs=optimizer_kwargs,
+        )
+
+    def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
+        """Return the blocks `obs` as float32, without a `features_extractor`."""
+        return {name: block.float() for name, block in obs.items()}
+
+    def _build_mlp_extractor(self) -> None:
+        assert isinstance(self.observation_space, spaces.Dict)
+        self.mlp_extractor = _JobNetwork(self.observation_space, self.width)  # type: ignore[assignment]
+
+    def _build(self, lr_schedule: Any) -> None:
+        self.action_dist = _ScoresOfJobs(spaces.flatdim(self.action_space))
+        super()._build(lr_schedule)
+        self.action_net = nn.Identity()
+        self.log_std = nn.Parameter(torch.full((1,), self.log_std_init))
+        optimizer: Any = self.optimizer_class
+        self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        data: dict[str, Any] = super()._get_constructor_parameters()
+        known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
+        own = {"width": self.width, "log_std_init": self.log_std_init}
+        return {**known, **own, "lr_schedule": self._dummy_schedule}

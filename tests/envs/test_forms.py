@@ -1,0 +1,132 @@
+"""The three forms of each benchmark environment: priority weights, a score for each job, discrete starts."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from ringyard import ClusterEnv, experiment
+from ringyard.allocator import Allocator
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.actions import Scores, Weights
+from ringyard.mdp.job_features import JobFeatures
+from ringyard.mdp.observations import live_job_summary, live_jobs
+from ringyard.mdp.registration import form_arguments
+
+FEATURES = list(JobFeatures.__annotations__)
+JOBS = 60
+
+
+def test_each_benchmark_has_three_forms():
+    names = {name.rpartition("/")[2] for name in form_arguments()}
+    environments = ("Contention", "CpuGpu", "Elastic", "Full", "Sharing")
+    assert names == {f"{one}-{form}-v0" for one in environments for form in ("Jobs", "Queue", "Weights")}
+
+
+@pytest.mark.parametrize("form", ["Jobs", "Queue", "Weights"])
+def test_forms_pass_gymnasiums_checks(form):
+    env = gymnasium.make(f"ringyard/Sharing-{form}-v0")
+    if form == "Queue":  # the checker draws masked actions
+        env = gymnasium.make(f"ringyard/Sharing-{form}-v0", disable_env_checker=True)
+    check_env(env.unwrapped, skip_render_check=True)
+    kinds = {"Jobs": (256,), "Weights": (6,), "Queue": ()}
+    assert env.action_space.shape == kinds[form]
+
+
+def test_arguments_come_before_the_form():
+    env = gymnasium.make("ringyard/Sharing-Weights-v0", action="scores", observation="live_jobs")
+    assert isinstance(env.unwrapped.config.actions, Scores)
+    with pytest.raises(ConfigurationError, match=r"expected .*jobs.*queue.*weights"):
+        ClusterEnv(form="nothing")
+
+
+def pair_of_environments(**options):
+    """An environment with weights and the one with scores, on the same short job tables."""
+    config = experiment("sharing", form="weights", num_workloads=2)
+    config = replace(config, workload=replace(config.workload, num_jobs=JOBS))
+    allocator = Allocator(gamma=0.0)
+    actions = Weights(allocator=allocator, **options)
+    one = ClusterEnv(replace(config, actions=actions, observation=live_job_summary()))
+    scores = Scores(num_jobs=JOBS, allocator=allocator, running_bonus=actions.running_bonus)
+    other = ClusterEnv(replace(config, actions=scores, observation=live_jobs()))
+    return one, other
+
+
+@pytest.mark.parametrize("bonus", [0.0, 0.3])
+def test_weights_are_scores_of_weighted_features(bonus):
+    """Against `Scores` with sums that NumPy makes of the observed features; the summary is their mean."""
+    names = ("time_left", "gpus", "age")
+    weighed, scored = pair_of_environments(features=names, scale=0.2, running_bonus=bonus)
+    summary, _ = weighed.reset(seed=0)
+    observed, info = scored.reset(seed=0)
+    rng, steps = np.random.default_rng(0), 0
+    columns = [FEATURES.index(name) for name in names]
+    while True:
+        present = info["action_mask"].astype(bool)
+        jobs = observed["jobs"].reshape(JOBS, -1)[present]
+        expected = [*observed["cluster"], *jobs.mean(0), *jobs.std(0)] if len(jobs) else summary
+        assert summary == pytest.approx(expected, abs=2e-3)  # a standard deviation of nearly equal numbers
+        weights = rng.uniform(-1, 1, 3).astype(np.float32)
+        sums = 0.2 * jobs[:, columns] @ weights
+        scores = np.zeros(JOBS, np.float32)
+        scores[present] = sums - sums.mean() if len(sums) else 0.0
+        assert weighed.batch.allocations(0, weights) == scored.batch.allocations(0, scores)
+        summary, reward, done, _, found = weighed.step(weights)
+        observed, other, ended, _, info = scored.step(scores)
+        steps += 1
+        assert (reward, done) == (other, ended)
+        if done:
+            break
+    assert found["episode_jct"] == info["episode_jct"]
+    assert steps > JOBS
+
+
+def preemptions(bonus):
+    env, _ = pair_of_environments(running_bonus=bonus)
+    env.reset(seed=0)
+    rng, done = np.random.default_rng(1), False
+    while not done:
+        done = env.step(rng.uniform(-0.3, 0.3, 6).astype(np.float32))[2]
+    return env.batch.metrics(0).preemptions
+
+
+def test_the_bonus_keeps_jobs_running_under_noise():
+    assert preemptions(0.3) < 0.5 * preemptions(0.0)
+
+
+def test_the_summary_is_for_weights_alone():
+    config = experiment("sharing", action="scores")
+    with pytest.raises(ConfigurationError, match="live_job_summary with action=weights"):
+        ClusterEnv(replace(config, observation=live_job_summary()))
+
+
+@pytest.mark.parametrize("features", [(), ("gpus", "gpus"), ("prettiness",)])
+def test_unknown_features_are_refused(features):
+    with pytest.raises(ConfigurationError, match=r"action.features is .* expected features of jobs"):
+        Weights(features=features)
+
+
+def test_the_queue_never_waits_while_a_job_can_start():
+    env = gymnasium.make("ringyard/Sharing-Queue-v0").unwrapped
+    _, info = env.reset(seed=0)
+    rng, waits, done = np.random.default_rng(0), 0, False
+    while not done:
+        mask = info["action_mask"]
+        assert not (mask[-1] and mask[:-1].any())
+        waits += mask[-1]
+        _, _, done, _, info = env.step(rng.choice(np.flatnonzero(mask)))
+    assert info["num_finished"] == 240
+
+
+def test_the_reward_is_minus_the_total_jct_over_the_mean_run_time():
+    env = gymnasium.make("ringyard/CpuGpu-Queue-v0").unwrapped
+    _, info = env.reset(seed=0)
+    total, done = 0.0, False
+    while not done:
+        _, reward, done, _, info = env.step(int(info["action_mask"].argmax()))
+        total += reward
+    jobs = env.batch.workload_cache.table(int(info["workload"]))
+    isolated = env.batch.state.jobs["isolated_seconds"][0, : len(jobs)].mean()
+    assert total == pytest.approx(-float(info["episode_jct"]) * len(jobs) / isolated)
