@@ -57,7 +57,8 @@ def leaf_text(agent):
 def begun(agent):
     """(config, learner in its environment) of a leaf of conf/agent."""
     scores = ["debug=tiny", "num_workloads=8", "action=scores", "observation=live_jobs"]
-    words = ["debug=tiny_training"] if "num_envs" in leaf_text(agent) else scores
+    discrete = re.search("num_envs|group_relative", leaf_text(agent))
+    words = ["debug=tiny_training"] if discrete else scores
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         config = compose("train", [*words, "name=small", f"agent={agent}"])
     learner = instantiate(config.agent, _convert_="all")
