@@ -109,7 +109,6 @@ def draw_performance(rng, plain):
         overhead_seconds_per_server=float(one_of(rng, 0.0, 0.003)),
         overlap_exponent=one_of(rng, 1.0, 2.3, None),
         out_of_order_backprop=float(one_of(rng, 0.0, 0.0, 0.5, 1.0)),
-        batch_split=str(one_of(rng, "equal", "equal", "by_speed")),
         contention=str(one_of(rng, "none", "worst_link", "live_transfers", "max_min")),
         interference=one_of(rng, None, sensitivity_pressure(), sensitivity_pressure(), pairs),
         straggler_cv=float(one_of(rng, 0.0, 0.0, 0.3)),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conftest import ROOT
-from ringyard.mdp.registration import experiment_ids
+from ringyard.mdp.registration import experiment_ids, form_arguments
 
 FOLDER = ROOT / "examples"
 #: {example: (libraries, arguments of its main)}
@@ -21,7 +21,6 @@ EXAMPLES = {
     "sb3": ((), {"total_steps": 512, "num_envs": 4, "seeds": 1}),
     "mcts": ((), {"decisions": 4, "simulations": 30}),
     "minari_cloning": (("minari", "h5py"), {"count": 2, "batches": 300}),
-    "optimal_cloning": ((), {"tables": 20, "gradient_steps": 30, "unseen": 2, "jobs": 12}),
     "torchrl_ppo": (("torchrl",), {"total_steps": 600, "frames": 300}),
     "tianshou_dqn": (("tianshou",), {"total_steps": 400, "num_envs": 2}),
     "rllib_ppo": (("ray.rllib",), {"total_steps": 1024, "batch": 512}),
@@ -63,7 +62,6 @@ def test_an_example_runs(name, example):
 _SHORT = {
     "mcts": ["--simulations", "1"],
     "minari_cloning": ["--episodes", "1"],
-    "optimal_cloning": ["--tables", "20"],
 }
 
 
@@ -98,7 +96,7 @@ print(*(name for name in gymnasium.registry if name.startswith("ringyard/")))
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == ["ringyard/Cluster-v0", *experiment_ids()]
+    assert said.split() == ["ringyard/Cluster-v0", *experiment_ids(), *form_arguments()]
 
 
 def test_examples_import_what_the_packages_export():

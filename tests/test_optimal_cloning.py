@@ -1,4 +1,4 @@
-"""The search of examples/optimal_cloning.py finds optima."""
+"""The search of benchmarks/optimal_cloning.py finds optima."""
 
 import sys
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ringyard.mdp.actions import Actions
 from ringyard.mdp.batch import ClusterBatch
 from ringyard_agents.learning.cloning import QueueTeacher
 
-sys.path.append(str(ROOT / "examples"))
+sys.path.append(str(ROOT / "benchmarks"))
 from optimal_cloning import optimum, play
 
 

@@ -247,7 +247,7 @@ def test_a_row_without_results_is_named(tmp_path, monkeypatch):
     ):
         stored_reproduction("deeppool", tmp_path)
     (tmp_path / "deeppool.json").write_text('{"seeds": 2, "stale": [], "cases": {}}')
-    with pytest.raises(ConfigurationError, match="lack 'burst_sharing"):
+    with pytest.raises(ConfigurationError, match="lack 'plan and background'"):
         stored_reproduction("deeppool", tmp_path)
 
 

@@ -120,7 +120,7 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
         return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {inner[0]}"
     known = [str(one) for one in around if not str(one).startswith("_") and one != "hydra"]
     if not place:
-        known += ["experiment", "debug", *(["sweep"] if "agent" in around else [])]
+        known += ["experiment", "form", "debug", *(["sweep"] if "agent" in around else [])]
     if not known:
         return f"{name}: {place} has no settings with its present choice; see --help {group}"
     inside = f" in {place}" if place else ""

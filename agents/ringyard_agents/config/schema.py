@@ -38,7 +38,7 @@ _COMMON_SETTINGS = {
     "benchmark": bool,
     "limit_seconds": Positive | None,
     **dict.fromkeys(("cluster", "workload", "performance", "restart", "failures"), Group),
-    **dict.fromkeys(_AGENT_GROUPS, Group),
+    **dict.fromkeys((*_AGENT_GROUPS, "start_placement"), Group),
 }
 
 #: {command: {setting of conf/<command>.yaml: annotation}}
@@ -138,7 +138,7 @@ def check_settings(command: str, config: DictConfig) -> None:
             raise ConfigurationError(renamed)
     # an experiment may have settings of several commands
     known = {path.partition(".")[0] for settings in SETTINGS.values() for path in settings}
-    known |= {"name", "experiment", "debug", "sweep", *_PER_SCHEDULER_FORMS}
+    known |= {"name", "experiment", "form", "debug", "sweep", *_PER_SCHEDULER_FORMS}
     for name in map(str, config):
         if name not in known and (near := get_close_matches(name, known, 1, 0.85)):
             raise ConfigurationError(f"there is no setting {name}; expected {near[0]}")

@@ -38,7 +38,7 @@ _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plot
 _NOT_COMPARED = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
 #: groups with configs that change any setting, and may set `init`
-_GLOBAL_GROUPS = ("experiment", "debug")
+_GLOBAL_GROUPS = ("experiment", "form", "debug")
 
 #: name under which Hydra knows an agent's parts in their groups, as in `agent=init`
 _INHERITED = "init"
