@@ -28,7 +28,7 @@ from tools.stored_reproductions import (
     command,
     run_rows,
     stale_rows,
-    stored_reproduction,
+    stored_papers,
 )
 
 _INTRODUCTION = """# Published comparisons, run anew
@@ -223,9 +223,9 @@ def _section(one: Reproduction) -> list[str]:
     ]
 
 
-def page(reproductions: Sequence[Reproduction]) -> str:
-    """Markdown."""
-    parts = [_INTRODUCTION, summary(reproductions)]
+def page(reproductions: Sequence[Reproduction], missing: Sequence[str] = ()) -> str:
+    """Return the page of stored results, with what is `missing`, as Markdown."""
+    parts = [_INTRODUCTION, summary(reproductions), *(f"**Missing: {line}**" for line in missing)]
     parts += [
         f"**{one.content['title']}: {warning}**"
         for one in reproductions
@@ -290,15 +290,7 @@ def _run(words: Sequence[str]) -> int:
             run_rows(paper, count, given.workers, print, given.stored, rows)
     file = Path(given.out).expanduser()
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
-        page(
-            [
-                stored_reproduction(name, given.stored)
-                for name in papers
-                if (given.stored / f"{name}.json").exists()
-            ]
-        )
-    )
+    file.write_text(page(*stored_papers(given.stored)))
     print(*(f"{file}: {line}" for line in stale), f"page: {file}", sep="\n")
     return 1 if stale else 0
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.reproduction.run import (
     CaseMetrics,
@@ -123,7 +124,7 @@ def read_stored(paper: str, folder: Path = STORED) -> dict[str, Any]:
     """
     file = folder / f"{paper}.json"
     if not file.exists():
-        raise ConfigurationError(f"no results of {paper}; expected {file}: run `{command(paper)}`")
+        raise ConfigurationError(f"no results of {paper} in {STORED.name}: run `{command(paper)}`")
     content: dict[str, Any] = json.loads(file.read_text())
     return content
 
@@ -154,6 +155,17 @@ def stored_reproduction(paper: str, folder: Path = STORED) -> Reproduction:
     claims = read_claims(content["claims"], list(content["cases"]))
     measured = [measure_claim(one, metrics) for one in claims]
     return Reproduction(paper, content, stored["seeds"], measured, metrics, stored["stale"])
+
+
+def stored_papers(folder: Path = STORED) -> tuple[list[Reproduction], list[str]]:
+    """Return the stored results of all papers, and what is missing, a line a paper."""
+    found, missing = [], []
+    for paper in config_files("reproduction"):
+        try:
+            found.append(stored_reproduction(paper, folder))
+        except ConfigurationError as error:
+            missing.append(str(error))
+    return found, missing
 
 
 def stale_rows(
