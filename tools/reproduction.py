@@ -223,9 +223,9 @@ def _section(one: Reproduction) -> list[str]:
     ]
 
 
-def page(reproductions: Sequence[Reproduction], missing: Sequence[str] = ()) -> str:
-    """Return the page of stored results, with what is `missing`, as Markdown."""
-    parts = [_INTRODUCTION, summary(reproductions), *(f"**Missing: {line}**" for line in missing)]
+def page(reproductions: Sequence[Reproduction], missing: Mapping[str, str] | None = None) -> str:
+    """Return the page of stored results as Markdown; `missing` says {title: what is missing} of others."""
+    parts = [_INTRODUCTION, summary(reproductions)]
     parts += [
         f"**{one.content['title']}: {warning}**"
         for one in reproductions
@@ -238,6 +238,9 @@ def page(reproductions: Sequence[Reproduction], missing: Sequence[str] = ()) -> 
     ]
     for one in reproductions:
         parts += _section(one)
+    for title, line in (missing or {}).items():
+        header = ("claim", "claimed", "measured [95 % CI]", "reproduced")
+        parts += [f"## {title}", f"**Missing: {line}**", _table(header, [("all", "", "not stored", "")])]
     return "\n\n".join(parts) + "\n"
 
 

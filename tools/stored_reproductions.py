@@ -157,14 +157,14 @@ def stored_reproduction(paper: str, folder: Path = STORED) -> Reproduction:
     return Reproduction(paper, content, stored["seeds"], measured, metrics, stored["stale"])
 
 
-def stored_papers(folder: Path = STORED) -> tuple[list[Reproduction], list[str]]:
-    """Return the stored results of all papers, and what is missing, a line a paper."""
-    found, missing = [], []
+def stored_papers(folder: Path = STORED) -> tuple[list[Reproduction], dict[str, str]]:
+    """Return the stored results of papers, and {title: what is missing} of the others."""
+    found, missing = [], {}
     for paper in config_files("reproduction"):
         try:
             found.append(stored_reproduction(paper, folder))
         except ConfigurationError as error:
-            missing.append(str(error))
+            missing[read_paper(paper)["title"]] = str(error)
     return found, missing
 
 

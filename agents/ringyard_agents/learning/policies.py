@@ -61,7 +61,7 @@ def _require_blocks(space: spaces.Space[Any]) -> None:
 
 
 def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
-    """Concatenate the blocks [B, ...] of items of the kind `name` to [B, *shape, features]."""
+    """Concatenate the blocks [B, ...] of items of the kind `name` to `[B, *shape, features]`."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
     shaped = [part.reshape(part.shape[0], *shape, -1) for part in parts]
     return shaped[0] if len(shaped) == 1 else torch.cat(shaped, -1)
