@@ -49,7 +49,7 @@ def test_a_page_has_every_setting_with_its_comment(capsys, command):
     page = said(capsys, command, "--help")
     for name in SETTINGS[command]:
         top, _, inside = name.partition(".")
-        assert re.search(rf"(^| ){inside or top}[:=]", page, re.MULTILINE), name
+        assert re.search(rf"(^|[ @]){inside or top}[:=]", page, re.MULTILINE), name
     comments = re.findall("^[^#].*  (# .*)", (CONF / f"{command}.yaml").read_text(), re.MULTILINE)
     assert comments
     assert all(words_of(one) in words_of(page) for one in comments)
