@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conftest import ROOT
-from ringyard.mdp.registration import experiment_ids, form_arguments
+from ringyard.mdp.registration import environment_arguments
 
 FOLDER = ROOT / "examples"
 #: {example: (libraries, arguments of its main)}
@@ -96,7 +96,7 @@ print(*(name for name in gymnasium.registry if name.startswith("ringyard/")))
     said = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == ["ringyard/Cluster-v0", *experiment_ids(), *form_arguments()]
+    assert said.split() == ["ringyard/Cluster-v0", *environment_arguments()]
 
 
 def test_examples_import_what_the_packages_export():

@@ -8,7 +8,7 @@ from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.observation import feature_table
-from ringyard.mdp.registration import experiment_ids, form_arguments
+from ringyard.mdp.registration import environment_arguments, experiment_ids
 
 from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
 
@@ -67,7 +67,9 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     return {
         "experiment": name,
         "forms": ", ".join(
-            f"`{id_}`" for id_, made in form_arguments().items() if made["experiment"] == name
+            f"`{other}`"
+            for other, made in environment_arguments().items()
+            if made["experiment"] == name and "form" in made
         ),
         "id": id_,
         "title": title,

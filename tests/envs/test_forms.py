@@ -1,6 +1,7 @@
 """The three forms of each benchmark environment: priority weights, a score for each job, discrete starts."""
 
 from dataclasses import replace
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -13,14 +14,14 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores, Weights
 from ringyard.mdp.job_features import JobFeatures
 from ringyard.mdp.observations import live_job_summary, live_jobs
-from ringyard.mdp.registration import form_arguments
+from ringyard.mdp.registration import environment_arguments
 
 FEATURES = list(JobFeatures.__annotations__)
 JOBS = 60
 
 
 def test_each_benchmark_has_three_forms():
-    names = {name.rpartition("/")[2] for name in form_arguments()}
+    names = {name.rpartition("/")[2] for name, made in environment_arguments().items() if "form" in made}
     environments = ("Contention", "CpuGpu", "Elastic", "Full", "Sharing")
     assert names == {f"{one}-{form}-v0" for one in environments for form in ("Jobs", "Queue", "Weights")}
 
@@ -130,3 +131,12 @@ def test_the_reward_is_minus_the_total_jct_over_the_mean_run_time():
     jobs = env.batch.workload_cache.table(int(info["workload"]))
     isolated = env.batch.state.jobs["isolated_seconds"][0, : len(jobs)].mean()
     assert total == pytest.approx(-float(info["episode_jct"]) * len(jobs) / isolated)
+
+
+@pytest.mark.parametrize("make", [gymnasium.make, partial(gymnasium.make_vec, num_envs=2)])
+def test_ids_that_forms_replace_name_the_new_ones(make):
+    with pytest.warns(
+        DeprecationWarning, match=r"CpuGpu-v1 will be removed.* use ringyard/CpuGpu-Weights-v0"
+    ):
+        make("ringyard/CpuGpu-v1")
+    make("ringyard/CpuGpu-Queue-v0")  # warnings are errors here

@@ -9,44 +9,53 @@ _KEY = "environment_id:"
 _BENCHMARK = "benchmark: true"
 
 
-def experiment_ids() -> dict[str, str]:
-    """{environment id: experiment} by the lines `environment_id: ID`, without the time of parsing yamls."""
-    found: dict[str, str] = {}
-    files = (config_folder() / "experiment").glob("*.yaml")
-    for file in sorted(file for file in files if file.is_file()):
-        for line in file.read_text().splitlines():
-            if line.startswith(_KEY):
-                name = line.removeprefix(_KEY).partition("#")[0].strip().strip("'\"")
-                if name not in ("", "null") and found.setdefault(f"ringyard/{name}", file.stem) != file.stem:
-                    raise ConfigurationError(
-                        f"conf/experiment has {found[f'ringyard/{name}']}.yaml and {file.name}, both with"
-                        f" environment_id: {name}; expected ids of their own"
-                    )
-    return found
+def environment_arguments() -> dict[str, dict[str, str]]:
+    """{id: arguments of `ClusterEnv`} by the lines `environment_id: ID`, without the time of parsing yamls.
 
-
-def form_arguments() -> dict[str, dict[str, str]]:
-    """{id: arguments of `ClusterEnv`}: `NAME-FORM-v0` of each benchmark and each yaml in `conf/form`."""
+    An experiment with the line `benchmark: true` has an id `NAME-FORM-v0` for each yaml in `conf/form`, too.
+    """
     forms = sorted(file.stem for file in (config_folder() / "form").glob("*.yaml"))
-    found = {}
-    for name, experiment in experiment_ids().items():
-        text = (config_folder() / "experiment" / f"{experiment}.yaml").read_text()
-        if _BENCHMARK in text.splitlines():
+    found: dict[str, dict[str, str]] = {}
+    variants: dict[str, dict[str, str]] = {}
+    for file in sorted((config_folder() / "experiment").glob("*.yaml")):
+        lines = file.read_text().splitlines() if file.is_file() else []
+        given = next((line for line in lines if line.startswith(_KEY)), _KEY)
+        name = given.removeprefix(_KEY).partition("#")[0].strip(" '\"")
+        if name in ("", "null"):
+            continue
+        made = {"experiment": file.stem}
+        if found.setdefault(f"ringyard/{name}", made) != made:
+            first = found[f"ringyard/{name}"]["experiment"]
+            raise ConfigurationError(
+                f"conf/experiment has {first}.yaml and {file.name}, both with environment_id: {name};"
+                " expected ids of their own"
+            )
+        if _BENCHMARK in lines:
             base = name.rpartition("-v")[0]
-            for form in forms:
-                found[f"{base}-{form.capitalize()}-v0"] = {"experiment": experiment, "form": form}
-    return found
+            variants |= {f"ringyard/{base}-{form.capitalize()}-v0": {**made, "form": form} for form in forms}
+    return found | variants
+
+
+def experiment_ids() -> dict[str, str]:
+    """{id: experiment}, without the ids of forms."""
+    found = environment_arguments()
+    return {name: made["experiment"] for name, made in found.items() if "form" not in made}
 
 
 def register_environments() -> None:
     """Register all ids with Gymnasium, once."""
     if "ringyard/Cluster-v0" in registry:
         return
-    experiments = {name: {"experiment": one} for name, one in experiment_ids().items()}
-    for name, arguments in {"ringyard/Cluster-v0": {}, **experiments, **form_arguments()}.items():
+    found = {"ringyard/Cluster-v0": {}, **environment_arguments()}
+    have_forms = {made["experiment"] for made in found.values() if "form" in made}
+    for name, made in found.items():
+        replaced = made.get("experiment") in have_forms and "form" not in made
+        prefix = "ringyard.mdp.replaced_ids:Replaced" if replaced else ""
         register(
             id=name,
-            entry_point="ringyard.mdp.env:ClusterEnv",
-            vector_entry_point="ringyard.mdp.vector:ClusterVectorEnv",
-            kwargs=arguments,
+            entry_point=f"{prefix}ClusterEnv" if replaced else "ringyard.mdp.env:ClusterEnv",
+            vector_entry_point=f"{prefix}ClusterVectorEnv"
+            if replaced
+            else "ringyard.mdp.vector:ClusterVectorEnv",
+            kwargs=made,
         )
