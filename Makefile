@@ -15,9 +15,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
-# train a small agent, then compare it with the baselines on workloads it has never seen
+# train PPO of Stable-Baselines3, then compare it with the baselines on workloads it has never seen
 quickstart: setup
-	$(RUN)ringyard train experiment=quickstart action=scores observation=live_jobs agent=evolution name=$(NAME) overwrite=true
+	$(RUN)ringyard train experiment=cpu_gpu form=weights agent=ppo_weights name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 
 # behaviour of everything on small inputs: under 8 minutes on 2 cores
