@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ringyard_agents.evaluation.api import compare, evaluate
     from ringyard_agents.learning.agent import AgentScheduler, load
+    from ringyard_agents.learning.jct_callback import JctCallback
     from ringyard_agents.learning.job_policy import JobAttentionPolicy
     from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
     from ringyard_agents.learning.vec_env import RingyardVecEnv
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentScheduler",
     "GreedyPolicy",
+    "JctCallback",
     "JobAttentionPolicy",
     "PointerPolicy",
     "RingyardVecEnv",
@@ -30,6 +32,7 @@ __all__ = [
 _MODULES = {
     "AgentScheduler": "learning.agent",
     "GreedyPolicy": "learning.policies",
+    "JctCallback": "learning.jct_callback",
     "JobAttentionPolicy": "learning.job_policy",
     "PointerPolicy": "learning.policies",
     "RingyardVecEnv": "learning.vec_env",

@@ -4,14 +4,20 @@ import csv
 import json
 import shlex
 
+import gymnasium
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from matplotlib import pyplot
+from sb3_contrib import MaskablePPO
+from stable_baselines3 import PPO
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from conftest import ROOT
+from ringyard import ClusterEnv, experiment
+from ringyard.errors import ConfigurationError
+from ringyard_agents import JctCallback
 from ringyard_agents.cli import main
 from ringyard_agents.report.tensorboard import record_text
 
@@ -125,3 +131,30 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
     assert (folder / "learning_curves.png").is_file()
     command("train", "resume=runs/mine", "total_decisions=2500", "plots=false")
     assert len(events(folder / "tensorboard").Tags()["images"]) == 2  # of before
+
+
+def test_plain_stable_baselines_logs_what_ringyard_train_logs(command, tmp_path):
+    """The untrained model, the baselines and the workloads are the same at decision 0."""
+    env = gymnasium.make("ringyard/Elastic-Weights-v0", num_workloads=2)
+    model = PPO("MlpPolicy", env, n_steps=64, device="cpu", tensorboard_log=str(tmp_path / "sb3"))
+    model.learn(4000, JctCallback(every=2000, workloads=2), tb_log_name="mine")
+    found = events(tmp_path / "sb3/mine_1")
+    assert next(one.step for one in found.Scalars("eval/mean_jct")) == 0
+    assert len(found.Scalars("eval/mean_jct")) == 3
+    for name in ("jct", "slowdown", "preemptions"):
+        assert all(one.value > 0 for one in found.Scalars(f"rollout/episode_{name}"))
+    words = ("experiment=elastic", "form=weights", "agent=ppo_weights", "agent.num_envs=1", "name=ours")
+    command("train", *words, "total_decisions=1", "evaluate.workloads=2", "plots=false")
+    ours = events(tmp_path / "runs/ours/tensorboard")
+    for name in ("fifo_backfill", "sjf@consolidate"):
+        [first, *_], [again, *_] = (one.Scalars(f"baselines/{name}") for one in (found, ours))
+        assert first.value == again.value
+
+
+def test_the_callback_plays_masked_models_and_refuses_other_environments():
+    env = gymnasium.make("ringyard/Contention-Queue-v0", num_workloads=2)
+    callback = JctCallback(workloads=2, schedulers=["srsf"])
+    MaskablePPO("MultiInputPolicy", env, n_steps=32, device="cpu").learn(32, callback)
+    assert callback.logger.name_to_value == {}
+    with pytest.raises(ConfigurationError, match="not made by its id; expected one such as"):
+        PPO("MultiInputPolicy", ClusterEnv(experiment("sharing")), n_steps=8).learn(8, JctCallback())

@@ -136,7 +136,8 @@ def test_info_has_the_same_keys_and_kinds_after_every_reset_and_step(name):
         return {key: (type(value), np.shape(value)) for key, value in info.items()}
 
     expected, played = kinds(info), 0
-    assert set(expected) == {"action_mask", "invalid_action", "workload", "episode_jct", "num_finished"}
+    counts = {"episode_jct", "episode_slowdown", "episode_preemptions", "num_finished"}
+    assert set(expected) == {"action_mask", "invalid_action", "workload"} | counts
     assert all(np.asarray(value).dtype.kind in "bif" for value in info.values())
     assert (info["num_finished"], info["episode_jct"], info["invalid_action"]) == (0, 0.0, False)
     for _ in range(300):
@@ -146,6 +147,9 @@ def test_info_has_the_same_keys_and_kinds_after_every_reset_and_step(name):
             jobs = env.unwrapped.batch.metrics(0)
             assert info["num_finished"] == jobs.num_finished
             assert info["episode_jct"] == pytest.approx(jobs.mean_jct, nan_ok=True)
+            slowdown = np.nan if truncated else jobs.mean_slowdown
+            assert info["episode_slowdown"] == pytest.approx(slowdown, nan_ok=True)
+            assert info["episode_preemptions"] == jobs.preemptions
             _, info = env.reset()
             assert kinds(info) == expected
             played += 1

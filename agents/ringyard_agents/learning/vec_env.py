@@ -78,7 +78,8 @@ class RingyardVecEnv(VecEnv):
         Returns:
             (observations, [num_envs] rewards, [num_envs] True where an episode ended, list of infos). The
             info of an ended episode has `episode` as Stable-Baselines3 expects it, `episode_jct` (mean JCT in
-            seconds), `workload` (index of the job table), `TimeLimit.truncated` and `terminal_observation`.
+            seconds), `episode_slowdown`, `episode_preemptions`, `workload` (index of the job table),
+            `TimeLimit.truncated` and `terminal_observation`.
 
         Raises:
             EpisodeError: called before `reset`, without `step_async`, or after `close`.
@@ -100,6 +101,8 @@ class RingyardVecEnv(VecEnv):
             infos[b] |= {
                 "episode": {"r": float(batch.returns[b]), "l": int(batch.lengths[b]), "t": 0.0},
                 "episode_jct": batch.mean_jct(b),
+                "episode_slowdown": float(batch.infos["episode_slowdown"][b]),
+                "episode_preemptions": int(batch.infos["episode_preemptions"][b]),
                 "workload": int(batch.entries[b]),
                 "TimeLimit.truncated": batch.truncated.item(b),
                 "terminal_observation": batch.split(batch.observations[b].copy()),

@@ -132,6 +132,8 @@ class ClusterBatch:
             truncated=np.zeros(num_clusters, np.bool_),
             replaced=np.zeros(num_clusters, np.bool_),
             episode_jct=np.zeros(num_clusters),
+            episode_slowdown=np.zeros(num_clusters),
+            episode_preemptions=np.zeros(num_clusters, np.int64),
             num_finished=np.zeros(num_clusters, np.int64),
             entries=np.zeros(num_clusters, np.int64),
             active_mask=np.zeros(num_clusters, np.bool_),
@@ -150,6 +152,8 @@ class ClusterBatch:
             "invalid_action": out.replaced,
             "workload": out.entries,
             "episode_jct": out.episode_jct,
+            "episode_slowdown": out.episode_slowdown,
+            "episode_preemptions": out.episode_preemptions,
             "num_finished": out.num_finished,
         }
 

@@ -197,8 +197,12 @@ def step(
         out.num_finished[b] = state.clusters[b].num_done
         served = out.num_finished[b] - state.integrals[b, Integral.BLOCKED_JOBS.value]
         out.episode_jct[b] = state.clusters[b].total_jct / max(served, 1.0)
-        if served == 0.0 and end != ONGOING:
-            out.episode_jct[b] = np.nan
+        out.episode_slowdown[b] = 0.0
+        out.episode_preemptions[b] = state.clusters[b].num_preemptions
+        if end != ONGOING:
+            slowdown = state.integrals[b, Integral.INVERSE_DURATION_IN_SYSTEM.value]
+            out.episode_slowdown[b] = slowdown / served if served > 0.0 and end == DONE else np.nan
+            out.episode_jct[b] = out.episode_jct[b] if served > 0.0 else np.nan
         if has_action:
             reward = _reward(state, episode, b)
             out.rewards[b] = reward
