@@ -157,4 +157,4 @@ def test_the_callback_plays_masked_models_and_refuses_other_environments():
     MaskablePPO("MultiInputPolicy", env, n_steps=32, device="cpu").learn(32, callback)
     assert callback.logger.name_to_value == {}
     with pytest.raises(ConfigurationError, match="not made by its id; expected one such as"):
-        PPO("MultiInputPolicy", ClusterEnv(experiment("sharing")), n_steps=8).learn(8, JctCallback())
+        PPO("MultiInputPolicy", ClusterEnv(experiment("sharing")), n_steps=64).learn(64, JctCallback())
