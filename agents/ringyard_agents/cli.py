@@ -87,11 +87,7 @@ def _run(words: Sequence[str]) -> int:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in _PARSED_COMMANDS:
         os.getcwd()  # raises if the folder was removed, where libraries end the process
-        run, description, arguments = _PARSED_COMMANDS[command]
-        parser = Arguments(prog=f"ringyard {command}", description=description)
-        for name, options in arguments.items():
-            parser.add_argument(name, **options)
-        run(parser.parse_args(rest))
+        _PARSED_COMMANDS[command](_parser(command).parse_args(rest))
     else:
         from ringyard.checks import suggest
 
@@ -225,113 +221,26 @@ def _traces(given: Namespace) -> None:
         show("", found.left_out.items(), "left out", "rows")
 
 
-#: {command: (function, description, {argument: keyword arguments of `add_argument`})}
-_PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
-    "plot": (
-        _plot,
-        "Plot finished runs together. Training runs: learning curves with an interval over seeds and with"
-        " baselines. Comparisons: distribution of job completion times and parts of the mean JCT for each"
-        " environment, performance profile and interquartile means over all environments.",
-        {
-            "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="folder of a run, or a folder of runs"),
-            "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
-            "--format": dict(default="png", choices=("png", "pdf", "svg"), help="file format (%(default)s)"),
-            "--max-schedulers": dict(
-                type=int,
-                default=12,
-                help="number of schedulers in a plot, those with the lowest mean JCT (%(default)s)",
-            ),
-        },
-    ),
-    "best": (
-        _best,
-        "Print the best job of a sweep: the best seed of the settings that are best over seeds.",
-        {
-            "sweep": dict(metavar="SWEEP", help="folder of the sweep, or its name inside runs/"),
-            "--folder": dict(action="store_true", help="print only the folder of the job, for scripts"),
-        },
-    ),
-    "calibrate": (
-        _calibrate,
-        "Fit profiles, networks and interconnects to measurements, and print errors on held-out rows.",
-        {
-            "place": dict(
-                metavar="FILE", help="CSV of measurements (docs/calibration.md explains its columns)"
-            ),
-            "--out": dict(default="calibrated", help="folder for the yamls (%(default)s)"),
-            "--network": dict(default="own", help="network of rows that name none (%(default)s)"),
-            "--interconnect": dict(
-                default="own", help="likewise, interconnect inside a server (%(default)s)"
-            ),
-            "--gradient-bytes": dict(
-                action="append",
-                default=[],
-                metavar="NAME=BYTES",
-                help="gradient size of a new model: 4 bytes x parameters in fp32",
-            ),
-            "--overwrite": dict(
-                action="store_true", help="also replace yamls that this command did not write"
-            ),
-        },
-    ),
-    "validate": (
-        _validate,
-        "Compare the shipped profiles and performance models with your measurements, and write a page.",
-        {
-            "place": dict(
-                metavar="CSV",
-                help="CSV of measurements, or a folder of them (docs/calibration.md explains the columns)",
-            ),
-            "--out": dict(default="validation", help="folder for the page and its images (%(default)s)"),
-            "--performance": dict(default="composite", help="model of conf/performance (%(default)s)"),
-            "--network": dict(
-                help="network between servers, of conf/network (default: that of each measured set)"
-            ),
-            "--interconnect": dict(
-                help="interconnect inside servers, of conf/interconnect (default: likewise)"
-            ),
-        },
-    ),
-    "reproduce": (
-        _reproduce,
-        "Run the experiments of a paper and print its claims beside the results.",
-        {
-            "paper": dict(
-                metavar="PAPER",
-                nargs="?",
-                default="",
-                help="name of a yaml in conf/reproduction, such as ones (without it, all names are listed)",
-            ),
-            "--seeds": dict(
-                type=int, help="number of workloads, 2 or more (default: that of the paper, 10 or more)"
-            ),
-            "--workers": dict(type=int, help="number of processes (default: one per core)"),
-        },
-    ),
-    "fit": (
-        _fit,
-        "Train IASP and IAPP on measured pairs of jobs on a GPU, and print their errors by left-out model.",
-        {
-            "file": dict(
-                metavar="FILE", help="CSV of measurements: jobs alone on a GPU, and beside one another"
-            ),
-            "--out": dict(help="file .npz for the weights (default: not written)"),
-            "--seed": dict(type=int, default=0, help="seed of the training (%(default)s)"),
-        },
-    ),
-    "traces": (
-        _traces,
-        "List the public traces and formats. With NAME FILE: what is understood of a local copy, by column.",
-        {
-            "name": dict(metavar="NAME", nargs="?", help="trace that `ringyard traces` lists"),
-            "file": dict(
-                metavar="FILE",
-                nargs="?",
-                help="file of the trace as published, or a CSV; may be compressed (.gz)",
-            ),
-            "settings": dict(
-                metavar="SETTING", nargs="*", help="settings of its reader, such as workload.reader.gpus=NAME"
-            ),
-        },
-    ),
+#: {command of conf/commands.yaml: function of its arguments}
+_PARSED_COMMANDS: dict[str, Callable[[Namespace], None]] = {
+    "plot": _plot,
+    "best": _best,
+    "calibrate": _calibrate,
+    "validate": _validate,
+    "reproduce": _reproduce,
+    "fit": _fit,
+    "traces": _traces,
 }
+
+
+def _parser(command: str) -> Arguments:
+    """Return the parser of a command's arguments, as conf/commands.yaml describes them."""
+    import yaml
+
+    from ringyard.config_folder import config_folder
+
+    described = yaml.safe_load((config_folder() / "commands.yaml").read_text())[command]
+    parser = Arguments(prog=f"ringyard {command}", description=described["description"])
+    for name, options in described["arguments"].items():
+        parser.add_argument(name, **options | ({"type": int} if "type" in options else {}))
+    return parser
