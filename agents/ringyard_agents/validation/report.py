@@ -205,8 +205,10 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
         )
 
 
-def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict measurements, write validation.md, images/ and predictions.csv; return the page's path."""
+def validate(place: str, out: str, performance: str, network: str | None, interconnect: str | None) -> None:
+    """Predict measurements, write validation.md, images/ and predictions.csv, and print the page's path."""
+    named = {"network": network, "interconnect": interconnect}
+    links = {name: leaf for name, leaf in named.items() if leaf is not None}
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)
@@ -224,4 +226,4 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     text = folder / "validation.md"
     text.write_text(validation_page(sets, performance, plots))
     write_predictions(sets, folder)
-    return text
+    print(f"page: {text}")
