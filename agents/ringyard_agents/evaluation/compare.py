@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import shlex
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +52,7 @@ from ringyard_agents.report import comparison_table as texts
 from ringyard_agents.report.comparison_table import equal_workload_notes
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
+from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: files that a comparison writes for an environment
@@ -80,13 +80,8 @@ class Comparison:
 
 def _remove_stale(folder: Path, written: Collection[str]) -> None:
     """Remove files of an earlier comparison in this folder that this one did not write."""
-    for name in _OUTPUTS:
-        if name in written:
-            continue
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink(missing_ok=True)
+    for name in set(_OUTPUTS).difference(written):
+        remove_path(folder / name)
 
 
 def remove_stale_tables(folder: Path, written: Collection[str]) -> None:

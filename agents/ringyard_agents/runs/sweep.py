@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +19,7 @@ from omegaconf import DictConfig
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.safe_load import read_plain
-from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write, remove_path
 from ringyard_agents.runs.run_folder import RunFolder, locked
 from ringyard_agents.runs.study import is_stored_in, load_study, queue_trials_again
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
@@ -91,12 +90,9 @@ class Sweep:
         if self.continues:
             return
         for record in read_job_records(self.folder):
-            shutil.rmtree(self.folder / str(record.number))
+            remove_path(self.folder / str(record.number))
         for name in _OUTPUTS:
-            if (self.folder / name).is_dir():
-                shutil.rmtree(self.folder / name)
-            else:
-                (self.folder / name).unlink(missing_ok=True)
+            remove_path(self.folder / name)
 
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
