@@ -97,7 +97,7 @@ class Sweep:
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
     """Plan the sweep of a command line. Its folder must have no run or other sweep."""
-    parsed = _parse_overrides(words)
+    parsed = OverridesParser.create().parse_overrides(list(words))
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
             "name has several values; expected one, since the jobs of a sweep are in folders inside of it"
@@ -142,14 +142,11 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     return replace(planned, study=study, unfinished=unfinished, next_number=len(trials), num_trials=left)
 
 
-def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
-    return OverridesParser.create().parse_overrides(list(words))
-
-
 def _search_space(words: Sequence[str], sweeper: DictConfig) -> list[Override]:
     """Return the overrides with several values, of the sweeper's config and of the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    return [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
+    parsed = OverridesParser.create().parse_overrides([*space, *words])
+    return [one for one in parsed if one.is_sweep_override()]
 
 
 def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:
