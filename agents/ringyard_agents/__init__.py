@@ -5,30 +5,8 @@
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # in place of typing's, since importing that delays the handling of Ctrl-C
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ringyard_agents.evaluation.api import compare, evaluate
-    from ringyard_agents.learning.agent import AgentScheduler, load
-    from ringyard_agents.learning.jct_callback import JctCallback
-    from ringyard_agents.learning.job_policy import JobAttentionPolicy
-    from ringyard_agents.learning.policies import GreedyPolicy, PointerPolicy
-    from ringyard_agents.learning.vec_env import RingyardVecEnv
-
-__all__ = [
-    "AgentScheduler",
-    "GreedyPolicy",
-    "JctCallback",
-    "JobAttentionPolicy",
-    "PointerPolicy",
-    "RingyardVecEnv",
-    "compare",
-    "evaluate",
-    "load",
-]
-
-#: {name: its module}, imported on first use, so that schedulers run without torch
+#: {name: its module}, imported on first use, so that schedulers run without torch.
+#: Type checkers read `__init__.pyi`, since importing `typing` here would delay the handling of Ctrl-C
 _MODULES = {
     "AgentScheduler": "learning.agent",
     "GreedyPolicy": "learning.policies",
@@ -41,8 +19,10 @@ _MODULES = {
     "load": "learning.agent",
 }
 
+__all__ = sorted(_MODULES)
 
-def __getattr__(name: str) -> "Any":
+
+def __getattr__(name: str) -> object:
     if name not in _MODULES:
         from ringyard.renamed import renamed_export
 

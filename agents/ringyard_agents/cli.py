@@ -3,10 +3,9 @@
 import io
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
-from pathlib import Path
+from importlib import import_module
 from typing import Annotated, Any
 
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
@@ -85,13 +84,8 @@ def _run(words: Sequence[str]) -> int:
         _complete(rest)
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
-    elif command in _PARSED_COMMANDS:
-        os.getcwd()  # raises if the folder was removed, where libraries end the process
-        run, description, arguments = _PARSED_COMMANDS[command]
-        parser = Arguments(prog=f"ringyard {command}", description=description)
-        for name, options in arguments.items():
-            parser.add_argument(name, **options)
-        run(parser.parse_args(rest))
+    elif command in COMMANDS:
+        _run_parsed(command, rest)
     else:
         from ringyard.checks import suggest
 
@@ -125,213 +119,25 @@ def _complete(words: Sequence[str]) -> None:
         run_hydra(command, "", HYDRA_COMMANDS[command], [_COMPLETION[0], *words])
 
 
-def _plot(given: Namespace) -> None:
-    from ringyard.checks import PositiveInt, require
-    from ringyard.errors import ConfigurationError
+def _run_parsed(command: str, words: Sequence[str]) -> None:
+    """Run a command without Hydra settings, as conf/commands.yaml describes it."""
+    import yaml
 
-    require("--max-schedulers", given.max_schedulers, PositiveInt)
-
-    from ringyard_agents.report.plots import plot_runs
-
-    files, damaged = plot_runs(given.places, Path(given.out), given.format, given.max_schedulers)
-    for file in files:
-        print(f"plot: {file}")
-    if damaged:
-        raise ConfigurationError(f"some runs could not be plotted: {'; '.join(damaged)}")
-
-
-def _best(given: Namespace) -> None:
-    from ringyard_agents.runs.sweep_table import print_best
-
-    sweep = Path(given.sweep).expanduser()
-    named = Path("runs", sweep)
-    print_best(named if named.is_dir() and not sweep.is_dir() else sweep, given.folder)
-
-
-def _calibrate(given: Namespace) -> None:
-    from ringyard_agents.calibration.command import calibrate
-
-    links = (given.network, given.interconnect)
-    calibrate(given.place, given.out, *links, given.gradient_bytes, given.overwrite)
-
-
-def _validate(given: Namespace) -> None:
-    from ringyard_agents.validation.report import validate
-
-    links = {"network": given.network, "interconnect": given.interconnect}
-    chosen = {name: leaf for name, leaf in links.items() if leaf is not None}
-    print(f"page: {validate(given.place, given.out, given.performance, chosen)}")
-
-
-def _reproduce(given: Namespace) -> None:
     from ringyard.checks import require
+    from ringyard.config_folder import config_folder
 
-    require("--seeds", given.seeds, Annotated[int, "[2, 1000000]"] | None)
-    require("--workers", given.workers, Annotated[int, "[1, 10000]"] | None)
-
-    from ringyard_agents.reproduction.run import reproduce_paper
-
-    reproduce_paper(given.paper, given.seeds, given.workers)
-
-
-def _fit(given: Namespace) -> None:
-    from ringyard.checks import require
-    from ringyard_agents.config.schema import Seed
-
-    require("--seed", given.seed, Seed)
-
-    from ringyard_agents.predictors.fit_interference import fit_measurements
-
-    fit_measurements(given.file, given.out, given.seed)
-
-
-def _traces(given: Namespace) -> None:
-    from omegaconf import OmegaConf
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    from ringyard.errors import ConfigurationError
-    from ringyard.workloads.sources import describe_trace, trace_sources
-
-    def show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:
-        columns = [Column(name, overflow="fold") for name in header or ("", "")]
-        table = Table(*columns, title=escape(title), show_header=bool(header), title_justify="left")
-        for row in rows:
-            table.add_row(*map(escape, row))
-        Console().print(table)
-
-    if given.name is None:
-        for name, facts in trace_sources().items():
-            texts = [(title, f"{fact:,}" if isinstance(fact, int) else fact) for title, fact in facts.items()]
-            show(f"workload={name}", texts)
-        print("What is understood of a local copy: ringyard traces NAME FILE")
-        return
-    if given.file is None:
-        raise ConfigurationError(
-            f"there is no file of {given.name} to check; expected `ringyard traces NAME FILE`"
-        )
-    for word in given.settings:
-        if not word.lstrip("+").startswith("workload.reader.") or "=" not in word:
-            raise ConfigurationError(
-                f"{word!r} is no setting of a reader; expected workload.reader.NAME=VALUE"
-            )
-    words = [word.lstrip("+").removeprefix("workload.reader.") for word in given.settings]
-    settings: Any = OmegaConf.to_container(OmegaConf.from_dotlist(words))
-    found = describe_trace(given.name, given.file, **settings)
-    show(f"{given.name}: {given.file}", found.facts.items())
-    show("", [(name, *texts) for name, texts in found.columns.items()], "column", "read as", "values")
-    if found.left_out:
-        show("", found.left_out.items(), "left out", "rows")
-
-
-#: {command: (function, description, {argument: keyword arguments of `add_argument`})}
-_PARSED_COMMANDS: dict[str, tuple[Callable[[Namespace], None], str, dict[str, dict[str, Any]]]] = {
-    "plot": (
-        _plot,
-        "Plot finished runs together. Training runs: learning curves with an interval over seeds and with"
-        " baselines. Comparisons: distribution of job completion times and parts of the mean JCT for each"
-        " environment, performance profile and interquartile means over all environments.",
-        {
-            "places": dict(nargs="+", metavar="RUN_OR_FOLDER", help="folder of a run, or a folder of runs"),
-            "--out": dict(default="plots", help="folder for the plots (%(default)s)"),
-            "--format": dict(default="png", choices=("png", "pdf", "svg"), help="file format (%(default)s)"),
-            "--max-schedulers": dict(
-                type=int,
-                default=12,
-                help="number of schedulers in a plot, those with the lowest mean JCT (%(default)s)",
-            ),
-        },
-    ),
-    "best": (
-        _best,
-        "Print the best job of a sweep: the best seed of the settings that are best over seeds.",
-        {
-            "sweep": dict(metavar="SWEEP", help="folder of the sweep, or its name inside runs/"),
-            "--folder": dict(action="store_true", help="print only the folder of the job, for scripts"),
-        },
-    ),
-    "calibrate": (
-        _calibrate,
-        "Fit profiles, networks and interconnects to measurements, and print errors on held-out rows.",
-        {
-            "place": dict(
-                metavar="FILE", help="CSV of measurements (docs/calibration.md explains its columns)"
-            ),
-            "--out": dict(default="calibrated", help="folder for the yamls (%(default)s)"),
-            "--network": dict(default="own", help="network of rows that name none (%(default)s)"),
-            "--interconnect": dict(
-                default="own", help="likewise, interconnect inside a server (%(default)s)"
-            ),
-            "--gradient-bytes": dict(
-                action="append",
-                default=[],
-                metavar="NAME=BYTES",
-                help="gradient size of a new model: 4 bytes x parameters in fp32",
-            ),
-            "--overwrite": dict(
-                action="store_true", help="also replace yamls that this command did not write"
-            ),
-        },
-    ),
-    "validate": (
-        _validate,
-        "Compare the shipped profiles and performance models with your measurements, and write a page.",
-        {
-            "place": dict(
-                metavar="CSV",
-                help="CSV of measurements, or a folder of them (docs/calibration.md explains the columns)",
-            ),
-            "--out": dict(default="validation", help="folder for the page and its images (%(default)s)"),
-            "--performance": dict(default="composite", help="model of conf/performance (%(default)s)"),
-            "--network": dict(
-                help="network between servers, of conf/network (default: that of each measured set)"
-            ),
-            "--interconnect": dict(
-                help="interconnect inside servers, of conf/interconnect (default: likewise)"
-            ),
-        },
-    ),
-    "reproduce": (
-        _reproduce,
-        "Run the experiments of a paper and print its claims beside the results.",
-        {
-            "paper": dict(
-                metavar="PAPER",
-                nargs="?",
-                default="",
-                help="name of a yaml in conf/reproduction, such as ones (without it, all names are listed)",
-            ),
-            "--seeds": dict(
-                type=int, help="number of workloads, 2 or more (default: that of the paper, 10 or more)"
-            ),
-            "--workers": dict(type=int, help="number of processes (default: one per core)"),
-        },
-    ),
-    "fit": (
-        _fit,
-        "Train IASP and IAPP on measured pairs of jobs on a GPU, and print their errors by left-out model.",
-        {
-            "file": dict(
-                metavar="FILE", help="CSV of measurements: jobs alone on a GPU, and beside one another"
-            ),
-            "--out": dict(help="file .npz for the weights (default: not written)"),
-            "--seed": dict(type=int, default=0, help="seed of the training (%(default)s)"),
-        },
-    ),
-    "traces": (
-        _traces,
-        "List the public traces and formats. With NAME FILE: what is understood of a local copy, by column.",
-        {
-            "name": dict(metavar="NAME", nargs="?", help="trace that `ringyard traces` lists"),
-            "file": dict(
-                metavar="FILE",
-                nargs="?",
-                help="file of the trace as published, or a CSV; may be compressed (.gz)",
-            ),
-            "settings": dict(
-                metavar="SETTING", nargs="*", help="settings of its reader, such as workload.reader.gpus=NAME"
-            ),
-        },
-    ),
-}
+    os.getcwd()  # raises if the folder was removed, where libraries end the process
+    described = yaml.safe_load((config_folder() / "commands.yaml").read_text())[command]
+    parser = Arguments(prog=f"ringyard {command}", description=described["description"])
+    ranges: dict[str, Any] = {}
+    for name, options in described["arguments"].items():
+        if "range" in options:
+            number: Any = Annotated[int, options.pop("range")]
+            ranges[name] = number if "default" in options else number | None
+            options["type"] = int
+        parser.add_argument(name, **options)
+    given = vars(parser.parse_args(words))
+    for name, annotation in ranges.items():
+        require(name, given[name.strip("-").replace("-", "_")], annotation)
+    module, _, function = described["function"].partition(":")
+    getattr(import_module(module), function)(**given)

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from ringyard.checks import NumberRange, shown
+from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.workloads.cells import numbers
@@ -28,34 +30,16 @@ class Column:
     required: bool = False  #: whether a file must have the column
 
 
-_SECONDS, _SAMPLES, _BYTES = NumberRange("(0, 1e9]"), NumberRange("(0, 1e9]"), NumberRange("[1, 1e15]")
-_WHOLE = NumberRange("[1, 1000000]", whole=True)
 _MOST_GPUS = 100_000
 
-#: {column: description}. A missing text is "", a missing number NaN
+#: {column: description} of conf/measurements.yaml. A missing text is "", a missing number NaN
 COLUMNS: Mapping[str, Column] = {
-    "model": Column("name of a profile; empty in a row with transfer_bytes", required=True),
-    "gpu_type": Column(f"of every GPU: {', '.join(GPU_MEMORY_BYTES)}, ...", required=True),
-    "placement": Column('GPUs on each server joined by "+": 1, 8, 4+4, 1+1+2', required=True),
-    "batch": Column("samples per GPU and iteration", _SAMPLES, required=True),
-    "seconds": Column("per iteration", _SECONDS, required=True),
-    "neighbour": Column("model of a second job beside the first (seconds are those of the first)"),
-    "neighbour_batch": Column("its samples per GPU", _SAMPLES),
-    "neighbour_placement": Column(
-        "its own GPUs on the same servers, in the same order (0+2: none on the first);"
-        " empty: it shares the GPUs of the first"
-    ),
-    "cores": Column("CPU cores per GPU; empty: enough", _WHOLE),
-    "ram_bytes": Column("main memory per GPU; empty: enough", _BYTES),
-    "storage_bytes_per_second": Column("at which each server reads its samples; empty: enough", _BYTES),
-    "restart_seconds": Column(
-        "seconds to stop and start again on this placement; `seconds` may then be empty", _SECONDS
-    ),
-    "transfer_bytes": Column("the row is one all-reduce of so many bytes, without a model", _BYTES),
-    "parameter_servers": Column("of a parameter-server job; empty: all-reduce", _WHOLE),
-    "network": Column("between the servers, a name in conf/network; empty: that of the command line"),
-    "interconnect": Column("inside a server, a name in conf/interconnect; empty: that of the command line"),
-    "note": Column("any text, to tell rows of a set apart"),
+    name: Column(
+        one["meaning"].format(gpu_types=", ".join(GPU_MEMORY_BYTES)),
+        NumberRange(one["range"], one.get("whole", False)) if "range" in one else None,
+        one.get("required", False),
+    )
+    for name, one in yaml.safe_load((config_folder() / "measurements.yaml").read_text()).items()
 }
 
 REQUIRED = tuple(name for name, column in COLUMNS.items() if column.required)

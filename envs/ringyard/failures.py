@@ -16,16 +16,12 @@ class Failures:
 
     Raises:
         ConfigurationError: a time that is not above 0.
-
-    Args:
-        mean_up_seconds: mean time between a repair and the next failure of a server. Infinity: no failures.
-        mean_repair_seconds: mean time for which a failed server is down.
-        checkpoint_seconds: isolated run time between two checkpoints.
     """
 
+    #: mean time between a repair and the next failure of a server. Infinity: no failures.
     mean_up_seconds: Annotated[float, "(0, inf]"]
-    mean_repair_seconds: Positive
-    checkpoint_seconds: Annotated[float, "(0, inf]"]
+    mean_repair_seconds: Positive  #: mean time for which a failed server is down
+    checkpoint_seconds: Annotated[float, "(0, inf]"]  #: isolated run time between two checkpoints
 
 
 def no_failures() -> Failures:

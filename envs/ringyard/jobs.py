@@ -20,25 +20,15 @@ from ringyard.state.records import JobKind, JobOutcome, LossCurve
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job, for `JobTable.from_specs`.
+    """One job, for `JobTable.from_specs`."""
 
-    Attributes:
-        submit_seconds: arrival time.
-        num_gpus: GPUs, and ring workers, that it asks for. It holds all of them or none.
-        duration_seconds: isolated run time on consolidated GPUs.
-        model: name of a profile in `ringyard.profiles.catalogue()`.
-        job_id: the user's own number or text. None: position in the list.
-        vc: virtual cluster. "": unknown.
-        user: user that submits it. "": unknown.
-    """
-
-    submit_seconds: float
-    num_gpus: int
-    duration_seconds: float
-    model: str = "resnet50"
-    job_id: int | str | None = None
-    vc: str = ""
-    user: str = ""
+    submit_seconds: float  #: arrival time
+    num_gpus: int  #: GPUs, and ring workers, that it asks for. It holds all of them or none.
+    duration_seconds: float  #: isolated run time on consolidated GPUs
+    model: str = "resnet50"  #: name of a profile in `ringyard.profiles.catalogue()`
+    job_id: int | str | None = None  #: the user's own number or text. None: position in the list.
+    vc: str = ""  #: virtual cluster. "": unknown.
+    user: str = ""  #: user that submits it. "": unknown.
 
 
 _Whole = NDArray[np.int64]
@@ -150,86 +140,70 @@ class JobTable:
     performance model: on consolidated GPUs without neighbours a job takes `iterations` times its isolated
     seconds per iteration. The annotation of a column holds its range and its default, which is that of a
     rigid ring job without a model. Errors count rows from 0, as indices do.
-
-    Attributes:
-        job_id: the user's own numbers or texts, for outputs only.
-        submit_seconds: arrival times in seconds, ascending, >= 0.
-        num_gpus: GPUs asked for, >= 1, or 0 for CPU-only jobs.
-        duration_seconds: isolated run time in seconds on consolidated GPUs, > 0, or NaN.
-        iterations: training iterations at `batch_size`, > 0, or NaN.
-        compute_seconds: GPU seconds of one iteration at `batch_size` on each worker, > 0.
-        gradient_bytes: bytes of one all-reduce, >= 0.
-        model_ids: position in `ringyard.profiles.catalogue()`, -1 for none.
-        kind: `ringyard.state.records.JobKind`: ring, CPU-only or parameter servers.
-        fixed_fraction: share of `compute_seconds` that does not depend on the batch, in [0, 1].
-        min_gpus: smallest number of GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
-        max_gpus: largest number of GPUs.
-        batch_size: global batch in samples, M0 in papers.
-        min_batch: smallest global batch, samples.
-        max_batch: largest global batch, samples.
-        noise_scale: gradient noise scale phi, samples. inf: larger batches lose no efficiency.
-        cores_per_worker: CPU cores asked for per worker, or in all if CPU-only.
-        samples_per_core_second: samples that a core prepares per second. inf: no limit.
-        loading_serial_share: share of that work which more cores do not speed up.
-        ram_per_worker: bytes of main memory asked for per worker, or in all if CPU-only.
-        sample_bytes: bytes of a sample on storage. 0: the job reads nothing there.
-        dataset_bytes: bytes of all samples, > 0. inf: too many to cache.
-        memory_bandwidth: bytes per second of main memory that each core moves.
-        fixed_memory_bytes: GPU memory of a worker that does not depend on the batch, bytes.
-        sample_memory_bytes: GPU memory of a worker per sample, bytes.
-        parameter_servers: parameter servers asked for, 0 for other kinds of jobs.
-        cores_per_server_task: CPU cores of each parameter server.
-        predictable_from: share of the iterations after which schedulers may see the remaining time. 0: from
-            the start. inf: never.
-        prediction_factor: predicted remaining time / true remaining time.
-        loss_curve: `ringyard.state.records.LossCurve`, the family of its loss curve.
-        loss_noise: standard deviation of a point about this curve, as a share of the way from start to
-            target. Assumption: 0.03, the middle of four Pollux runs (1.4, 3.0, 3.1 and 7.6 %).
-        cancel_seconds: time at which the user cancels the job, seconds. inf: never.
-        acceptable_jct: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
-            (`ringyard.sim.engine.events` has the rule). inf: no limit.
-        outcome: `ringyard.state.records.JobOutcome` at the end of its work, such as a failure in the trace.
-        vc: name of the virtual cluster. "": unknown.
-        user: name of the user that submitted it. "": unknown.
-        past: jobs of the same cluster that ended earlier. They are not simulated.
     """
 
-    job_id: _Whole | _Text
-    submit_seconds: Annotated[_Float, "[0, 1e12]"]
-    num_gpus: Annotated[_Whole, "[0, 2147483647]"]
+    job_id: _Whole | _Text  #: the user's own numbers or texts, for outputs only
+    submit_seconds: Annotated[_Float, "[0, 1e12]"]  #: arrival times in seconds, ascending, >= 0
+    num_gpus: Annotated[_Whole, "[0, 2147483647]"]  #: GPUs asked for, >= 1, or 0 for CPU-only jobs
+    #: isolated run time in seconds on consolidated GPUs, > 0, or NaN
     duration_seconds: Annotated[_Float, "(0, 1e12]"]
-    iterations: Annotated[_Float, "(0, 1e15]", np.nan]
+    iterations: Annotated[_Float, "(0, 1e15]", np.nan]  #: training iterations at `batch_size`, > 0, or NaN
+    #: GPU seconds of one iteration at `batch_size` on each worker, > 0
     compute_seconds: Annotated[_Float, "[1e-12, 1e9]", 1.0]
-    gradient_bytes: Annotated[_Float, "[0, 1e18]", 0.0]
+    gradient_bytes: Annotated[_Float, "[0, 1e18]", 0.0]  #: bytes of one all-reduce, >= 0
+    #: position in `ringyard.profiles.catalogue()`, -1 for none
     model_ids: Annotated[_Whole, "[-1, 2147483647]", -1]
+    #: `ringyard.state.records.JobKind`: ring, CPU-only or parameter servers.
     kind: Annotated[_Whole, "[0, 2]", int(JobKind.RING)]
+    #: share of `compute_seconds` that does not depend on the batch, in [0, 1]
     fixed_fraction: Annotated[_Float, "[0, 1]", 0.0]
+    #: smallest number of GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
     min_gpus: Annotated[_Whole, "[0, 2147483647]"]
-    max_gpus: Annotated[_Whole, "[0, 2147483647]"]
-    batch_size: Annotated[_Float, "(0, 1e12]"]
-    min_batch: Annotated[_Float, "(0, 1e12]"]
-    max_batch: Annotated[_Float, "(0, 1e12]"]
+    max_gpus: Annotated[_Whole, "[0, 2147483647]"]  #: largest number of GPUs
+    batch_size: Annotated[_Float, "(0, 1e12]"]  #: global batch in samples, M0 in papers
+    min_batch: Annotated[_Float, "(0, 1e12]"]  #: smallest global batch, samples
+    max_batch: Annotated[_Float, "(0, 1e12]"]  #: largest global batch, samples
+    #: gradient noise scale phi, samples. inf: larger batches lose no efficiency.
     noise_scale: Annotated[_Float, "(0, inf]", np.inf]
+    #: CPU cores asked for per worker, or in all if CPU-only
     cores_per_worker: Annotated[_Whole, "[0, 1000000]", 0]
+    #: samples that a core prepares per second. inf: no limit.
     samples_per_core_second: Annotated[_Float, "(0, inf]", np.inf]
+    #: share of that work which more cores do not speed up
     loading_serial_share: Annotated[_Float, "[0, 1e6]", 0.0]
+    #: bytes of main memory asked for per worker, or in all if CPU-only
     ram_per_worker: Annotated[_Float, "[0, 1e15]", 0.0]
+    #: bytes of a sample on storage. 0: the job reads nothing there.
     sample_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    #: bytes of all samples, > 0. inf: too many to cache.
     dataset_bytes: Annotated[_Float, "[1, inf]", np.inf]
+    #: bytes per second of main memory that each core moves
     memory_bandwidth: Annotated[_Float, "[0, 1e12]", 0.0]
+    #: GPU memory of a worker that does not depend on the batch, bytes
     fixed_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
-    sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
+    sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]  #: GPU memory of a worker per sample, bytes
+    #: parameter servers asked for, 0 for other kinds of jobs
     parameter_servers: Annotated[_Whole, "[0, 1000000]", 0]
-    cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]
+    cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]  #: CPU cores of each parameter server
+    #: share of the iterations after which schedulers may see the remaining time. 0: from the start. inf:
+    #: never.
     predictable_from: Annotated[_Float, "[0, inf]", 0.0]
-    prediction_factor: Annotated[_Float, "(0, inf)", 1.0]
+    prediction_factor: Annotated[_Float, "(0, inf)", 1.0]  #: predicted remaining time / true remaining time
+    #: `ringyard.state.records.LossCurve`, the family of its loss curve
     loss_curve: Annotated[_Whole, "[0, 8]", int(LossCurve.HYPERBOLA)]
+    #: standard deviation of a point about this curve, as a share of the way from start to target. Assumption:
+    #: 0.03, the middle of four Pollux runs (1.4, 3.0, 3.1 and 7.6 %).
     loss_noise: Annotated[_Float, "[0, 1e3]", 0.03]
+    #: time at which the user cancels the job, seconds. inf: never.
     cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
+    #: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
+    #: (`ringyard.sim.engine.events` has the rule). inf: no limit.
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
+    #: `ringyard.state.records.JobOutcome` at the end of its work, such as a failure in the trace
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
-    vc: _Text
-    user: _Text
+    vc: _Text  #: name of the virtual cluster. "": unknown.
+    user: _Text  #: name of the user that submitted it. "": unknown.
+    #: jobs of the same cluster that ended earlier. They are not simulated.
     past: HistoricalJobs = _NO_HISTORY
 
     @classmethod

@@ -14,7 +14,7 @@ from ringyard.performance.host_resources import input_seconds, useful_cores
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import gpus_per_server, situations
-from ringyard_agents.validation.shipped import plot_predictions
+from ringyard_agents.runs.figures import plot_predictions
 from tools.equations.parameter_server_errors import parameter_server_steps, restarts
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX

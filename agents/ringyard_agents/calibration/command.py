@@ -22,7 +22,7 @@ from ringyard_agents.calibration.model_profiles import calibrated_models
 from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
 from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
 from ringyard_agents.measurements import measurement_kinds, read_measured_rows, situations
-from ringyard_agents.runs.figures import save_figure
+from ringyard_agents.runs.figures import plot_predictions, save_figure
 
 #: number of folds of the cross-validation
 _FOLDS = 4
@@ -181,14 +181,10 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
 
 def _draw(axes: Any, held_out: pd.DataFrame) -> None:
     """Plot predicted over measured seconds, with a colour for each model."""
-    shown = held_out[held_out.predicted.notna()]
-    for model, mine in shown.groupby("model"):
-        axes.loglog(mine.seconds, mine.predicted, ".", label=model or "transfers", alpha=0.6)
-    if len(shown):
-        ends = [shown.seconds.min(), shown.seconds.max()]
-        axes.plot(ends, ends, "k-", linewidth=0.8)
-    axes.set_xlabel("measured seconds per iteration")
-    axes.set_ylabel("predicted seconds (the row is held out of the fit)")
+    groups = held_out[held_out.predicted.notna()].groupby("model")
+    points = [(model or "transfers", mine.seconds, mine.predicted) for model, mine in groups]
+    ylabel = "predicted seconds (the row is held out of the fit)"
+    plot_predictions(axes, points, "seconds per iteration", ylabel)
 
 
 def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:

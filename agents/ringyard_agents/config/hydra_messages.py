@@ -3,46 +3,14 @@
 import re
 from typing import Any
 
+import yaml
 from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue
 
 from ringyard.checks import suggest
-from ringyard.config_folder import config_files
+from ringyard.config_folder import config_files, config_folder
 from ringyard.renamed import explain_renamed, renamed_names
-
-_LABELLED_SCHEDULER = "{{LABEL: {{scheduler: NAME, options: {{OPTION: VALUE}}}}}}"
-
-#: {pattern of Hydra's message: message}, where {1} is the first group and {key} the full setting
-_EXPLANATIONS = {
-    r"Could not find 'hydra/(sweeper/optuna|launcher/joblib|launcher/submitit_(?:local|slurm))'": (
-        '{1} needs a plugin that is not installed: pip install "ringyard[sweeps]"'
-    ),
-    r"Could not find 'hydra/(launcher/ray(?:_aws)?)'": (
-        '{1} needs a plugin that is not installed: pip install "ringyard[ray]"'
-    ),
-    r"Could not find 'scheduler/([^']*:[^']*)'": (
-        "scheduler is {1}; expected scheduler=learned/agent scheduler.checkpoint=zoo:NAME (or a run folder),"
-        " or schedulers=[{1}] of `ringyard compare`"
-    ),
-    r"Error merging override schedulers=(.*)": (
-        f"schedulers is {{1}}; expected a list such as [fifo@consolidate, {_LABELLED_SCHEDULER}, ...]"
-    ),
-    r"Could not override 'options'\.": (
-        "options has {key}, which conf/tune.yaml lacks; expected"
-        " +options.NAME.OPTION=[VALUE, ...] to add it, ~options.NAME to remove one"
-    ),
-    "override 'checkpoint'": (
-        "there is no setting checkpoint; name agents in schedulers=[fifo,mine:runs/mine]"
-    ),
-    r"(Could not override .*@performance\..*)": (
-        "{1} This performance model has no network or interconnect to choose;"
-        " choose one that has them, too: performance=ring_10gbe (or composite, sharing, aws_g4dn, ...)"
-    ),
-    "Config group override must be a string": (
-        "a group has a number or null as its choice; expected a name that --help GROUP lists"
-    ),
-}
 
 
 def explain_error(error: Exception) -> str:
@@ -57,7 +25,8 @@ def explain_error(error: Exception) -> str:
     message, key = str(error).partition("Config search path:")[0], getattr(error.__cause__, "full_key", "")
     if renamed := _explain_renamed(message, error.__cause__, key):
         return renamed
-    for pattern, text in _EXPLANATIONS.items():
+    explanations: dict[str, str] = yaml.safe_load((config_folder() / "messages.yaml").read_text())
+    for pattern, text in explanations.items():
         if found := re.search(pattern, message):
             return text.format(*found.group(0, *range(1, len(found.groups()) + 1)), key=key.partition(".")[2])
     if found := re.search(r"Could not find '(.+)/(.+)'\s+Available options in '.+':([^']*)", message):

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import shlex
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +49,9 @@ from ringyard_agents.evaluation.tuned_configs import (
     with_tuned_options,
 )
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.comparison_table import equal_workload_notes
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
+from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: files that a comparison writes for an environment
@@ -80,13 +79,8 @@ class Comparison:
 
 def _remove_stale(folder: Path, written: Collection[str]) -> None:
     """Remove files of an earlier comparison in this folder that this one did not write."""
-    for name in _OUTPUTS:
-        if name in written:
-            continue
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-        else:
-            (folder / name).unlink(missing_ok=True)
+    for name in set(_OUTPUTS).difference(written):
+        remove_path(folder / name)
 
 
 def remove_stale_tables(folder: Path, written: Collection[str]) -> None:
@@ -224,7 +218,7 @@ def _plan_comparison(
     window = request.measured_jobs
     tasks = [EvaluationTask(label, configs[label], one, number, seed, window) for label, number, one in runs]
     supported = {label: entries[label] for label in labels}
-    notes = _untuned_note(supported, tuned) + equal_workload_notes(check_tasks(tasks), request.seeds)
+    notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
     notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ringyard.errors import ConfigurationError
 from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.evaluation.results_frame import Results
 from ringyard_agents.report.learning_curves import draw_learning_curves
@@ -20,10 +21,9 @@ from ringyard_agents.runs.run_index import ComparisonResult, find_runs, short_na
 _Plot = tuple[str, Callable[[Any], None], str]
 
 
-def plot_runs(
-    places: Sequence[str], folder: Path, suffix: str, max_schedulers: int
-) -> tuple[list[Path], Sequence[str]]:
-    """Return (plots of finished runs, of `max_schedulers` by mean JCT; messages about damaged runs)."""
+def plot(places: Sequence[str], out: str, format: str, max_schedulers: int) -> None:
+    """Plot finished runs, of `max_schedulers` by mean JCT, into a folder, and print the files."""
+    folder = Path(out)
     trained, compared, damaged = find_runs(places)
     folder.mkdir(parents=True, exist_ok=True)
     plots, joined = [], _join_comparisons(compared)
@@ -32,7 +32,10 @@ def plot_runs(
         best_runs, best_jobs = (frame[frame["scheduler"].isin(shown)] for frame in (runs, jobs))
         plots += _environment_plots(best_runs, best_jobs, name if len(joined) > 1 else "")
     plots += _profile_plots({name: runs for name, (runs, _) in joined.items()})
-    return [*draw_learning_curves(trained, folder, suffix), *_save_plots(plots, folder, suffix)], damaged
+    for file in (*draw_learning_curves(trained, folder, format), *_save_plots(plots, folder, format)):
+        print(f"plot: {file}")
+    if damaged:
+        raise ConfigurationError(f"some runs could not be plotted: {'; '.join(damaged)}")
 
 
 def _join_comparisons(compared: Sequence[ComparisonResult]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:

@@ -71,14 +71,19 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     try:
         partial.mkdir()
         yield partial
-        if folder.is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            folder.unlink(missing_ok=True)
+        remove_path(folder, ignore_errors=True)
         os.replace(partial, folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def remove_path(path: Path, ignore_errors: bool = False) -> None:
+    """Remove a file, or a folder with all in it, if it is there. `ignore_errors` of files in a folder."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=ignore_errors)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync(path: Path, mode: int) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -115,12 +116,12 @@ def job_folder() -> Path:
     return Path(os.path.relpath(HydraConfig.get().runtime.output_dir))
 
 
+@dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run of a `command`, which need not exist yet."""
+    """The folder of one run of a command, which need not exist yet."""
 
-    def __init__(self, path: Path, command: str) -> None:
-        self.path = path
-        self.command = command
+    path: Path  #: the folder
+    command: str  #: name of the command
 
     @classmethod
     def of_job(cls, command: str) -> Self:

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +19,7 @@ from omegaconf import DictConfig
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.safe_load import read_plain
-from ringyard_agents.runs.atomic_write import atomic_write
+from ringyard_agents.runs.atomic_write import atomic_write, remove_path
 from ringyard_agents.runs.run_folder import RunFolder, locked
 from ringyard_agents.runs.study import is_stored_in, load_study, queue_trials_again
 from ringyard_agents.runs.sweep_job import JobRecord, read_job_records
@@ -91,17 +90,14 @@ class Sweep:
         if self.continues:
             return
         for record in read_job_records(self.folder):
-            shutil.rmtree(self.folder / str(record.number))
+            remove_path(self.folder / str(record.number))
         for name in _OUTPUTS:
-            if (self.folder / name).is_dir():
-                shutil.rmtree(self.folder / name)
-            else:
-                (self.folder / name).unlink(missing_ok=True)
+            remove_path(self.folder / name)
 
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
     """Plan the sweep of a command line. Its folder must have no run or other sweep."""
-    parsed = _parse_overrides(words)
+    parsed = OverridesParser.create().parse_overrides(list(words))
     if any(one.key_or_group == "name" and one.is_sweep_override() for one in parsed):
         raise ConfigurationError(
             "name has several values; expected one, since the jobs of a sweep are in folders inside of it"
@@ -146,14 +142,11 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     return replace(planned, study=study, unfinished=unfinished, next_number=len(trials), num_trials=left)
 
 
-def _parse_overrides(words: Sequence[str]) -> Sequence[Override]:
-    return OverridesParser.create().parse_overrides(list(words))
-
-
 def _search_space(words: Sequence[str], sweeper: DictConfig) -> list[Override]:
     """Return the overrides with several values, of the sweeper's config and of the command line."""
     space = [f"{name}={choices}" for name, choices in (sweeper.get("params") or {}).items()]
-    return [one for one in _parse_overrides([*space, *words]) if one.is_sweep_override()]
+    parsed = OverridesParser.create().parse_overrides([*space, *words])
+    return [one for one in parsed if one.is_sweep_override()]
 
 
 def _is_same_sweep(home: RunFolder, words: Sequence[str]) -> bool:

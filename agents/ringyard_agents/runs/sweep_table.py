@@ -90,8 +90,14 @@ def _override_value(value: Any) -> str:
     return str(value) if isinstance(value, float) else json.dumps(value)
 
 
-def print_best(sweep: Path, only_folder: bool) -> None:
-    """Print the best job of a sweep in each environment and how to use it, or only its folder."""
+def print_best(sweep: str | Path, only_folder: bool) -> None:
+    """Print the best job of a sweep in each environment and how to use it, or only its folder.
+
+    The sweep is a folder, or the name of one inside runs/.
+    """
+    sweep = Path(sweep).expanduser()
+    named = Path("runs", sweep)
+    sweep = named if named.is_dir() and not sweep.is_dir() else sweep
     records = read_job_records(sweep)
     if not records:
         raise ConfigurationError(

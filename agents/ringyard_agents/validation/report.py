@@ -1,6 +1,7 @@
 """`ringyard validate`: errors of the shipped models on measurements in tidy CSVs, as a page with plots."""
 
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,6 @@ from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.shipped import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
-
-_HEAD = """# Validation: predicted against measured
-
-Written by `ringyard validate CSV` from a tidy CSV or a folder of them (for the format see the end of this
-page), or by `python -m tools.validate FOLDER` from published files. Do not edit.
-Error: |predicted - measured| / measured.
-
-"""
-
-_SHIPPED = """## What ships
-
-A simulator predicts each row with the shipped profiles, networks and performance model
-(`performance={performance}`). The row's job starts on exactly its placement, beside its neighbour if it has
-one, and the simulator gives the seconds of an iteration. "Fitted to it" names the shipped constants that were
-fitted to the same rows: errors of such a set are in sample. A row is left out if its model, GPU type, network
-or interconnect does not ship.
-
-"""
-
-_FORMAT = """## Measurements of your own
-
-`ringyard validate FILE.csv` (or a folder of such files) computes the errors of the shipped models on them.
-`ringyard calibrate` fits profiles and networks to them. Each row is a measurement. The first five of these
-columns are required:
-
-"""
-
 
 _HEADER = ("set", "mean", "median", "worst", "points", "left out", "aim", "fitted to it")
 _LONGEST_REASON = 100  # characters on the console
@@ -126,10 +100,11 @@ def validation_page(
         lines += ["Missing sets:", "", *(f"* {name}: {why}" for name, why in absent.items()), ""]
     for one in sets:
         lines += _set(one, plots.get(one.name, ""))
-    text = _HEAD + _SHIPPED.format(performance=performance) + "\n".join(lines)
     meanings = [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()]
-    form = markdown_table(["column", "meaning"], meanings)
-    return f"{text}{equations}\n{_FORMAT}" + "\n".join(form)
+    columns = "\n".join(markdown_table(["column", "meaning"], meanings)[:-1])
+    page = resources.files(__package__).joinpath("page.md").read_text(encoding="utf-8")
+    parts = {"performance": performance, "sets": "\n".join(lines), "equations": equations}
+    return page.format(**parts, columns=columns)
 
 
 def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -205,8 +180,10 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
         )
 
 
-def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -> Path:
-    """Predict measurements, write validation.md, images/ and predictions.csv; return the page's path."""
+def validate(place: str, out: str, performance: str, network: str | None, interconnect: str | None) -> None:
+    """Predict measurements, write validation.md, images/ and predictions.csv, and print the page's path."""
+    named = {"network": network, "interconnect": interconnect}
+    links = {name: leaf for name, leaf in named.items() if leaf is not None}
     check_config_names(performance, links)
     data = Path(place).expanduser()
     found = read_measured_sets(data)
@@ -224,4 +201,4 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     text = folder / "validation.md"
     text.write_text(validation_page(sets, performance, plots))
     write_predictions(sets, folder)
-    return text
+    print(f"page: {text}")

@@ -25,6 +25,7 @@ from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
 from ringyard_agents.measurements import MeasuredRows, gpus_per_server, measurement_kinds
+from ringyard_agents.runs.figures import plot_predictions
 
 _ROWS = 2000  # most rows per simulator
 _INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
@@ -253,17 +254,6 @@ class PredictedSet(MeasuredRows):
         groups = rows.groupby(columns[0] if columns else "gpu_type", sort=False)
         points = [(str(name), one.measured.to_numpy(), one.predicted.to_numpy()) for name, one in groups]
         plot_predictions(axes, points, "seconds")
-
-
-def plot_predictions(axes: Any, points: Any, unit: str) -> None:
-    """Plot (label, measured, predicted) on logarithmic axes of a `unit` with the diagonal."""
-    for name, measured, predicted in points:
-        axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
-    low = min(measured.min() for _, measured, _ in points)
-    high = max(measured.max() for _, measured, _ in points)
-    axes.plot([low, high], [low, high], "k-", linewidth=0.8)
-    axes.set_xlabel(f"measured {unit}")
-    axes.set_ylabel(f"predicted {unit}")
 
 
 def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":

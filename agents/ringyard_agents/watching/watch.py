@@ -122,8 +122,7 @@ def _runs(history: ScheduleHistory) -> dict[str, Any]:
 
 
 #: {placeholder in page.html: file of this folder}
-_SCRIPTS = {"MODEL": "model.js", "GANTT": "gantt.js", "PANELS": "panels.js", "MAIN": "main.js"}
-_PARTS = {"STYLE": "page.css", **_SCRIPTS}
+_PARTS = {"STYLE": "page.css"} | {name.upper(): f"{name}.js" for name in ("model", "gantt", "panels", "main")}
 
 
 def watch(config: DictConfig) -> None:

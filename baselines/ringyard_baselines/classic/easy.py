@@ -1,6 +1,7 @@
 """EASY backfilling (Lifka 1995): first come, first served with one reservation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,22 +10,19 @@ from ringyard.observability import Observability
 from ringyard_baselines.scheduler import Scheduler
 
 
+@dataclass(eq=False)
 class EasyBackfilling(Scheduler):
     """Start jobs in order of arrival. Later jobs overtake the first blocked job if they do not delay it.
 
     The blocked job's start is reserved for the moment at which enough running jobs are expected to have
     ended. A later job starts now if it is expected to end by then, or if it needs only GPUs that the
     reservation leaves. GPUs are counted over the whole cluster. Expected run times are isolated run times.
-
-    Args:
-        placement: rule that places a job.
     """
 
     name = "easy"
     observability = Observability.SIZES | Observability.DURATIONS
 
-    def __init__(self, placement: PlacementRule) -> None:
-        self.placement = placement
+    placement: PlacementRule  #: rule that places a job
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Read the isolated run times of the jobs."""

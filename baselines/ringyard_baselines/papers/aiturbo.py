@@ -1,6 +1,7 @@
 """AITurbo (HPDC 2021), after a public follow-on: unit changes of CPU and GPU, Borda count, feedback queue."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -56,6 +57,7 @@ def borda_scores(
 
 
 @checked("aiturbo")
+@dataclass(eq=False)
 class AITurbo(Scheduler):
     """AITurbo (HPDC 2021): predictable jobs change by one unit of CPU or GPU, all jobs queue by Borda count.
 
@@ -79,49 +81,30 @@ class AITurbo(Scheduler):
     in Borda order each job gets GPUs, or CPUs (`ringyard.gpu_types.CPU_CORES`) if too few GPUs are left, and
     both only if it asks for more workers than there are of either. Steps on GPUs decide about changes of
     size.
-
-    Args:
-        placement: where jobs go. In a cluster with CPUs that train, `pack` on servers of one kind.
-        round_seconds: length of a slot in seconds.
-        thresholds: Borda scores that end the first and the second level, ascending.
-        within_level: "score" (FOUND, then levels change nothing) or "submission" (first come, first served).
-        gpu_weight: number of cores that one GPU counts for, best of the public sweep.
-        max_servers: largest number of parameter servers of a job.
-        predictor: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses,
-            "none" if no job is predictable.
-        confidence: confidence of the loss curve, 0 to 1, from which a job is predictable.
-        borda: whether gains count for the order of jobs. False: attained service alone.
-        cpu_workers: whether jobs may train on CPUs, if the cluster has such.
     """
 
     name = "aiturbo"
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        round_seconds: Positive = 240.0,
-        thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0),
-        within_level: Literal["score", "submission"] = "score",
-        gpu_weight: Positive = 10.0,
-        max_servers: PositiveInt = 10,
-        predictor: Literal["workload", "loss_curve", "none"] = "workload",
-        confidence: Fraction = 0.5,
-        borda: bool = True,
-        cpu_workers: bool = True,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self._thresholds = np.array(thresholds, dtype=np.float64)
-        self._by_score = within_level == "score"
-        self._gpu_weight = gpu_weight
-        self._max_servers = max_servers
-        self._predictor = predictor
-        self._confidence = confidence
-        self._borda = borda
-        self._cpu_workers = cpu_workers
-        if predictor == "loss_curve":
+    #: where jobs go. In a cluster with CPUs that train, `pack` on servers of one kind.
+    placement: PlacementRule
+    round_seconds: Positive = 240.0  #: length of a slot in seconds
+    #: Borda scores that end the first and the second level, ascending
+    thresholds: Annotated[Sequence[float], "strictly ascending"] = (30.0, 180.0)
+    #: "score" (FOUND, then levels change nothing) or "submission" (first come, first served)
+    within_level: Literal["score", "submission"] = "score"
+    gpu_weight: Positive = 10.0  #: number of cores that one GPU counts for, best of the public sweep
+    max_servers: PositiveInt = 10  #: largest number of parameter servers of a job
+    #: "workload" for the workload's predictions, "loss_curve" for a fit to the logged losses, "none" if no
+    #: job is predictable
+    predictor: Literal["workload", "loss_curve", "none"] = "workload"
+    confidence: Fraction = 0.5  #: confidence of the loss curve, 0 to 1, from which a job is predictable
+    borda: bool = True  #: whether gains count for the order of jobs. False: attained service alone.
+    cpu_workers: bool = True  #: whether jobs may train on CPUs, if the cluster has such
+
+    def __post_init__(self) -> None:
+        if self.predictor == "loss_curve":
             self.observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
@@ -134,7 +117,7 @@ class AITurbo(Scheduler):
         self._fewest: dict[int, int] = {}
         self._core_profile: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
-        self._curves = LossCurves(self._confidence)
+        self._curves = LossCurves(self.confidence)
         self._last = 0.0
         self._service = np.zeros(num_jobs)
         self._profiled_at = np.full(num_jobs, -1)  # GPUs that were up then, -1 if not profiled
@@ -144,7 +127,7 @@ class AITurbo(Scheduler):
         cores = np.array([CPU_CORES.get(kind, 0) for kind in cluster.gpu_types] or [0] * cluster.num_servers)
         self._cpu_cores = cores
         # [kinds of workers] servers [servers] that have them: GPUs, then CPUs
-        self._servers = [cores == 0, cores > 0] if self._cpu_workers else [cores == 0]
+        self._servers = [cores == 0, cores > 0] if self.cpu_workers else [cores == 0]
         self._rules: list[PlacementRule | None] = [None]
         if cores.any():
             types = np.array(cluster.gpu_types)
@@ -155,12 +138,12 @@ class AITurbo(Scheduler):
         jobs = view.gpu_jobs
         elapsed, self._last = view.now - self._last, view.now
         held = self._held_cpu_cores(view, jobs)
-        more = np.where(held > 0, held - self._gpu_weight, 0.0)  # a CPU's cores in place of a GPU
+        more = np.where(held > 0, held - self.gpu_weight, 0.0)  # a CPU's cores in place of a GPU
         rates = self._rate_of[jobs, 0] + more * self._sizes[jobs, 0, 0]
         self._service[jobs] += np.where(held >= 0, rates, 0.0) * elapsed
-        logged = self._predictor == "loss_curve"
+        logged = self.predictor == "loss_curve"
         left = self._curves.iterations_left(view, jobs) if logged else view.select(jobs).predicted_iterations
-        known = ~np.isnan(left) & (self._predictor != "none")
+        known = ~np.isnan(left) & (self.predictor != "none")
         changing = self._slots.begins(view) or bool((known & ~self._predictable[jobs]).any())
         self._predictable[jobs] = known
         for job in jobs[self._sizes[jobs, 0, 0] == 0].tolist():
@@ -172,9 +155,9 @@ class AITurbo(Scheduler):
         overloaded = int(self._sizes[jobs, 0, 0].sum()) > slots[0]
         add, remove = np.full(len(jobs), -np.inf), np.full(len(jobs), -np.inf)
         add[known], remove[known] = self._change_sizes(view, jobs[known], left[known], changing, overloaded)
-        scores = borda_scores(self._service[jobs], add, remove, known & self._borda)
-        level = np.searchsorted(self._thresholds, scores, side="left")
-        order = np.lexsort((jobs, scores if self._by_score else level))
+        scores = borda_scores(self._service[jobs], add, remove, known & self.borda)
+        level = np.searchsorted(self.thresholds, scores, side="left")
+        order = np.lexsort((jobs, scores if self.within_level == "score" else level))
         return apply_sizes(view, self._admit(view, jobs[order], held[order], slots), self.placement)
 
     def _held_cpu_cores(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -222,7 +205,7 @@ class AITurbo(Scheduler):
         sizes, unit = self._sizes[job], 1 if self._sizes[job, 0, 1] else 2
         low = (self._fewest[job], 1, 1)
         most = max(view.cluster.cores_per_server, default=0)
-        high = (min(int(view.column("max_gpus")[job]), view.num_gpus_up), self._max_servers, most)
+        high = (min(int(view.column("max_gpus")[job]), view.num_gpus_up), self.max_servers, most)
         self._seconds_of[job] = np.inf
         for i, unit_changed in enumerate((0, unit, 0, unit), 1):
             sizes[i] = sizes[0]
@@ -243,7 +226,7 @@ class AITurbo(Scheduler):
 
     def _rate(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> float:
         """Return R, the service per second of a job of this size."""
-        return float(self._gpu_weight * size[0] + self._cores(view, job, size))
+        return float(self.gpu_weight * size[0] + self._cores(view, job, size))
 
     def _fits(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> bool:
         """Return whether the GPUs and cores of the empty cluster can hold the job in this size."""

@@ -27,21 +27,18 @@ class BurstSharing(Scheduler):
 
     Assumed: jobs of at least `foreground_gpus` GPUs are foreground, first come, first served. Slowdowns come
     from the simulator's interference table, without CUDA priorities. A background job prefers a free GPU.
-
-    Args:
-        placement: where jobs go that do not share.
-        foreground_gpus: smallest number of GPUs of a foreground job, 2 or more. Assumption.
-        max_slowdown: largest factor on the time of a foreground job, 1 or more.
-        join_background: whether foreground jobs also start on GPUs of background jobs, as in DeepPool. If
-            not, a background job that stays behind keeps its GPU until it ends.
     """
 
     name = "burst_sharing"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    placement: PlacementRule
+    placement: PlacementRule  #: where jobs go that do not share
+    #: smallest number of GPUs of a foreground job, 2 or more. Assumption.
     foreground_gpus: Annotated[int, "[2, 2147483647]"] = 2
+    #: largest factor on the time of a foreground job, 1 or more
     max_slowdown: Annotated[float, "[1, inf)"] = 1.1
+    #: whether foreground jobs also start on GPUs of background jobs, as in DeepPool. If not, a background job
+    #: that stays behind keeps its GPU until it ends.
     join_background: bool = False
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:

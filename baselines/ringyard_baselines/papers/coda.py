@@ -49,31 +49,22 @@ class Coda(Scheduler):
       CPU array and none of the fair share of free GPUs. A job starts with fewer cores rather than on several
       servers. Small and large training jobs have servers of their own and go elsewhere only if there is no
       room.
-
-    Args:
-        placement: where training jobs go.
-        adaptive: False leaves each job the cores it requests.
-        window_seconds: seconds between two steps of the allocator.
-        min_utilisation_change: smallest change in GPU utilisation that counts, as a share of 1.
-        bandwidth_limit: share of the peak memory bandwidth from which the eliminator acts.
-        cpu_array_share: share of each server's cores in the CPU array, 0 to 1.
-        large_job_servers: share of servers reserved for large jobs, 0 to 1.
-        large_job_gpus: smallest number of GPUs of a large training job.
-        throttled_bandwidth: share of its bandwidth that a capped CPU job keeps, between 0 and 1.
     """
 
     name = "coda"
     observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
-    placement: PlacementRule
-    adaptive: bool = True
-    window_seconds: Positive = 90.0
+    placement: PlacementRule  #: where training jobs go
+    adaptive: bool = True  #: False leaves each job the cores it requests
+    window_seconds: Positive = 90.0  #: seconds between two steps of the allocator
+    #: smallest change in GPU utilisation that counts, as a share of 1
     min_utilisation_change: Positive = 0.02
-    bandwidth_limit: Positive = 0.75
-    cpu_array_share: Fraction = 0.25
-    large_job_servers: Fraction = 0.5
-    large_job_gpus: PositiveInt = 4
+    bandwidth_limit: Positive = 0.75  #: share of the peak memory bandwidth from which the eliminator acts
+    cpu_array_share: Fraction = 0.25  #: share of each server's cores in the CPU array, 0 to 1
+    large_job_servers: Fraction = 0.5  #: share of servers reserved for large jobs, 0 to 1
+    large_job_gpus: PositiveInt = 4  #: smallest number of GPUs of a large training job
+    #: share of its bandwidth that a capped CPU job keeps, between 0 and 1
     throttled_bandwidth: Annotated[float, "(0, 1)"] = 0.5
 
     def __post_init__(self) -> None:

@@ -23,20 +23,15 @@ class DominantResourceFairness(Scheduler):
     A job's dominant share is the larger of its shares of all GPUs and of all CPU cores. From memory of the
     paper: the rule. Assumed, since jobs are gangs: the first grant is the fewest GPUs that hold the job's
     batch. A grant is skipped if too few GPUs are left. Equal shares go by submission.
-
-    Args:
-        placement: where jobs go.
-        round_seconds: length of a slot in seconds. Assumption.
-        elastic: False grants each job exactly the GPUs it requests, so that small jobs come first.
     """
 
     name = "drf"
     observability = Observability.SIZES
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    placement: PlacementRule
-    round_seconds: Positive = 600.0
-    elastic: bool = True
+    placement: PlacementRule  #: where jobs go
+    round_seconds: Positive = 600.0  #: length of a slot in seconds. Assumption.
+    elastic: bool = True  #: False grants each job exactly the GPUs it requests, so that small jobs come first
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the slots (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""

@@ -33,22 +33,17 @@ class Gandiva(Scheduler):
     restart cost.) Jobs take turns by the slices that they have had. A waiting job joins a running one of the
     same number of GPUs. A pair that fails the test splits and is not tried again. At most one job migrates
     per slice, the one with most servers beyond what it needs.
-
-    Args:
-        placement: where jobs go.
-        slice_seconds: length of a time slice in seconds. Assumption.
-        packing_threshold: smallest sum of normalised throughputs of a pair, 0 to 2.
-        migrate: whether scattered jobs move.
     """
 
     name = "gandiva"
     observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
-    placement: PlacementRule
-    slice_seconds: Positive = 600.0
+    placement: PlacementRule  #: where jobs go
+    slice_seconds: Positive = 600.0  #: length of a time slice in seconds. Assumption.
+    #: smallest sum of normalised throughputs of a pair, 0 to 2
     packing_threshold: Annotated[float, "[0, 2]"] = 1.0
-    migrate: bool = True
+    migrate: bool = True  #: whether scattered jobs move
 
     def __post_init__(self) -> None:
         self.round_seconds = self.slice_seconds

@@ -93,19 +93,16 @@ class Gavel(Scheduler):
     GPUs that a round leaves free go to waiting jobs in order of priority, whatever X says of their type. A
     cluster without GPU types has one type. A gang larger than any type runs on mixed GPUs for its equal share
     of time.
-
-    Args:
-        placement: where jobs without a type go: CPU-only jobs, gangs on mixed GPUs, and, when a round leaves
-            GPUs or places beside other jobs free, jobs that find no room on free GPUs of one type.
-        round_seconds: length of a round in seconds. Assumption.
     """
 
     name = "gavel"
     observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT
 
+    #: where jobs without a type go: CPU-only jobs, gangs on mixed GPUs, and, when a round leaves GPUs or
+    #: places beside other jobs free, jobs that find no room on free GPUs of one type.
     placement: PlacementRule
-    round_seconds: Positive = 360.0
+    round_seconds: Positive = 360.0  #: length of a round in seconds. Assumption.
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the rounds that jobs have received (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""

@@ -1,6 +1,7 @@
 """Optimus (Peng et al., EuroSys 2018): fitted speeds, fitted convergence, greedy marginal gains."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Annotated
 
@@ -19,6 +20,7 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 
 @checked("optimus")
+@dataclass(eq=False)
 class Optimus(Scheduler):
     """Optimus of Peng et al. (EuroSys 2018): every ten minutes sizes grow where that saves most time.
 
@@ -31,29 +33,16 @@ class Optimus(Scheduler):
     global batch), rigid jobs get what they request, and profiling takes no time (a few minutes a sample
     there). All points of a loss log weigh alike, and `predictions.forecast` tests whether the log can be
     trusted. Assumption: if not, as much is left as is done.
-
-    Args:
-        placement: where jobs go.
-        round_seconds: length of a slot in seconds.
-        samples: number of allocations profiled for each job, 6 to 100.
-        max_servers: largest number of parameter servers of a job. Assumption.
     """
 
     name = "optimus"
     observability = Observability.SIZES | Observability.TRAINING_CURVES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        round_seconds: Positive = 600.0,
-        samples: Annotated[int, "[6, 100]"] = 8,
-        max_servers: PositiveInt = 10,
-    ) -> None:
-        self.placement = placement
-        self.round_seconds: float | None = round_seconds
-        self._samples = samples
-        self._max_servers = max_servers
+    placement: PlacementRule  #: where jobs go
+    round_seconds: Positive = 600.0  #: length of a slot in seconds
+    samples: Annotated[int, "[6, 100]"] = 8  #: number of allocations profiled for each job, 6 to 100
+    max_servers: PositiveInt = 10  #: largest number of parameter servers of a job. Assumption.
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and loss curves (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -105,7 +94,7 @@ class Optimus(Scheduler):
             now = self._models.seconds(view, job, workers, servers)
             found = (np.inf, job, 0, 0)
             for more, held, fewest_share in ((1, 0), worker_cores, 1.0), ((0, 1), server_cores, 0.1):
-                if workers < most[job] if more[0] else 0 < servers < self._max_servers:
+                if workers < most[job] if more[0] else 0 < servers < self.max_servers:
                     then = self._models.seconds(view, job, workers + more[0], servers + more[1])
                     share = max(fewest_share / view.cluster.num_gpus, held[job] / cores)
                     found = min(found, (left[job] * (then - now) / share, job, *more))
@@ -126,7 +115,7 @@ class Optimus(Scheduler):
     def _points(self, view: SchedulingView, job: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return `samples` allocations to profile, evenly spread over the job's range."""
         if view.column("kind")[job] != JobKind.PARAMETER_SERVER:
-            workers = spread_sizes(view, job, self._samples)
+            workers = spread_sizes(view, job, self.samples)
             return workers, np.zeros(len(workers))
-        few = spread_sizes(view, job, self._samples // 2)
+        few = spread_sizes(view, job, self.samples // 2)
         return np.concatenate([few, few]), np.repeat([1.0, 2.0], len(few))

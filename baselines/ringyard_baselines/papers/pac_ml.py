@@ -63,23 +63,19 @@ class PartitioningHeuristic(Scheduler):
     (4, 4, 2) degrees 10, 12 and 14 do not exist, and a job is blocked if all its blocks are in use. Not as
     published: a job without an acceptable completion time waits, and degrees outside a job's range of GPUs do
     not exist for it. "fixed" gives every job `max_degree` GPUs.
-
-    Args:
-        placement: where jobs go.
-        policy: "para_max", "para_min", "random", "sequential" or "fixed".
-        max_degree: largest degree, 1 or more.
-        ramp_shape: communication groups, racks in each, servers in each rack, of one GPU each. Jobs take the
-            first free symmetric block. None: any free GPUs that `placement` finds.
-        may_wait: whether a job without room waits until its acceptable time can no longer be kept, as it may
-            not in PAC-ML.
     """
 
     capabilities = Capabilities.RESIZE
 
-    placement: PlacementRule
+    placement: PlacementRule  #: where jobs go
+    #: "para_max", "para_min", "random", "sequential" or "fixed"
     policy: Literal["para_max", "para_min", "random", "sequential", "fixed"] = "para_max"
-    max_degree: Annotated[int, "[1, 1000000]"] = 16
+    max_degree: Annotated[int, "[1, 1000000]"] = 16  #: largest degree, 1 or more
+    #: communication groups, racks in each, servers in each rack, of one GPU each. Jobs take the first free
+    #: symmetric block. None: any free GPUs that `placement` finds.
     ramp_shape: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+    #: whether a job without room waits until its acceptable time can no longer be kept, as it may not in
+    #: PAC-ML
     may_wait: bool = False
 
     def __post_init__(self) -> None:

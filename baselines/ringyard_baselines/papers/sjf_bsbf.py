@@ -45,17 +45,14 @@ class SjfBsbf(Scheduler):
     paper): sub-batches with gradient accumulation where memory is short. Such pairs do not share here. A
     pair's slowdown xi comes from the simulator's interference table, since the public code's table is not
     published.
-
-    Args:
-        placement: where a job goes that finds enough free GPUs. With `consolidate` it shares one server
-            rather than take free GPUs of several, as the public code's sjf-bsbfs.
-        pair_test: False shares whenever a GPU can be shared, which is the comparator SJF-FFS.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
 
+    #: where a job goes that finds enough free GPUs. With `consolidate` it shares one server rather than take
+    #: free GPUs of several, as the public code's sjf-bsbfs.
     placement: PlacementRule
-    pair_test: bool = True
+    pair_test: bool = True  #: False shares whenever a GPU can be shared, which is the comparator SJF-FFS
 
     def __post_init__(self) -> None:
         self.name = "sjf_bsbf" if self.pair_test else "sjf_ffs"

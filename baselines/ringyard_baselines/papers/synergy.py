@@ -65,21 +65,16 @@ class SynergyTune(Scheduler):
     unless they must shrink. In the paper jobs take any free GPUs. Here a placement rule may make a job wait,
     and no job stops or shrinks for one that waits. Resources that the cluster does not count are not
     assigned.
-
-    Args:
-        placement: where jobs go.
-        order: "srtf", "fifo" or "las".
-        saturation: share of the largest throughput that is enough, in (0, 1]. Assumption.
-        round_seconds: seconds between decisions besides those at events.
     """
 
     name = "synergy_tune"
     capabilities = Capabilities.PREEMPT | Capabilities.CORES
 
-    placement: PlacementRule
-    order: Literal["srtf", "fifo", "las"] = "srtf"
+    placement: PlacementRule  #: where jobs go
+    order: Literal["srtf", "fifo", "las"] = "srtf"  #: "srtf", "fifo" or "las"
+    #: share of the largest throughput that is enough, in (0, 1]. Assumption.
     saturation: Annotated[float, "(0, 1]"] = 0.95
-    round_seconds: Positive = 300.0
+    round_seconds: Positive = 300.0  #: seconds between decisions besides those at events
 
     def __post_init__(self) -> None:
         self.observability = Observability.SIZES | Observability.SPEEDS | ORDERS[self.order][1]

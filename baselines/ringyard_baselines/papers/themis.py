@@ -36,19 +36,15 @@ class Themis(Scheduler):
     leases of 20 minutes. Assumed: jobs request fixed gangs and bids for parts have no value, so that the
     auction goes by rho. What is left over goes to running jobs, then to the others at random, as the paper
     hands out left-overs. When a lease ends all GPUs are offered anew.
-
-    Args:
-        placement: where jobs go.
-        lease_seconds: seconds for which a job certainly keeps its GPUs. Assumption.
-        fairness_knob: f in [0, 1). The share 1 - f of the jobs is invited, at least one. Assumption.
     """
 
     name = "themis"
     observability = Observability.SIZES | Observability.PREDICTIONS
     capabilities = Capabilities.PREEMPT
 
-    placement: PlacementRule
-    lease_seconds: Positive = 1200.0
+    placement: PlacementRule  #: where jobs go
+    lease_seconds: Positive = 1200.0  #: seconds for which a job certainly keeps its GPUs. Assumption.
+    #: f in [0, 1). The share 1 - f of the jobs is invited, at least one. Assumption.
     fairness_knob: Annotated[float, "[0, 1)"] = 0.8
 
     def __post_init__(self) -> None:

@@ -61,17 +61,13 @@ class AllocatingScheduler(Scheduler):
 
     Raises:
         ConfigurationError: an argument of another kind.
-
-    Args:
-        allocator: parameters of the allocator.
-        name: name in tables.
-        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
     """
 
     published = False
 
-    allocator: Allocator
-    name: str = "allocator"
+    allocator: Allocator  #: parameters of the allocator
+    name: str = "allocator"  #: name in tables
+    #: length of a round, seconds. A round's end is a decision point. None: no rounds.
     round_seconds: Positive | None = None
 
     def __post_init__(self) -> None:

@@ -103,23 +103,17 @@ class OrderedScheduler(Scheduler):
 
     Raises:
         ConfigurationError: both `strict` and `reserve_unplaced`.
-
-    Args:
-        name: name in tables.
-        order: (jobs, rng) -> [jobs] priorities. The lowest starts first, ties by row.
-        placement: rule that places a job.
-        strict: let the first job that finds no place block those behind it (head-of-line blocking). False:
-            skip it.
-        observability: what `order` reads. `reserve_unplaced` adds sizes.
-        reserve_unplaced: leave the GPUs of a job that finds no place idle at this decision, as Lucid's
-            simulator does. Jobs that ask for more GPUs than are then left are skipped. Not with `strict`.
     """
 
-    name: str
+    name: str  #: name in tables
+    #: (jobs, rng) -> [jobs] priorities. The lowest starts first, ties by row.
     order: Callable[[JobTable, np.random.Generator], NDArray[np.float64]]
-    placement: PlacementRule
+    placement: PlacementRule  #: rule that places a job
+    #: let the first job that finds no place block those behind it (head-of-line blocking). False: skip it.
     strict: bool
-    observability: Observability
+    observability: Observability  #: what `order` reads. `reserve_unplaced` adds sizes.
+    #: leave the GPUs of a job that finds no place idle at this decision, as Lucid's simulator does. Jobs that
+    #: ask for more GPUs than are then left are skipped. Not with `strict`.
     reserve_unplaced: bool = False
 
     def __post_init__(self) -> None:

@@ -56,28 +56,22 @@ class PreemptiveScheduler(Scheduler):
 
     Raises:
         ObservabilityError: `key` or `wake` reads more than `observability` names.
-
-    Args:
-        name: name in tables.
-        key: jobs with lower keys run first.
-        parameters: [parameters] passed to `key` and `wake`.
-        placement: rule that places a job.
-        observability: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress`
-            count as the column of their name.
-        wake: the time at which a key must be read again. `never`: only events change the order.
-        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
-        key_changes: when keys change. Unless they change at any time, a decision reads few of them.
     """
 
     capabilities = Capabilities.PREEMPT
 
-    name: str
-    key: JobKey
-    parameters: NDArray[np.float64]
-    placement: PlacementRule
+    name: str  #: name in tables
+    key: JobKey  #: jobs with lower keys run first
+    parameters: NDArray[np.float64]  #: [parameters] passed to `key` and `wake`
+    placement: PlacementRule  #: rule that places a job
+    #: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress` count as the
+    #: column of their name.
     observability: Observability
+    #: the time at which a key must be read again. `never`: only events change the order.
     wake: JobKey = never
+    #: length of a round, seconds. A round's end is a decision point. None: no rounds.
     round_seconds: float | None = None
+    #: when keys change. Unless they change at any time, a decision reads few of them.
     key_changes: KeyChanges = KeyChanges.ANY_TIME
 
     def __post_init__(self) -> None:

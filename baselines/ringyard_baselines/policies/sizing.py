@@ -15,27 +15,18 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 @dataclass(eq=False)
 class SizingScheduler(Scheduler, ABC):
-    """Base class: profile jobs, choose sizes at every decision point or once a round, and place the jobs.
-
-    Args:
-        name: name in tables.
-        observability: columns that `sizes` reads.
-        placement: rule that places jobs.
-        batch: rule for the global batch on n GPUs.
-        round_seconds: length of a round, seconds. A round's end is a decision point. None: no rounds.
-        slotted: choose sizes only when a round begins, or when no job runs.
-        max_gpus: largest number of GPUs profiled, unless a job asks for more. None: the largest that any job
-            may use.
-    """
+    """Base class: profile jobs, choose sizes at every decision point or once a round, and place the jobs."""
 
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    name: str
-    observability: Observability
-    placement: PlacementRule
-    batch: BatchRule
+    name: str  #: name in tables
+    observability: Observability  #: columns that `sizes` reads
+    placement: PlacementRule  #: rule that places jobs
+    batch: BatchRule  #: rule for the global batch on n GPUs
+    #: length of a round, seconds. A round's end is a decision point. None: no rounds.
     round_seconds: float | None = None
-    slotted: bool = False
+    slotted: bool = False  #: choose sizes only when a round begins, or when no job runs
+    #: largest number of GPUs profiled, unless a job asks for more. None: the largest that any job may use.
     max_gpus: int | None = None
 
     @abstractmethod

@@ -112,25 +112,24 @@ def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
     return sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
 
 
-def _isolated_bounds(sim: Simulator, options: JobOptions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """`isolated_bounds` from the `options` of the jobs."""
-    departure = _departure_seconds(sim)
-    seconds = np.minimum(options.least(1.0 / options.rate), departure - sim.jobs.submit_seconds)
-    return seconds, np.where(np.isfinite(departure), 0.0, options.least(options.gpus / options.rate))
-
-
-def isolated_bounds(sim: Simulator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def isolated_bounds(
+    sim: Simulator, options: JobOptions | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the least run time and the least GPU seconds of each job of a simulation, in any allocation.
 
     A GPU that n jobs share counts 1/n. A job that its user withdraws may need no GPU seconds at all.
 
     Args:
         sim: simulation of the jobs, run or not.
+        options: of the jobs. None: `job_options(sim)`.
 
     Returns:
         [jobs] seconds, and [jobs] GPU seconds.
     """
-    return _isolated_bounds(sim, job_options(sim))
+    options = job_options(sim) if options is None else options
+    departure = _departure_seconds(sim)
+    seconds = np.minimum(options.least(1.0 / options.rate), departure - sim.jobs.submit_seconds)
+    return seconds, np.where(np.isfinite(departure), 0.0, options.least(options.gpus / options.rate))
 
 
 def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
@@ -155,7 +154,7 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
     rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
     submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
     options, gpus = job_options(sim), sim.cluster.num_gpus
-    seconds, work = _isolated_bounds(sim, options)
+    seconds, work = isolated_bounds(sim, options)
     required = rows[~blockable[rows]]
     total = 0.0
     if len(required):

@@ -80,50 +80,31 @@ class Metrics:
     """Summary of a run. Means and percentiles are over finished jobs that were not blocked.
 
     Times are in seconds.
-
-    Attributes:
-        num_finished: jobs that ended with any outcome, among those measured (`Simulator.metrics`).
-        mean_jct: mean job completion time. `median_jct`, `p95_jct` and `p99_jct` are its percentiles.
-        makespan: last completion minus first submission. Like utilisation, fragmentation and preemptions, it
-            covers the whole run.
-        mean_queueing: mean seconds in the system without GPUs.
-        mean_slowdown: mean of completion time / isolated run time.
-        utilisation: busy GPU seconds / (GPUs x makespan), in [0, 1].
-        fragmentation: time mean of free GPUs on partly used servers / GPUs, in [0, 1].
-        preemptions: number of preemptions.
-        mean_fairness: mean finish-time fairness rho (`JobTimes.fairness`).
-        worst_fairness: largest finish-time fairness rho.
-        gpu_activity: fraction of the GPU time held by jobs in which their GPUs computed, in [0, 1]: the GPU
-            utilisation of monitors, averaged over busy GPUs. Waiting for the network, for input or for a
-            restart is idle. A job on a shared GPU computes as long as it would alone.
-        blocking_rate: fraction of jobs that were rejected, or left because their acceptable completion time
-            could not be met.
-        lost_to_restarts: mean seconds of each job (`JobTimes`). This field and those below are None unless
-            the simulator counts losses. `mean_jct` is the sum of `mean_queueing`, the `lost_to_...` fields
-            and `mean_work`.
-        mean_work: mean seconds of work.
-        kernel_utilisation: fraction of the GPU time (GPUs x makespan) in which at least one kernel ran, in
-            [0, 1]. A shared GPU counts once. A job runs kernels for a fraction u = compute seconds x slowness
-            on its GPU x `ModelProfile.kernel_share` / seconds of an iteration beside its neighbours. Jobs on
-            one GPU take turns and fill each other's gaps: min(1, u1 + u2 + ...). The share was measured
-            alone, speeds beside neighbours were measured in pairs or derived from those, the sum is derived.
     """
 
-    num_finished: int
-    mean_jct: float
+    num_finished: int  #: jobs that ended with any outcome, among those measured (`Simulator.metrics`)
+    mean_jct: float  #: mean job completion time. `median_jct`, `p95_jct` and `p99_jct` are its percentiles.
     median_jct: float
     p95_jct: float
     p99_jct: float
+    #: last completion minus first submission. Like utilisation, fragmentation and preemptions, it covers the
+    #: whole run.
     makespan: float
-    mean_queueing: float
-    mean_slowdown: float
-    utilisation: float
-    fragmentation: float
-    preemptions: int
-    mean_fairness: float
-    worst_fairness: float
+    mean_queueing: float  #: mean seconds in the system without GPUs
+    mean_slowdown: float  #: mean of completion time / isolated run time
+    utilisation: float  #: busy GPU seconds / (GPUs x makespan), in [0, 1]
+    fragmentation: float  #: time mean of free GPUs on partly used servers / GPUs, in [0, 1]
+    preemptions: int  #: number of preemptions
+    mean_fairness: float  #: mean finish-time fairness rho (`JobTimes.fairness`)
+    worst_fairness: float  #: largest finish-time fairness rho
+    #: fraction of the GPU time held by jobs in which their GPUs computed, in [0, 1]: the GPU utilisation of
+    #: monitors, averaged over busy GPUs. Waiting for the network, for input or for a restart is idle. A job
+    #: on a shared GPU computes as long as it would alone.
     gpu_activity: float
+    #: fraction of jobs that were rejected, or left because their acceptable completion time could not be met
     blocking_rate: float
+    #: mean seconds of each job (`JobTimes`). This field and those below are None unless the simulator counts
+    #: losses. `mean_jct` is the sum of `mean_queueing`, the `lost_to_...` fields and `mean_work`.
     lost_to_restarts: float | None = None
     lost_to_failures: float | None = None
     lost_to_contention: float | None = None
@@ -133,7 +114,12 @@ class Metrics:
     lost_to_stragglers: float | None = None
     lost_to_gpu_types: float | None = None
     lost_to_size: float | None = None
-    mean_work: float | None = None
+    mean_work: float | None = None  #: mean seconds of work
+    #: fraction of the GPU time (GPUs x makespan) in which at least one kernel ran, in [0, 1]. A shared GPU
+    #: counts once. A job runs kernels for a fraction u = compute seconds x slowness on its GPU x
+    #: `ModelProfile.kernel_share` / seconds of an iteration beside its neighbours. Jobs on one GPU take turns
+    #: and fill each other's gaps: min(1, u1 + u2 + ...). The share was measured alone, speeds beside
+    #: neighbours were measured in pairs or derived from those, the sum is derived.
     kernel_utilisation: float | None = None
 
     def as_dict(self) -> dict[str, float]:

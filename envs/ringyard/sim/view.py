@@ -29,12 +29,9 @@ class Occupancy:
     """Which jobs hold which GPUs and what is free, in the simulation or in a placement plan.
 
     All arrays are copies. Where the cluster does not count a resource, free amounts are very large.
-
-    Attributes:
-        cluster: servers and GPUs.
     """
 
-    cluster: Cluster
+    cluster: Cluster  #: servers and GPUs
     _state: State
     _b: int
 

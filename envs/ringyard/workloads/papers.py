@@ -25,19 +25,13 @@ _MICROSOFT_160: Mapping[int, int] = {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
 @checked("workload")
 @dataclass(frozen=True)
 class PublishedMix:
-    """Jobs of given sizes in random order.
+    """Jobs of given sizes in random order."""
 
-    Args:
-        iterations: (low, high) training iterations, a uniform integer.
-        arrival_seconds: arrivals are uniform over this time. 0: all jobs arrive at once.
-        models: costs per iteration.
-        jobs_by_gpus: {GPUs: jobs} of this size. Default: the 160 jobs that SJF-BCO and Ada-SRSF took from a
-            Microsoft trace.
-    """
-
+    #: (low, high) training iterations, a uniform integer
     iterations: Annotated[tuple[PositiveInt, PositiveInt], "ascending"]
-    arrival_seconds: NonNegative
-    models: CostAssignment
+    arrival_seconds: NonNegative  #: arrivals are uniform over this time. 0: all jobs arrive at once.
+    models: CostAssignment  #: costs per iteration
+    #: {GPUs: jobs} of this size. Default: the 160 jobs that SJF-BCO and Ada-SRSF took from a Microsoft trace.
     jobs_by_gpus: Annotated[Mapping[PositiveInt, NonNegativeInt], "of positive sum"] = field(
         default_factory=lambda: _MICROSOFT_160
     )

@@ -92,22 +92,15 @@ class AdaSrsf(Scheduler):
     Not as published: iterations are no single events here, so that AdaDUAL acts once, when a job would start.
     Its "transfer" is all that it will send, iterations left x gradient bytes. In the model of single
     transfers, `papers.ada_srsf.transfers`, AdaDUAL acts as published.
-
-    Args:
-        placement: where jobs go, `lwf` in the paper.
-        adaptive: True is AdaDUAL, False is SRSF(`max_transfers`).
-        max_transfers: k, 2 as published with AdaDUAL.
-        beta_seconds_per_megabyte: b, seconds per MB of an isolated transfer.
-        eta_seconds_per_megabyte: eta, extra seconds per MB and contender.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS
 
-    placement: PlacementRule
-    adaptive: bool = True
-    max_transfers: PositiveInt = 2
-    beta_seconds_per_megabyte: Positive = 0.856e-3
-    eta_seconds_per_megabyte: NonNegative = 0.235e-3
+    placement: PlacementRule  #: where jobs go, `lwf` in the paper
+    adaptive: bool = True  #: True is AdaDUAL, False is SRSF(`max_transfers`)
+    max_transfers: PositiveInt = 2  #: k, 2 as published with AdaDUAL
+    beta_seconds_per_megabyte: Positive = 0.856e-3  #: b, seconds per MB of an isolated transfer
+    eta_seconds_per_megabyte: NonNegative = 0.235e-3  #: eta, extra seconds per MB and contender
 
     def __post_init__(self) -> None:
         self.name = "ada_srsf" if self.adaptive else f"srsf_{self.max_transfers}"

@@ -58,27 +58,23 @@ class InterferenceAware(Scheduler):
     for each further server that the job needs. CLWP names the best servers, as many as the job has tasks.
     NLWP takes the GPUs of smallest mean loss plus `communication_cost` for each server beyond the first
     (`place_tasks`). A job waits if it or a neighbour would run below `min_speed`.
-
-    Args:
-        placement: where CPU-only jobs go, and jobs for which the chosen servers lack cores.
-        weights: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the
-            shipped one. Jobs without a measured profile get the one that the performance model gives.
-        similarity: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the
-            choice of servers without interference), or the exact ones of the performance model.
-        performance: the same for NLWP and IAPP.
-        communication_cost: cost of a further server as a loss of speed, 0 or more. Assumption.
-        min_speed: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one
-            after the other. Assumption.
     """
 
     name = "interference_aware"
     observability = Observability.SIZES | Observability.SPEEDS
 
-    placement: PlacementRule
+    placement: PlacementRule  #: where CPU-only jobs go, and jobs for which the chosen servers lack cores
+    #: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the shipped one.
+    #: Jobs without a measured profile get the one that the performance model gives.
     weights: str | None = None
+    #: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the choice of
+    #: servers without interference), or the exact ones of the performance model.
     similarity: Losses = "predicted"
-    performance: Losses = "predicted"
+    performance: Losses = "predicted"  #: the same for NLWP and IAPP
+    #: cost of a further server as a loss of speed, 0 or more. Assumption.
     communication_cost: NonNegative = 0.5
+    #: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one after the other.
+    #: Assumption.
     min_speed: Fraction = 0.5
 
     def __post_init__(self) -> None:

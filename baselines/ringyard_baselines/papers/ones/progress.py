@@ -119,20 +119,13 @@ class BetaProgress:
     inputs, and refits when a tenth more jobs have finished. (There a network of unit weights gets losses up
     to 100 and, to predict, D instead of log D, so that its units saturate and its output hardly depends on
     the job.) Before the first fit b is the epochs done, at least 1.
-
-    Args:
-        rows: largest number of rows of a fit.
-        epochs: passes over the rows.
-        batch_size: rows of one step.
-        learning_rate: learning rate of Adam.
-        weight_decay: weight decay of Adam.
     """
 
-    rows: PositiveInt = 2000
-    epochs: PositiveInt = 60
-    batch_size: PositiveInt = 64
-    learning_rate: Positive = 1e-3
-    weight_decay: Positive = 1e-4
+    rows: PositiveInt = 2000  #: largest number of rows of a fit
+    epochs: PositiveInt = 60  #: passes over the rows
+    batch_size: PositiveInt = 64  #: rows of one step
+    learning_rate: Positive = 1e-3  #: learning rate of Adam
+    weight_decay: Positive = 1e-4  #: weight decay of Adam
 
     def __post_init__(self) -> None:
         self.reset(np.random.default_rng(0))

@@ -77,32 +77,6 @@ class Ones(Scheduler):
     differs (`BetaProgress`). Running jobs without their second epoch are padded as new ones. Assumed: jobs
     that cannot run on one GPU begin with their fewest. Among blocks that displace equally many, a job's own
     GPUs and fewer servers win. The length of an epoch, where the data set is unknown.
-
-    Args:
-        placement: where CPU-only jobs go. GPU jobs go where their genes are.
-        predictor: predictor of progress. None: as many epochs are left as are done.
-        population: K, 2 or more.
-        crossover: xi, 0 to 1.
-        mutation: theta, 0 to 1.
-        redeploy_epochs: delta. 0: whenever a schedule is better.
-        scale_down_factor: sigma.
-        epoch_unit: "data_set": an epoch is D samples where the data set is known. "seconds": it is
-            `epoch_seconds` of the job as requested. (Public traces say nothing of epochs, and many of their
-            jobs end before they have seen ImageNet once.)
-        epoch_seconds: seconds of an epoch where it is not a data set. Assumption.
-        initial_size: first R, "one" GPU or as many as "asked" for (for comparison).
-        growth_clock: R doubles from two epochs in "total" on, as the artifact runs, since it tests a key that
-            is never written. "since_change": two epochs after the job's last change, as the key is named.
-        deploy: "whole", or "parts": each change is accepted or refused by itself, with all that it displaces.
-        redeploy_clock: delta counts from "any" deployment, or from a job's "own" last change.
-        resume_halving: whether R of a preempted job halves while it waits.
-        elastic_migration: whether a move to as many other GPUs is elastic. False: it is a restart.
-        earlier_jobs: whether the predictor begins with the artifact's earlier jobs.
-        progress: "sampled" from the Beta distribution, its "mean", or "predicted" by the workload (for
-            comparison).
-        switch_seconds: seconds that a change costs each GPU of a running job in the score. Ours, 0 is off.
-        generations: generations at each decision. 0: no search, free GPUs are padded (for comparison).
-        round_seconds: seconds between decisions besides those at events.
     """
 
     name = "ones"
@@ -110,26 +84,39 @@ class Ones(Scheduler):
     observability |= Observability.TRAINING_CURVES
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    placement: PlacementRule
+    placement: PlacementRule  #: where CPU-only jobs go. GPU jobs go where their genes are.
+    #: predictor of progress. None: as many epochs are left as are done.
     predictor: BetaProgress | None = None
-    population: Annotated[int, "[2, 2147483647]"] = 16
-    crossover: Fraction = 0.5
-    mutation: Fraction = 0.3
-    redeploy_epochs: NonNegative = 1.0
-    scale_down_factor: Positive = 1.0
+    population: Annotated[int, "[2, 2147483647]"] = 16  #: K, 2 or more
+    crossover: Fraction = 0.5  #: xi, 0 to 1
+    mutation: Fraction = 0.3  #: theta, 0 to 1
+    redeploy_epochs: NonNegative = 1.0  #: delta. 0: whenever a schedule is better.
+    scale_down_factor: Positive = 1.0  #: sigma
+    #: "data_set": an epoch is D samples where the data set is known. "seconds": it is `epoch_seconds` of the
+    #: job as requested. (Public traces say nothing of epochs, and many of their jobs end before they have
+    #: seen ImageNet once.)
     epoch_unit: Literal["data_set", "seconds"] = "seconds"
-    epoch_seconds: Positive = 60.0
+    epoch_seconds: Positive = 60.0  #: seconds of an epoch where it is not a data set. Assumption.
+    #: first R, "one" GPU or as many as "asked" for (for comparison)
     initial_size: Literal["one", "asked"] = "one"
+    #: R doubles from two epochs in "total" on, as the artifact runs, since it tests a key that is never
+    #: written. "since_change": two epochs after the job's last change, as the key is named.
     growth_clock: Literal["total", "since_change"] = "total"
+    #: "whole", or "parts": each change is accepted or refused by itself, with all that it displaces.
     deploy: Literal["whole", "parts"] = "whole"
+    #: delta counts from "any" deployment, or from a job's "own" last change
     redeploy_clock: Literal["any", "own"] = "any"
-    resume_halving: bool = True
+    resume_halving: bool = True  #: whether R of a preempted job halves while it waits
+    #: whether a move to as many other GPUs is elastic. False: it is a restart.
     elastic_migration: bool = True
-    earlier_jobs: bool = True
+    earlier_jobs: bool = True  #: whether the predictor begins with the artifact's earlier jobs
+    #: "sampled" from the Beta distribution, its "mean", or "predicted" by the workload (for comparison)
     progress: Literal["sampled", "mean", "predicted"] = "sampled"
+    #: seconds that a change costs each GPU of a running job in the score. Ours, 0 is off.
     switch_seconds: NonNegative = 0.0
+    #: generations at each decision. 0: no search, free GPUs are padded (for comparison).
     generations: NonNegativeInt = 2
-    round_seconds: Positive = 120.0
+    round_seconds: Positive = 120.0  #: seconds between decisions besides those at events
 
     def __post_init__(self) -> None:
         self._predictor = self.predictor or BetaProgress()

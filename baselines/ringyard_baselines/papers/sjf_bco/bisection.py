@@ -136,17 +136,13 @@ def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
     """Return the earliest makespan at theta, up to `best`, and the number of its kappa. Keeps all trials."""
     planner = trials.planner
     found, chosen, count = np.inf, 0, len(trials.num_small)
+    trials.makespan[:] = np.inf
+    trials.load_after_small[:] = np.inf
+    trials.load_at_part[:] = np.inf
     for k in range(count):
         limit = min(trials.task.horizon, best, found)  # a trial that ends later changes nothing
-        trials.makespan[k] = np.inf
-        trials.load_after_small[k] = np.inf
-        trials.load_at_part[k, :] = np.inf
         if not _plan_small_jobs(trials, k, k, k - 1, theta, limit):
-            for other in range(k, count):
-                trials.makespan[other] = np.inf
-                trials.load_after_small[other] = np.inf
-                trials.load_at_part[other, :] = np.inf
-                trials.highest_load[other] = planner.clock[k, HIGHEST]
+            trials.highest_load[k:] = planner.clock[k, HIGHEST]
             break
         trials.load_after_small[k] = planner.clock[k, HIGHEST]
         trials.makespan[k] = _plan_large_jobs(trials, k, k, theta, limit)

@@ -42,35 +42,29 @@ class PlannedScheduler(Scheduler):
     Plans use estimated run times. A job starts when it is first in the queue of each of its GPUs and these
     are free, whatever time the plan says. The published plan knows GPUs only. A job that lacks cores, RAM or
     GPU memory there is packed elsewhere, or waits (an assumption).
-
-    Args:
-        name: shown in tables.
-        rule: how GPUs are chosen, a constant of `ringyard_baselines.papers.sjf_bco.plan`.
-        over_provision: lambda of LBSGF, at least 1 (1 in the paper).
-        kappa: threshold between small and large jobs in GPUs. None tries every job size, as Algorithm 1 does.
-        estimate_factor: u in rhohat / u, at least 1. 1 trusts the estimates. Assumption, not in the paper.
-        horizon_seconds: T, the largest theta_u and the latest planned exit (T_j <= T). It is doubled until a
-            plan exists. None: twice (total work / GPUs + longest job) over the planned jobs.
-        resolution: length of the interval of theta at which bisection ends, as a share of the horizon.
-        max_planned: number of waiting jobs to plan, in planning order. The rest follow when these have
-            started. Assumption of the online form, which bounds decision time.
-        queue_on_busy_gpus: a job queues on its GPUs even if they are taken. False: it waits for free GPUs,
-            and all jobs behind it wait too, as in Algorithm 2. SJF-BCO itself never queues.
-        offline: refuse jobs that arrive after time 0.
     """
 
     observability = Observability.SIZES | Observability.DURATIONS | Observability.SPEEDS
 
-    name: str
-    rule: int
-    over_provision: Annotated[float, "[1, inf)"] = 1.0
+    name: str  #: shown in tables
+    rule: int  #: how GPUs are chosen, a constant of `ringyard_baselines.papers.sjf_bco.plan`
+    over_provision: Annotated[float, "[1, inf)"] = 1.0  #: lambda of LBSGF, at least 1 (1 in the paper)
+    #: threshold between small and large jobs in GPUs. None tries every job size, as Algorithm 1 does.
     kappa: PositiveInt | None = None
+    #: u in rhohat / u, at least 1. 1 trusts the estimates. Assumption, not in the paper.
     estimate_factor: Annotated[float, "[1, inf)"] = 1.0
+    #: T, the largest theta_u and the latest planned exit (T_j <= T). It is doubled until a plan exists. None:
+    #: twice (total work / GPUs + longest job) over the planned jobs.
     horizon_seconds: Positive | None = None
+    #: length of the interval of theta at which bisection ends, as a share of the horizon
     resolution: Positive = 1e-3
+    #: number of waiting jobs to plan, in planning order. The rest follow when these have started. Assumption
+    #: of the online form, which bounds decision time.
     max_planned: PositiveInt = 256
+    #: a job queues on its GPUs even if they are taken. False: it waits for free GPUs, and all jobs behind it
+    #: wait too, as in Algorithm 2. SJF-BCO itself never queues.
     queue_on_busy_gpus: bool = False
-    offline: bool = False
+    offline: bool = False  #: refuse jobs that arrive after time 0
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget the plan, and refuse CPU-only jobs, and later ones in an offline batch (SchedulerError)."""

@@ -23,17 +23,14 @@ from ringyard.state.records import Job
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorActions(ActionKind):
-    """Action spaces of numbers from -1 to 1 that become scores of jobs, which an allocator carries out.
+    """Action spaces of numbers from -1 to 1 that become scores of jobs, which an allocator carries out."""
 
-    Args:
-        allocator: rule that turns scores into starts, preemptions, migrations and resizes.
-        round_seconds: seconds between decisions. None: a decision at every event with a job in the system.
-        running_bonus: added to the score of each running job, so that another job preempts it only with a
-            score that is higher by this. Without it small noise in the scores leads to many preemptions.
-    """
-
+    #: rule that turns scores into starts, preemptions, migrations and resizes
     allocator: Allocator = field(default_factory=Allocator)
+    #: seconds between decisions. None: a decision at every event with a job in the system.
     round_seconds: Positive | None = None
+    #: added to the score of each running job, so that another job preempts it only with a score that is
+    #: higher by this. Without it small noise in the scores leads to many preemptions.
     running_bonus: NonNegative = 0.0
 
     @property

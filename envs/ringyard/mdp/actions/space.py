@@ -71,18 +71,12 @@ class Template:
     """A way to start a waiting job.
 
     A template with a factor other than 1 is masked for jobs that it would start exactly as they ask.
-
-    Args:
-        placement: rule that finds GPUs. `availability.find_cpu_server` places CPU-only jobs.
-        gpu_factor: GPUs over those asked for, rounded and clipped to the job's range.
-        batch_factor: global batch over that asked for, clipped to the job's range.
-        core_factor: cores per worker over those asked for, rounded up, at least 1.
     """
 
-    placement: PlacementRule
-    gpu_factor: Factor = 1.0
-    batch_factor: Factor = 1.0
-    core_factor: Factor = 1.0
+    placement: PlacementRule  #: rule that finds GPUs. `availability.find_cpu_server` places CPU-only jobs.
+    gpu_factor: Factor = 1.0  #: GPUs over those asked for, rounded and clipped to the job's range
+    batch_factor: Factor = 1.0  #: global batch over that asked for, clipped to the job's range
+    core_factor: Factor = 1.0  #: cores per worker over those asked for, rounded up, at least 1
 
     @property
     def name(self) -> str:
@@ -112,20 +106,14 @@ class Adjustment:
 
     Raises:
         ConfigurationError: a factor out of range, or `gpu_factor` without `placement`.
-
-    Args:
-        placement: rule that finds the new GPUs. None: the job keeps its GPUs.
-        gpu_factor: GPUs over the present ones, rounded and clipped to the job's range. Needs `placement`
-            unless 1.
-        batch_factor: global batch over the present one, clipped to the job's range.
-        core_factor: cores per worker over the present ones, rounded (up if above 1), at least 1.
-        bandwidth_cap: new cap of a CPU-only job's memory bandwidth, in (0, 1]. None keeps the cap.
     """
 
-    placement: PlacementRule | None = None
+    placement: PlacementRule | None = None  #: rule that finds the new GPUs. None: the job keeps its GPUs.
+    #: GPUs over the present ones, rounded and clipped to the job's range. Needs `placement` unless 1.
     gpu_factor: Factor = 1.0
-    batch_factor: Factor = 1.0
-    core_factor: Factor = 1.0
+    batch_factor: Factor = 1.0  #: global batch over the present one, clipped to the job's range
+    core_factor: Factor = 1.0  #: cores per worker over the present ones, rounded (up if above 1), at least 1
+    #: new cap of a CPU-only job's memory bandwidth, in (0, 1]. None keeps the cap.
     bandwidth_cap: Annotated[float, "(0, 1]"] | None = None
 
     def __post_init__(self) -> None:

@@ -117,19 +117,13 @@ class Observation:
 
     Raises:
         ObservabilityError: `write` reads more of jobs than `observability` declares.
-
-    Args:
-        write: compiled function that implements `Observe`.
-        blocks: blocks of the row, in order.
-        flat: whether the observation is the row as one Box, instead of a Dict of blocks.
-        observability: what it shows of jobs, besides arrivals and the present.
-        parameters: [parameters] numbers that `write` reads.
     """
 
-    write: Observe
-    blocks: tuple[Block, ...]
-    flat: bool
-    observability: Observability
+    write: Observe  #: compiled function that implements `Observe`
+    blocks: tuple[Block, ...]  #: blocks of the row, in order
+    flat: bool  #: whether the observation is the row as one Box, instead of a Dict of blocks
+    observability: Observability  #: what it shows of jobs, besides arrivals and the present
+    #: [parameters] numbers that `write` reads
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     def __post_init__(self) -> None:
