@@ -18,20 +18,20 @@ _MOST_DOUBLINGS = 3
 @checked("link_shares")
 @dataclass(eq=False)
 class LinkShares(Scheduler):
-    """Start the shortest job first, and give rings bandwidth by their load and the time that they have left.
+    """Start the shortest job first, and give rings bandwidth by their time left or by their load.
 
     FOUND (abstract of PARTEL): bandwidth is allocated by the computation load of each worker, most to the
     one that the others wait for. FOUND (GADGET): each ring has reserved bandwidth.
 
     Assumed: jobs on a cluster stand for the workers of one model at the edge. They do not wait for each
-    other, so that most goes to rings that send much and end soon. A share is (bytes of gradients per second
-    of computing) ** bandwidth_power / (expected seconds left) ** time_power, over the median of all rings.
-    With both at 0.5, shares of one link minimise the sum over jobs of transfer time / time left (Cauchy).
+    other, so that most goes to those that end soon, unless `load_power` is given. A share is (bytes of
+    gradients per isolated second) ** load_power / (expected seconds left) ** time_power, over the median of
+    all rings that span servers.
 
     Args:
         placement: where jobs go.
-        bandwidth_power: power of what a ring sends for each second of computing. 0: it does not count.
-        time_power: power of the expected seconds left, at least one. 0 as well: links are divided equally.
+        time_power: power of the expected isolated seconds left, at least one. 0: they do not count.
+        load_power: power of what a ring sends. With both at 0, links are divided equally.
     """
 
     name = "link_shares"
@@ -39,8 +39,8 @@ class LinkShares(Scheduler):
     capabilities = Capabilities.CORES
 
     placement: PlacementRule
-    bandwidth_power: NonNegative = 0.5
-    time_power: NonNegative = 0.5
+    time_power: NonNegative = 1.0
+    load_power: NonNegative = 0.0
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start jobs in order of the expected seconds left, then give each ring its share."""
@@ -61,8 +61,8 @@ class LinkShares(Scheduler):
     def _shares(self, view: SchedulingView, rings: NDArray[np.int64]) -> dict[int, float]:
         """Return {row of a ring: its link share}."""
         seen, left = view.select(rings), np.maximum(expected_seconds_left(view, rings), 1.0)
-        sent = np.maximum(seen.column("gradient_bytes") / seen.column("compute_seconds"), 1.0)
-        need = sent**self.bandwidth_power / left**self.time_power
+        sent = np.maximum(seen.column("gradient_bytes") / seen.column("isolated_iteration_seconds"), 1.0)
+        need = sent**self.load_power / left**self.time_power
         doublings = np.rint(np.log2(need / np.median(need))) if len(rings) else need
         shares = np.exp2(np.clip(doublings, -_MOST_DOUBLINGS, _MOST_DOUBLINGS))
         return dict(zip(rings.tolist(), shares.tolist(), strict=True))
