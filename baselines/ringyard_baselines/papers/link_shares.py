@@ -35,7 +35,7 @@ class LinkShares(Scheduler):
     """
 
     name = "link_shares"
-    observability = Observability.SIZES | Observability.PREDICTIONS | Observability.SPEEDS
+    observability = Observability.SIZES | Observability.PREDICTIONS
     capabilities = Capabilities.CORES
 
     placement: PlacementRule
