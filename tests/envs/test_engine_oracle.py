@@ -10,7 +10,6 @@ from ringyard import Cluster, Simulator, ideal
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
 from ringyard.state.arrays import SERVERS_PER_WORD
-from ringyard.state.gpu_effects import summable
 from ringyard.state.records import DOWN, Integral, JobKind, JobStatus, Network
 from small_simulations import random_decision, random_jobs, rings, small_cases
 
@@ -96,7 +95,7 @@ def check_indices(sim):
     if cluster["network"] != Network.MAX_MIN:
         rings = (jobs["status"] == JobStatus.RUNNING) & (jobs["num_servers"] > 1)
         column = "link_load" if cluster["global_links"] else "link_share"
-        weights = np.where(rings, summable(jobs[column]), 0.0)
+        weights = np.where(rings, np.rint(jobs[column] * 2.0**40) / 2.0**40, 0.0)
         holders = state.slots["job"][0].reshape(-1, sim.cluster.jobs_per_gpu)
         for s in range(sim.cluster.num_servers):
             here = holders[sim.cluster.server_of_gpu == s].ravel()
