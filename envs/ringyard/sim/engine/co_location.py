@@ -46,24 +46,23 @@ def _bandwidth_slowdown(state: State, b: int, s: int, more: int) -> float:
 def _on_worst_server(state: State, b: int, j: int) -> tuple[float, float, float]:
     """Return three things that job `j` finds, each on the worst of its servers.
 
-    Link shares of the jobs that span servers over its own (p of SJF-BCO eq. 6), the slowdown by memory
+    Link shares of the jobs that span servers (their number is p of SJF-BCO eq. 6), the slowdown by memory
     bandwidth (>= 1), and seconds in which a worker reads a byte from storage (0: it reads none).
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
-    spanning, stretch, seconds = 0.0, 1.0, 0.0
+    load, stretch, seconds = 0.0, 1.0, 0.0
     if job.kind == JobKind.CPU_ONLY:
-        return spanning, _bandwidth_slowdown(state, b, to_int(job.server), 0), seconds
+        return load, _bandwidth_slowdown(state, b, to_int(job.server), 0), seconds
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
-        others = state.links[b, state.slots[b, i].server].load - summable(job.link_share)
-        spanning = max(spanning, others / job.link_share + 1.0)
+        load = max(load, state.links[b, state.slots[b, i].server].load)
         if cluster.bandwidth_limited:
             stretch = max(stretch, _bandwidth_slowdown(state, b, to_int(state.slots[b, i].server), 0))
         if job.stored_bytes > 0.0:
             seconds = max(seconds, server.storage_readers / server.storage_bytes_per_second)
         i = state.slots[b, i].next_server_slot
-    return spanning, stretch, seconds
+    return load, stretch, seconds
 
 
 @kernel
@@ -96,9 +95,10 @@ def update_context(state: State, b: int, j: int) -> bool:
     if cluster.sharing_slows:
         job.sharing_slowdown = sharing_slowdown(state, b, j)
     if counts_links or cluster.bandwidth_limited or cluster.storage_limited:
-        spanning, stretch, seconds = _on_worst_server(state, b, j)
+        load, stretch, seconds = _on_worst_server(state, b, j)
         if counts_links:
-            job.contenders = spanning if job.num_servers > 1 else 0.0
+            others = load - summable(job.link_share)
+            job.contenders = others / job.link_share + 1.0 if job.num_servers > 1 else 0.0
         job.bandwidth_slowdown, job.storage_seconds_per_byte = stretch, seconds
     same_links = job.contenders == contenders and job.sharing_slowdown == sharing
     return not (
