@@ -312,4 +312,6 @@ def draw_allocation(rng, sim, j, record, order):
             options["cores_per_server_task"] = int(rng.integers(0, 2))
     if sim.cluster.ram_bytes_per_server and rng.random() < 0.3:
         options["ram_per_worker"] = int(rng.integers(0, 5)) * 10**9
+    if rng.random() < 0.3:
+        options["link_share"] = float(rng.choice([0.1, 0.25, 1.0, 3.0, 10.0, rng.uniform(0.1, 10)]))
     return Allocation(j, tuple(gpus.tolist()), **options)

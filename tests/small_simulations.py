@@ -213,6 +213,8 @@ def random_allocation(view, rng, job):
         options["batch_size"] = float(rng.uniform(record["min_batch"], record["max_batch"]))
     if rng.random() < 0.3:
         options["cores_per_worker"] = int(rng.integers(0, 4))
+    if rng.random() < 0.3:
+        options["link_share"] = float(rng.uniform(0.1, 10.0))
     if record["kind"] == JobKind.PARAMETER_SERVER and rng.random() < 0.3:
         options["parameter_servers"] = int(rng.integers(1, 4))
         options["ram_per_worker"] = int(rng.integers(0, 4)) * 10**9

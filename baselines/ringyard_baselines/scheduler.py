@@ -43,7 +43,7 @@ class Capabilities(IntFlag):
     START = 0  #: nothing else
     PREEMPT = 1  #: preempts running jobs, or migrates them
     RESIZE = 2  #: gives jobs other numbers of GPUs or other batches than they ask for, at the start or later
-    CORES = 4  #: gives jobs other CPU cores, RAM, parameter servers or memory bandwidth than they ask for
+    CORES = 4  #: gives jobs other CPU cores, RAM, parameter servers or bandwidth than they ask for
 
     @property
     def group(self) -> int:
@@ -154,8 +154,8 @@ def used_capabilities(sim: Simulator, allocation: Allocation) -> Capabilities:
     if allocation.preempts or allocation.reject:
         return Capabilities.START
     job = sim.state.jobs[0, allocation.job]
-    capped = allocation.memory_bandwidth_cap
-    used = Capabilities.START if capped is None or capped == 1.0 else Capabilities.CORES
+    shares = (allocation.memory_bandwidth_cap, allocation.link_share)
+    used = Capabilities.START if all(one in (None, 1.0) for one in shares) else Capabilities.CORES
     if len(allocation.gpu_ids) != job["asked_gpus"]:
         used |= Capabilities.RESIZE
     for name, (requested, capability) in REQUESTED.items():

@@ -122,6 +122,8 @@ def _adjustment(one: Adjustment) -> str:
     said = [f"{what} x {value:g}" for what, value in factors.items() if value != 1.0]
     if one.bandwidth_cap is not None:
         said.append(f"memory bandwidth capped at {one.bandwidth_cap:g}")
+    if one.link_share is not None:
+        said.append(f"link share {one.link_share:g}")
     if one.placement is not None:
         said.append(f"on GPUs that `{one.placement.name}` finds")
     return ", ".join(said)

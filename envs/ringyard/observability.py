@@ -69,7 +69,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.NOTHING, "pause_ends_seconds num_preemptions num_resizes num_failures"),
         (Observability.NOTHING, "fair_share_integral straggler"),
         # monitors show these of a running job (Gandiva measures throughput, CODA GPU utilisation)
-        (Observability.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap gpu_speed"),
+        (Observability.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap link_share gpu_speed"),
         (Observability.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
         (Observability.NOTHING, "storage_seconds_per_byte"),
         # what the user writes into the submission, and the present allocation

@@ -65,6 +65,7 @@ def entries(schedulers):
         ("sharing", Capabilities.PREEMPT),
         ("partitioning", Capabilities.RESIZE),
         ("cores", Capabilities.PREEMPT | Capabilities.CORES),
+        ("link_shares", Capabilities.CORES),
         ("elastic", Capabilities.PREEMPT | Capabilities.RESIZE),
         ("full", Capabilities.PREEMPT | Capabilities.RESIZE | Capabilities.CORES),
     ],

@@ -5,11 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, JobTable
-from ringyard.placement import lwf
+from ringyard import Cluster, JobTable, Simulator
+from ringyard.performance import composite
+from ringyard.placement import lwf, pack, spread
+from ringyard_baselines.classic.start_only import sjf
 from ringyard_baselines.papers.ada_srsf.scheduler import AdaSrsf
 from ringyard_baselines.papers.ada_srsf.transfers import JobMix, published_mix, simulate_transfers
-from small_simulations import simulated, times_of
+from ringyard_baselines.papers.link_shares import LinkShares
+from ringyard_baselines.scheduler import run
+from small_simulations import random_jobs, simulated, specs, times_of
 
 
 def test_ada_srsf_gates_rings_on_shared_links():
@@ -23,6 +27,50 @@ def test_ada_srsf_gates_rings_on_shared_links():
     for most, starts in ((1, [0.0, 100.0]), (2, [0.0, 0.0])):
         found = times_of(simulated(AdaSrsf(lwf(1), False, most), cluster, jobs))
         assert found.start_seconds.tolist() == starts
+
+
+def two_rings(contention="worst_link", models=("vgg16", "vgg16"), seconds=(400.0, 100.0)):
+    """Two gangs of two GPUs, which `spread` puts on the same two servers, and how long they take alone."""
+    jobs = replace(specs(*[(2, model) for model in models]), duration_seconds=np.array(seconds))
+    cluster = Cluster.homogeneous(2, 2)
+    return Simulator(cluster, jobs, composite(1e9, 1e12, contention=contention), seed=0)
+
+
+def test_link_shares_follow_the_time_left_and_the_load():
+    def shares(sim, **options):
+        scheduler = LinkShares(spread(), **options)
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+        return sim.state.jobs["link_share"][0, :2].tolist()
+
+    # 400 and 100 s left, the median between them is 1 / sqrt of both: rounded to powers of 2
+    assert shares(two_rings()) == [0.5, 2.0]
+    assert shares(two_rings(), time_power=0.0) == [1.0, 1.0]
+    assert shares(two_rings(seconds=(1e5, 10.0)))[0] == 0.125
+    heavy = two_rings(models=("vgg16", "resnet50"), seconds=(100.0, 100.0))
+    first, second = shares(heavy, time_power=0.0, load_power=1.0)
+    assert first > 1.0 > second
+
+
+def test_shares_by_time_left_end_the_short_ring_sooner_than_equal_division():
+    ends = {}
+    for power in (0.0, 1.0):
+        sim = two_rings()
+        run(sim, LinkShares(spread(), time_power=power), np.random.default_rng(0))
+        ends[power] = sim.state.jobs["end_seconds"][0, :2]
+    assert ends[1.0][1] < 0.8 * ends[0.0][1]
+    assert ends[1.0].mean() < 0.95 * ends[0.0].mean()
+
+
+@pytest.mark.parametrize("contention", ["worst_link", "max_min"])
+def test_equal_division_is_shortest_job_first(contention):
+    jobs = random_jobs(np.random.default_rng(3), 40, 6)
+    found = []
+    for scheduler in (LinkShares(pack(), time_power=0.0), sjf(pack()), LinkShares(pack())):
+        sim = Simulator(Cluster.homogeneous(3, 4), jobs, composite(1e8, 1e12, contention=contention))
+        run(sim, scheduler, np.random.default_rng(0))
+        found.append(sim.state.jobs["end_seconds"][0, :40].tolist())
+    assert found[0] == found[1] != found[2]
 
 
 def mix(*rows):

@@ -92,9 +92,10 @@ def check_indices(sim):
     ended = state.ended[0, : cluster["num_done"]]
     assert sorted(ended) == np.flatnonzero(jobs["status"] == JobStatus.DONE).tolist()
     assert (np.diff(jobs["end_seconds"][ended]) >= 0).all()
-    if cluster["global_links"] and cluster["network"] != Network.MAX_MIN:
+    if cluster["network"] != Network.MAX_MIN:
         rings = (jobs["status"] == JobStatus.RUNNING) & (jobs["num_servers"] > 1)
-        weights = np.where(rings, jobs["link_load"], 0.0)
+        column = "link_load" if cluster["global_links"] else "link_share"
+        weights = np.where(rings, np.rint(jobs[column] * 2.0**40) / 2.0**40, 0.0)
         holders = state.slots["job"][0].reshape(-1, sim.cluster.jobs_per_gpu)
         for s in range(sim.cluster.num_servers):
             here = holders[sim.cluster.server_of_gpu == s].ravel()

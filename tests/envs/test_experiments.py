@@ -211,3 +211,28 @@ def test_moving_costs_a_restart_whatever_else_changes():
     record = batch.state.jobs[0, 0]
     assert (record["cores_per_worker"], record["num_preemptions"]) == (2, 1)
     assert record["pause_ends_seconds"] == 5.0 + 30.0
+
+
+def test_an_agent_gives_rings_shares_of_their_links():
+    base = experiment("partel")
+    adjustments = (Adjustment(link_share=4.0), Adjustment(link_share=1.0))
+    actions = Actions(num_waiting=1, num_running=3, templates=(spread(),), adjustments=adjustments)
+    jobs = specs((16, "vgg16"), (16, "vgg16"), (1, "vgg16"), (1, "vgg16"))
+    jobs = replace(jobs, submit_seconds=np.array([0.0, 0.0, 0.0, 5.0]))
+    config = replace(base, actions=actions, num_workloads=1)
+    batch = ClusterBatch(config, 1, state=Simulator(base.cluster, jobs, base.performance).state)
+    batch.resume()
+    for _ in range(3):  # two rings and a job on one GPU start, and time goes on to the last arrival
+        batch.step(np.array([0]))
+    records = batch.state.jobs[0]
+    assert records["link_share"][:3].tolist() == [1.0, 1.0, 1.0]
+    before = records["iteration_seconds"][:2].copy()
+    # masked: any share of the job on one server, which ends first, and the share that a ring has
+    assert batch.masks[0].tolist() == [True, False, False, True, False, True, False, True]
+    [wanted] = batch.allocations(0, 3)
+    assert wanted.link_share == 4.0
+    batch.step(np.array([3]))
+    ring, other = wanted.job, 1 - wanted.job  # the rings are alike
+    assert records["link_share"][[ring, other, 2]].tolist() == [4.0, 1.0, 1.0]
+    assert records["iteration_seconds"][ring] < before[ring]
+    assert records["iteration_seconds"][other] > before[other]

@@ -264,6 +264,50 @@ def test_oversubscribed_uplinks(contention):
     assert links(alone) == pytest.approx([4.0])
 
 
+def test_two_rings_on_one_link_at_shares_of_three_to_one():
+    own = profile("vgg16")
+    alone = own.gradient_bytes / 1e9
+    duty = alone / (own.compute_seconds + alone)
+    others = {"worst_link": 1.0, "max_min": 1.0, "live_transfers": duty}  # how much of a ring is on its links
+    for contention, part in others.items():
+        for racks in ({}, {"servers_per_rack": 1}):
+            model = composite(1e9, 1e12, contention=contention, overlap_exponent=1.0)
+            sim = arrived(Cluster.homogeneous(2, 2, **racks), specs((2, "vgg16"), (2, "vgg16")), model)
+            sim.apply([Allocation(0, (0, 2), link_share=3.0), Allocation(1, (1, 3))])
+            assert links(sim) == pytest.approx([1 + part / 3, 1 + part * 3])
+            first, second = (own.compute_seconds + alone * rings for rings in links(sim))
+            assert [seconds(sim, 0), seconds(sim, 1)] == pytest.approx([first, second])
+            iterations = 100.0 / (own.compute_seconds + own.gradient_bytes / 1e12)
+            while not sim.done:
+                sim.advance()
+            ends = sim.state.jobs["end_seconds"][0, :2]
+            left = iterations * (1 - first / second)  # of the second ring, when the first ends
+            later = iterations * first + left * (own.compute_seconds + alone)
+            assert ends == pytest.approx([iterations * first, later])
+
+
+def test_a_change_of_link_shares_takes_no_time_and_lasts_until_the_job_stops():
+    sim = spread_pairs("worst_link", 2)
+    fair = links(sim)
+    sim.apply([Allocation(0, (1, 2), link_share=4.0)])
+    assert links(sim) == [1.25, 5.0]
+    job = sim.state.jobs[0, 0]
+    assert job["num_preemptions"] == 0
+    assert job["pause_ends_seconds"] <= sim.now
+    sim.apply([Allocation(0, (1, 2))])
+    assert links(sim) == [1.25, 5.0]
+    sim.apply([Allocation(0), Allocation(0, (1, 2))])
+    assert links(sim) == fair == [2.0, 2.0]
+
+
+def test_what_a_heavy_ring_cannot_use_goes_to_its_neighbours():
+    jobs = specs(*[(2, "vgg16")] * 3)
+    sim = arrived(Cluster.homogeneous(3, 2), jobs, composite(1e9, 1e12, contention="max_min"))
+    sim.apply([Allocation(0, (0, 2)), Allocation(1, (1, 4), link_share=3.0), Allocation(2, (3, 5))])
+    # server 0: 1/4 and 3/4; server 2: ring 2 has what ring 1 leaves; server 1: it has room for both
+    assert links(sim) == pytest.approx([4.0, 4 / 3, 4.0])
+
+
 # elastic
 
 

@@ -280,10 +280,12 @@ class ReferencePhysics:
             return {}
         if network is Network.MAX_MIN:
             return {j: 1.0 / share for j, share in self._max_min(rings).items()}
-        weights = {j: 1.0 if network is Network.WORST_LINK else self._duty(self.jobs[j]) for j in rings}
+        share = {j: self.jobs[j].held["link_share"] for j in rings}
+        sends = {j: 1.0 if network is Network.WORST_LINK else self._duty(self.jobs[j]) for j in rings}
+        weights = {j: _summable(sends[j] * share[j]) for j in rings}
         return {
             j: max(
-                (1.0 + sum(weights[k] for k, theirs in rings.items() if k != j and link in theirs))
+                (1.0 + sum(weights[k] for k, theirs in rings.items() if k != j and link in theirs) / share[j])
                 / self._capacity(link)
                 for link in links
             )
@@ -298,7 +300,7 @@ class ReferencePhysics:
         ring = sending + 2 * (job.num_gpus - 1) * fabric.latency_seconds
         compute = self._compute_seconds(job) / self.gpu_speed(job)
         exponent = self._overlap_exponent(job)
-        return _summable(sending / self._overlapped(compute, ring, exponent))
+        return sending / self._overlapped(compute, ring, exponent)
 
     @staticmethod
     def _overlapped(compute: float, ring: float, exponent: float) -> float:
@@ -315,16 +317,21 @@ class ReferencePhysics:
         return exponent / (1 - reordered) if reordered < 1 else _INF
 
     def _max_min(self, rings: dict[int, list[tuple[str, int]]]) -> dict[int, float]:
+        """{ring: its part of its links}. Parts are rounded where weights differ, so that sums are exact."""
+        weights = {j: _summable(self.jobs[j].held["link_share"]) for j in rings}
+        weighted = any(weight != 1.0 for weight in weights.values())
         left = {link: self._capacity(link) for links in rings.values() for link in links}
         shares: dict[int, float] = {}
         while len(shares) < len(rings):
-            flows = Counter(link for j, links in rings.items() if j not in shares for link in links)
+            flows: dict[tuple[str, int], float] = {}
+            for j, link in ((j, link) for j, links in rings.items() if j not in shares for link in links):
+                flows[link] = flows.get(link, 0.0) + weights[j]
             share, tightest = min((left[link] / count, link) for link, count in flows.items())
             frozen = [j for j, links in rings.items() if j not in shares and tightest in links]
             for j in frozen:
-                shares[j] = share
+                shares[j] = _summable(share * weights[j]) if weighted else share
                 for link in rings[j]:
-                    left[link] = max(left[link] - share, 0.0)
+                    left[link] = max(left[link] - shares[j], 0.0)
         return shares
 
     def speeds(self) -> dict[int, float]:

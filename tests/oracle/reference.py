@@ -142,6 +142,7 @@ class ReferenceSimulator(ReferencePhysics):
         asked: dict[str, float] = {
             "parameter_servers": int(jobs.parameter_servers[j]),
             "memory_bandwidth_cap": 1.0,
+            "link_share": 1.0,
         }
         for one in RESOURCES:
             counted = bool(getattr(self.cluster, one.capacity))

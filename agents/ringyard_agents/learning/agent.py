@@ -56,7 +56,8 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
     for one in options:
         if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
             capabilities |= Capabilities.RESIZE
-        if one.core_factor != 1.0 or getattr(one, "bandwidth_cap", None) is not None:
+        sets = (getattr(one, name, None) for name in ("bandwidth_cap", "link_share"))
+        if one.core_factor != 1.0 or any(value is not None for value in sets):
             capabilities |= Capabilities.CORES
     return capabilities
 
@@ -315,6 +316,7 @@ def _describe_interface(observation: Observation, actions: ActionKind) -> dict[s
         for one in actions.adjustments:
             place = "stays" if one.placement is None else one.placement.name
             cap = "" if one.bandwidth_cap is None else f" cap {one.bandwidth_cap:g}"
+            cap += "" if one.link_share is None else f" link share {one.link_share:g}"
             factors = f"gpus x{one.gpu_factor:g} batch x{one.batch_factor:g} cores x{one.core_factor:g}"
             changes.append(f"{place} {factors}{cap}")
         parts["starts"] = ", ".join(one.name for one in actions.starts) or "none"

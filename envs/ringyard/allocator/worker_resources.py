@@ -26,7 +26,8 @@ class WorkerResources(NamedTuple):
 def with_size(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
     """Copy of `shape` with other `num_gpus`, `batch_size`, and `cores` and `ram` (bytes) per worker."""
     servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
-    return Shape(num_gpus, batch_size, cores, servers, cores_each, shape.memory_bandwidth_cap, ram)
+    cap, share = shape.memory_bandwidth_cap, shape.link_share
+    return Shape(num_gpus, batch_size, cores, servers, cores_each, cap, ram, share)
 
 
 @kernel

@@ -127,7 +127,7 @@ def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physic
 @kernel
 def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, physics: Physics) -> float:
     """Least seconds of an iteration with this `batch`. inf: no server has so many cores."""
-    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
+    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, 1.0))
     job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
     job.sharing_slowdown = 1.0 + run.excess
     best = np.inf
@@ -198,7 +198,7 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0))
+        set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, 1.0))
         slowness = slowness_on(limits.slowness, job, run.gpu_type)
         for other in range(limits.slowness.shape[1]):
             if slowness_on(limits.slowness, job, other) <= slowness:

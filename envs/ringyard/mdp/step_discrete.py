@@ -203,4 +203,5 @@ class DiscreteDriver:
             cap = shape.memory_bandwidth_cap
             cores = shape.cores_per_worker
             return [Allocation(int(j), (), cores, server=places[0], memory_bandwidth_cap=cap)]
-        return [Allocation(int(j), places, shape.cores_per_worker, shape.batch_size)]
+        cores, share = shape.cores_per_worker, shape.link_share
+        return [Allocation(int(j), places, cores, shape.batch_size, link_share=share)]

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from ringyard.checks import shown
 from ringyard.errors import PlacementError
+
+LinkShare = Annotated[float, "[0.1, 10]"]  #: weight of a ring. Sums of these are exact, see `summable`
 
 
 def _listed(gpu_ids: Any) -> tuple[int, ...]:
@@ -26,8 +28,8 @@ class Allocation:
     * A running job with the same GPUs and shape is not touched.
     * Other GPUs, as many as before: a migration. The job restarts, which counts as a preemption.
     * Another number of GPUs or another batch: a resize, with the pause of a resize.
-    * Other parameter servers or cores: the pauses of `ringyard.restart`. Other RAM or another bandwidth cap
-      cost nothing.
+    * Other parameter servers or cores: the pauses of `ringyard.restart`. Other RAM, another bandwidth cap or
+      another link share cost nothing.
 
     Jobs keep their progress in all cases. Fields that are None stay as the job has them. A waiting job has
     what it asks for.
@@ -42,6 +44,7 @@ class Allocation:
         server: server of a CPU-only job.
         memory_bandwidth_cap: fraction of its memory bandwidth that a CPU-only job may use, in (0, 1].
         ram_per_worker: bytes of main memory of each worker, which cache samples. All RAM of a CPU-only job.
+        link_share: weight of the job's ring, in [0.1, 10]. A link is shared by its rings in proportion to it.
         reject: whether the waiting job leaves the system, blocked.
 
     Raises:
@@ -57,6 +60,7 @@ class Allocation:
     server: int | None = None
     memory_bandwidth_cap: float | None = None
     ram_per_worker: int | None = None
+    link_share: float | None = None
     reject: bool = False
 
     def __post_init__(self) -> None:

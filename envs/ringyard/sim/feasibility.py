@@ -11,7 +11,7 @@ from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
-from ringyard.sim.allocation import Allocation
+from ringyard.sim.allocation import Allocation, LinkShare
 from ringyard.sim.engine.allocation import collect_places, held_on_server
 from ringyard.sim.engine.shape import Shape, amount_per_worker, gpu_memory_needed
 from ringyard.state.arrays import State
@@ -121,7 +121,7 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
 
 #: {field of an allocation that may be None: annotation of its values}
 _OPTIONAL_FIELDS = {n: Positive if k is float else NonNegativeInt | None for n, k in SHAPE_FIELDS.items()}
-_OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes}
+_OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes, "link_share": LinkShare}
 
 
 def _check_numbers(allocation: Allocation) -> None:

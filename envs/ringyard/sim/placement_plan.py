@@ -115,7 +115,7 @@ def _start(
     A job is tried in the shape given for it (`wanted`), then with the cores, RAM and parameter servers that
     it asks for (`modest`).
 
-    `overrides` [n, 7], or [1, 7] for all, are shapes as in `override_shape`. `groups` [n] are equal for jobs
+    `overrides` [n, 8], or [1, 8] for all, are shapes as in `override_shape`. `groups` [n] are equal for jobs
     of one `Job.demand_class` with the same shape given, and `unplaced` [groups, 2] gets whether the group
     found no place in that shape, and as it asks. `counts` [n] and `places` [slots + n] get the places of each
     job that starts, ascending within a job, `fell_back` [n] whether it started as it asks.

@@ -112,7 +112,7 @@ def isolated_iteration_seconds(
     jobs, cluster, slowness, physics = profiled
 
     servers = parameter_servers, cores_per_server_task, None
-    named = (num_gpus, batch_size, cores_per_worker, *servers, ram_per_worker)
+    named = (num_gpus, batch_size, cores_per_worker, *servers, ram_per_worker, None)
     shapes = np.full((len(rows), len(named)), np.nan)
     for column, value in enumerate(named):
         if value is not None:

@@ -59,7 +59,7 @@ class JobOutcome(IntEnum):
 
 
 class Network(IntEnum):
-    """How many rings share a job's worst link (`Job.contenders`).
+    """How many rings share a job's worst link (`Job.contenders`): the sum of link shares over its own.
 
     NONE: links slow no job. WORST_LINK: number of jobs that span servers there (SJF-BCO eq. 6).
     LIVE_TRANSFERS: mean number of transfers in flight there. MAX_MIN: 1 / the job's max-min fair share of its
@@ -165,6 +165,7 @@ class Job(Record):
     asked_parameter_servers: i4
     memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
     new_contenders: f8  # scratch of `update_max_min_shares`
+    link_share: f8  # weight of its ring where rings share a link
     link_load: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # mean bytes of a sample that are read from storage: what its workers' RAM does not hold
@@ -281,7 +282,7 @@ class Link(Record):
     """A server's link or a rack's uplink."""
 
     capacity: f8  # rings that it carries at full speed: 1 for a server's own link
-    load: f8  # rings on it
+    load: f8  # sum of `Job.link_load` of the rings on it
     left: f8  # scratch of the max-min filling
     flows: f8
 

@@ -36,7 +36,8 @@ class Options:
     """The T start templates and A adjustments of `Actions`, as kernels read them."""
 
     rules: tuple[PlacementRule, ...]  #: [T + A] placement rules. Unused by options that place nothing.
-    factors: FloatMatrix  #: [T + A, 4] factors of GPUs, batch and cores, then the bandwidth cap (0 keeps it)
+    #: [T + A, 5] factors of GPUs, batch and cores, then bandwidth cap and link share (0 keeps it)
+    factors: FloatMatrix
     kinds: IntVector  #: [T + A] PLACE, IN_PLACE, PREEMPT or REJECT
     scaled: bool  #: whether any template has a factor other than 1
     num_templates: int  #: T
@@ -44,21 +45,22 @@ class Options:
 
 
 #: options of score actions
-EMPTY_OPTIONS = Options((), np.zeros((0, 4)), np.zeros(0, np.int64), False, 0, 0)
+EMPTY_OPTIONS = Options((), np.zeros((0, 5)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
     """Return the options of an action space."""
     unused = pack()
-    rows: list[tuple[PlacementRule, tuple[float, float, float, float], int]] = []
+    rows: list[tuple[PlacementRule, tuple[float, ...], int]] = []
     for start_option in actions.starts:
-        factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor, 0.0)
+        factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor, 0.0, 0.0)
         kind = REJECT if isinstance(start_option, Reject) else PLACE
         rows.append((start_option.placement, factors, kind))
     if actions.preemptive:
-        rows.append((unused, (1.0, 1.0, 1.0, 0.0), PREEMPT))
+        rows.append((unused, (1.0, 1.0, 1.0, 0.0, 0.0), PREEMPT))
     for change in actions.adjustments:
-        factors = (change.gpu_factor, change.batch_factor, change.core_factor, change.bandwidth_cap or 0.0)
+        sets = (change.bandwidth_cap or 0.0, change.link_share or 0.0)
+        factors = (change.gpu_factor, change.batch_factor, change.core_factor, *sets)
         kind = IN_PLACE if change.placement is None else PLACE
         rows.append((change.placement or unused, factors, kind))
     num_templates = len(actions.starts)
@@ -79,7 +81,9 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     gpus = shape.num_gpus
     batch = shape.batch_size
     cores = shape.cores_per_worker
-    cap = shape.memory_bandwidth_cap
+    cap, link_share = shape.memory_bandwidth_cap, shape.link_share
+    if job.num_servers > 1 and options.factors[o, 4] > 0.0:
+        link_share = options.factors[o, 4]
     if job.kind != JobKind.CPU_ONLY:
         if options.factors[o, 0] != 1.0:
             gpus = to_int(np.floor(gpus * options.factors[o, 0] + 0.5))
@@ -93,7 +97,7 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
         scaled = np.ceil(cores * factor) if factor > 1.0 else np.floor(cores * factor)
         cores = max(to_int(scaled), 1)
     servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
-    return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker)
+    return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker, link_share)
 
 
 @linked_kernel

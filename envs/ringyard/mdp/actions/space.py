@@ -17,6 +17,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
 from ringyard.placement import PlacementRule, least_contended, pack
+from ringyard.sim.allocation import LinkShare
 from ringyard.state.records import Job
 
 #: order of the waiting jobs, see `Actions.queue_order`
@@ -115,6 +116,8 @@ class Adjustment:
     core_factor: Factor = 1.0  #: cores per worker over the present ones, rounded (up if above 1), at least 1
     #: new cap of a CPU-only job's memory bandwidth, in (0, 1]. None keeps the cap.
     bandwidth_cap: Annotated[float, "(0, 1]"] | None = None
+    #: new `Allocation.link_share` of a job that spans servers. None keeps the share.
+    link_share: LinkShare | None = None
 
     def __post_init__(self) -> None:
         if self.placement is None and self.gpu_factor != 1.0:

@@ -11,7 +11,13 @@ from ringyard.placement.availability import parameter_servers_on, sort_ascending
 from ringyard.resources import NUM_RESOURCES
 from ringyard.state.arrays import State
 from ringyard.state.free_servers import move_server
-from ringyard.state.gpu_effects import SharingFactors, balanced_speed, sharing_factors_on, slowness_on
+from ringyard.state.gpu_effects import (
+    SharingFactors,
+    balanced_speed,
+    sharing_factors_on,
+    slowness_on,
+    summable,
+)
 from ringyard.state.records import DOWN, Job, JobKind, Server, free_on, held_per_worker, set_free, total_on
 
 
@@ -115,6 +121,8 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
         server = state.servers[b, state.slots[b, i].server]
         if spans:
             server.spanning_jobs += sign
+            if state.clusters[b].global_links == 0:
+                state.links[b, state.slots[b, i].server].load += sign * summable(job.link_share)
         here = parameter_servers_on(tasks, job.num_servers, rank)
         if here > 0:
             _add_usage(server, job, 0, here, sign)

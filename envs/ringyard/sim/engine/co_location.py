@@ -17,6 +17,7 @@ from ringyard.state.gpu_effects import (
     excess_on,
     sharing_factors_on,
     slowness_on,
+    summable,
 )
 from ringyard.state.records import Job, JobKind, Network
 
@@ -42,26 +43,26 @@ def _bandwidth_slowdown(state: State, b: int, s: int, more: int) -> float:
 
 
 @kernel
-def _on_worst_server(state: State, b: int, j: int) -> tuple[int, float, float]:
+def _on_worst_server(state: State, b: int, j: int) -> tuple[float, float, float]:
     """Return three things that job `j` finds, each on the worst of its servers.
 
-    Jobs that span servers (p of SJF-BCO eq. 6), the slowdown by memory bandwidth (>= 1), and seconds in
-    which a worker reads a byte from storage (0: it reads none).
+    Link shares of the jobs that span servers (their number is p of SJF-BCO eq. 6), the slowdown by memory
+    bandwidth (>= 1), and seconds in which a worker reads a byte from storage (0: it reads none).
     """
     cluster, job = state.clusters[b], state.jobs[b, j]
-    spanning, stretch, seconds = 0, 1.0, 0.0
+    load, stretch, seconds = 0.0, 1.0, 0.0
     if job.kind == JobKind.CPU_ONLY:
-        return spanning, _bandwidth_slowdown(state, b, to_int(job.server), 0), seconds
+        return load, _bandwidth_slowdown(state, b, to_int(job.server), 0), seconds
     i = job.first_slot
     while i >= 0:
         server = state.servers[b, state.slots[b, i].server]
-        spanning = max(spanning, server.spanning_jobs)
+        load = max(load, state.links[b, state.slots[b, i].server].load)
         if cluster.bandwidth_limited:
             stretch = max(stretch, _bandwidth_slowdown(state, b, to_int(state.slots[b, i].server), 0))
         if job.stored_bytes > 0.0:
             seconds = max(seconds, server.storage_readers / server.storage_bytes_per_second)
         i = state.slots[b, i].next_server_slot
-    return spanning, stretch, seconds
+    return load, stretch, seconds
 
 
 @kernel
@@ -94,9 +95,10 @@ def update_context(state: State, b: int, j: int) -> bool:
     if cluster.sharing_slows:
         job.sharing_slowdown = sharing_slowdown(state, b, j)
     if counts_links or cluster.bandwidth_limited or cluster.storage_limited:
-        spanning, stretch, seconds = _on_worst_server(state, b, j)
+        load, stretch, seconds = _on_worst_server(state, b, j)
         if counts_links:
-            job.contenders = spanning if job.num_servers > 1 else 0.0
+            others = load - summable(job.link_share)
+            job.contenders = others / job.link_share + 1.0 if job.num_servers > 1 else 0.0
         job.bandwidth_slowdown, job.storage_seconds_per_byte = stretch, seconds
     same_links = job.contenders == contenders and job.sharing_slowdown == sharing
     return not (
@@ -149,10 +151,7 @@ def evaluate_placement(
         first = -1
         out.num_servers += 1
         slowest = max(slowest, slowness_on(state.slowness, job, gpu_type))
-        crowd = float(state.servers[b, s].spanning_jobs + 1)
-        if cluster.global_links:
-            crowd = state.links[b, s].load + 1.0
-        out.contenders = max(out.contenders, crowd)
+        out.contenders = max(out.contenders, state.links[b, s].load / job.link_share + 1.0)
         if cluster.bandwidth_limited:
             asked = requested_bandwidth(job, workers * job.cores_per_worker)
             slowdown = _bandwidth_slowdown(state, b, to_int(s), asked)

@@ -17,16 +17,16 @@ from ringyard.state.records import Network
 
 @kernel
 def set_link_load(state: State, b: int, j: int) -> None:
-    """Set what job `j` adds to each link: the share of its time sending alone (LIVE_TRANSFERS), else 1."""
+    """Set what job `j` adds to each link: its link share, x its time sending alone with LIVE_TRANSFERS."""
     job = state.jobs[b, j]
-    job.link_load = 1.0
+    job.link_load = summable(job.link_share)
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
         return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
     ring = sending + latency_seconds(state.between_servers, 0, job.num_gpus)
     together = overlapped_seconds(job.compute_seconds / job.gpu_speed, ring, job.overlap_exponent)
-    job.link_load = summable(sending / together)
+    job.link_load = summable(sending / together * job.link_share)
 
 
 @kernel
@@ -103,11 +103,12 @@ def isolated_contenders(state: State, b: int, j: int) -> float:
 
 @kernel
 def link_contenders(state: State, b: int, j: int, weight: float) -> float:
-    """Return load / capacity on the worst link of job `j` (`b`, `state`), its own `weight` counted as 1."""
+    """Return load / link share / capacity on the worst link of job `j`, its own `weight` counted as 1."""
     worst = 1.0
+    own = state.jobs[b, j].link_share
     for k in range(_links_of(state, b, j)):
         link = state.links[b, state.link_scratch[b, k]]
-        worst = max(worst, (link.load - weight + 1.0) / link.capacity)
+        worst = max(worst, ((link.load - weight) / own + 1.0) / link.capacity)
     return worst
 
 
@@ -157,12 +158,12 @@ def _insert_by_first_gpu(state: State, b: int, j: int, count: int) -> int:
 
 @kernel
 def _tightest_link(state: State, b: int) -> int:
-    """Return the link with the least capacity left per unfrozen ring, -1 if there is none."""
+    """Return the link with the least capacity left per unfrozen link share, -1 if there is none."""
     tightest = -1
     least = np.inf
     for row in range(state.links.shape[1]):
         link = state.links[b, row]
-        if link.flows > 0.5 and link.left / link.flows < least:
+        if link.flows > 0.05 and link.left / link.flows < least:
             least = link.left / link.flows
             tightest = row
     return tightest
@@ -176,10 +177,12 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
         link.left = link.capacity
         link.flows = link.load
     num_rings = state.clusters[b].num_running + 1
+    weighted = False
     for i in range(num_rings):
         j = _ring_at(state, b, i, extra)
         if j >= 0:
             state.jobs[b, j].new_contenders = 0.0
+            weighted = weighted or state.jobs[b, j].link_load != 1.0
     tightest = _tightest_link(state, b)
     while tightest >= 0:
         share = state.links[b, tightest].left / state.links[b, tightest].flows
@@ -192,11 +195,13 @@ def _fill_progressively(state: State, b: int, extra: int) -> None:
             for k in range(count):
                 uses = uses or state.link_scratch[b, k] == tightest
             if uses:
-                state.jobs[b, j].new_contenders = 1.0 / share
+                part = share * state.jobs[b, j].link_load
+                part = summable(part) if weighted else part  # so that the order of rings does not matter
+                state.jobs[b, j].new_contenders = 1.0 / part
                 for k in range(count):
                     link = state.links[b, state.link_scratch[b, k]]
-                    link.left = max(link.left - share, 0.0)
-                    link.flows -= 1.0
+                    link.left = max(link.left - part, 0.0)
+                    link.flows -= state.jobs[b, j].link_load
         tightest = _tightest_link(state, b)
 
 
