@@ -12,7 +12,8 @@ from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.actions import ActionKind, Actions
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.episodes import concatenate_rows, index_rows
 from ringyard_agents.learning.learner import Policy
 
@@ -51,6 +52,12 @@ class QueueTeacher:
         waits = np.where(masks[:, wait], wait, masks.argmax(axis=1))
         return np.where(starts.any(axis=1), chosen, waits)
 
+    def restrict(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return `masks` [clusters, actions] without the other templates, unless nothing else is valid."""
+        own = np.arange(masks.shape[1])
+        own = masks & ((own % len(self.actions.starts) == self.template) | (own >= self.actions.num_starts))
+        return np.where(own.any(axis=1, keepdims=True), own, masks)
+
 
 class DemonstrationRecorder:
     """Acts by a policy, and records its decisions among several valid actions."""
@@ -84,10 +91,10 @@ class CloneTeacher:
     batch_size: PositiveInt = 512  #: decisions per gradient step
     learning_rate: Positive = 1e-3  #: learning rate of Adam
 
-    def recorder(self, actions: ActionKind) -> DemonstrationRecorder:
-        """Return a recorder of the teacher, for an environment with these actions."""
-        assert isinstance(actions, Actions)  # `adapt_env_config` has checked it
-        return DemonstrationRecorder(self.policy(actions))
+    def recorder(self, config: EnvConfig) -> DemonstrationRecorder:
+        """Return a recorder of the teacher, for this environment."""
+        assert isinstance(config.actions, Actions)  # `adapt_env_config` has checked it
+        return DemonstrationRecorder(self.policy(config.actions))
 
     def fit(
         self, network: MaskableActorCriticPolicy, recorder: DemonstrationRecorder, seed: int
