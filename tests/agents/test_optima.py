@@ -10,17 +10,17 @@ from ringyard import Cluster, consolidate, experiment, pack
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.batch import ClusterBatch
-from ringyard_agents.learning.cloning import QueueTeacher
+from ringyard_agents.learning.cloning import CloneOptima, QueueTeacher, find_optimum
 from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
-from ringyard_agents.learning.optima import CloneOptima, find_optimum
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative
 
+CONSOLIDATE = (consolidate(),)
 SJF = partial(QueueTeacher, templates=["consolidate"])
 
 
-def small(num_jobs, servers, templates=(consolidate(),), **changes):
+def small(num_jobs, servers, templates=CONSOLIDATE, **changes):
     base = experiment("quickstart")
     actions = Actions(templates=templates, queue_order="duration", on_invalid="raise", **changes)
     workload = replace(base.workload, num_jobs=num_jobs, load=10.0)
@@ -65,7 +65,7 @@ def test_no_sequence_of_actions_is_better(servers, workloads):
 
 def test_searches_that_are_too_large_are_left_out():
     config = small(12, 1)
-    assert find_optimum(EpisodeRunner(config, 16), 0, SJF(config.actions)) is None
+    assert find_optimum(EpisodeRunner(config, 16), 0, SJF(config.actions)) == []
 
 
 def test_a_search_places_by_the_teachers_template():
