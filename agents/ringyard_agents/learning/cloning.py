@@ -21,9 +21,6 @@ from ringyard.workloads import Synthetic
 from ringyard_agents.learning.episodes import EpisodeRunner, concatenate_rows, index_rows
 from ringyard_agents.learning.learner import Policy
 
-#: continues the first cluster of a batch alone, see `EpisodeRunner.continue_episodes`
-_FIRST = np.array([np.inf])
-
 
 class QueueTeacher:
     """A policy that starts the first visible job that fits, and waits if none does.
@@ -58,12 +55,6 @@ class QueueTeacher:
         chosen = starts.argmax(axis=1) * num_templates + self.template
         waits = np.where(masks[:, wait], wait, masks.argmax(axis=1))
         return np.where(starts.any(axis=1), chosen, waits)
-
-    def restrict(self, masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return `masks` [clusters, actions] without starts by other templates."""
-        number = np.arange(masks.shape[1])
-        own = number % len(self.actions.starts) == self.template
-        return masks & (own | (number >= self.actions.num_starts))
 
 
 class DemonstrationRecorder:
@@ -138,10 +129,7 @@ def _log_prob(
 
 
 def _lower_bounds(state: State, count: int) -> NDArray[np.float64]:
-    """Return [count] lower bounds on the total JCT of the first clusters, seconds.
-
-    The larger of two: all jobs run alone from now on, or one pooled machine takes the smallest work first.
-    """
+    """Return [count] lower bounds on total JCT, seconds, by jobs that run alone or on one pooled machine."""
     clusters, jobs = state.clusters[:count], np.asarray(state.jobs)[:count, :-1]
     now, ended = clusters["now"][:, None], jobs["status"] == JobStatus.DONE
     ready = np.maximum(now, jobs["submit_seconds"])
@@ -159,16 +147,17 @@ def find_optimum(runner: EpisodeRunner, workload: int, first: QueueTeacher) -> l
     """Return the actions with the least mean JCT of an episode with a job table, by branch and bound.
 
     Jobs only start, by the template of `first`, on equal GPUs that they have alone. The policy `first` gives
-    an upper bound. Open states are clusters of the `runner`. Without an action: they are too many.
+    an upper bound. Open states are clusters of the `runner`. An empty list: there are too many.
     """
-    batch, tables = runner.batch, np.array([workload])
+    batch, tables, number = runner.batch, np.array([workload]), np.arange(runner.batch.masks.shape[1])
+    allowed = (number % len(first.actions.starts) == first.template) | (number >= first.actions.num_starts)
     runner.reset(tables)
-    runner.continue_episodes(lambda blocks, masks, clusters: first.act(blocks, masks), _FIRST)
+    runner.continue_episodes(lambda blocks, masks, clusters: first.act(blocks, masks), np.array([np.inf]))
     least = batch.state.clusters["total_jct"][0] * (1 + 1e-6)  # ties are found anew
     runner.reset(tables)
     live, steps, best = np.zeros(1, np.int64), [], list[int]()
     while len(live):
-        rows, actions = np.nonzero(first.restrict(batch.masks[live]))
+        rows, actions = np.nonzero(batch.masks[live] & allowed)
         count = len(rows)
         if count > batch.num_clusters:
             return []
@@ -192,8 +181,7 @@ class CloneOptima(CloneTeacher):
     """Fits a network to exact optima of small instances of the environment, for the environment itself.
 
     Source: a policy that learns the behaviour of optimal algorithms on small graphs, for larger ones, as in
-    RESPECT (Yin et al. 2023, arXiv 2304.04716), which schedules layers of networks on edge TPUs. Jobs on a
-    cluster, branch and bound, and maximum likelihood are this project's.
+    RESPECT (Yin et al. 2023, arXiv 2304.04716). Jobs, search and likelihood are this project's.
     """
 
     #: function of the environment's actions that makes the policy of the upper bounds, and the template
@@ -221,5 +209,5 @@ class CloneOptima(CloneTeacher):
             left += find_optimum(runner, table, first)
             if left:
                 runner.reset(np.array([table]))
-                runner.continue_episodes(recorder, _FIRST)
+                runner.continue_episodes(recorder, np.array([np.inf]))
         return recorder
