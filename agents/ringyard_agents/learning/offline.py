@@ -20,7 +20,7 @@ from ringyard_agents.learning.policies import NetworkLearner, PointerNetwork, Po
 
 
 class EnsembleNetwork(nn.ModuleList):
-    """Pointer networks whose logits are values of actions. Its own logits are the least of these values."""
+    """Pointer networks with values of actions as logits. Its logits are the least of the networks' values."""
 
     def __init__(self, space: Any, num_actions: int, width: int, members: int) -> None:
         super().__init__(PointerNetwork(space, num_actions, width) for _ in range(members))
