@@ -108,7 +108,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     | {
         "agent": Group,
         "callbacks": Group,
-        "total_decisions": Decisions,
+        "total_decisions": Annotated[float, "[0, 1e15]"],
         "num_workloads": PositiveInt,
         "num_threads": PositiveInt | None,
         "device": Literal["auto", "cpu", "cuda"],

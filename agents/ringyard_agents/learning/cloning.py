@@ -1,8 +1,8 @@
-"""Behaviour cloning: fit a network to the decisions of a heuristic before learning starts."""
+"""Behaviour cloning: fit a network to a heuristic's decisions, or to optima, before learning starts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,9 +11,14 @@ from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
 
 from ringyard.checks import Positive, PositiveInt, checked
+from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.actions import ActionKind, Actions
-from ringyard_agents.learning.episodes import concatenate_rows, index_rows
+from ringyard.mdp.actions import Actions
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.state.arrays import State
+from ringyard.state.records import JobStatus
+from ringyard.workloads import Synthetic
+from ringyard_agents.learning.episodes import EpisodeRunner, concatenate_rows, index_rows
 from ringyard_agents.learning.learner import Policy
 
 
@@ -53,15 +58,15 @@ class QueueTeacher:
 
 
 class DemonstrationRecorder:
-    """Acts by a policy, and records its decisions among several valid actions."""
+    """Acts as a policy does, and records the decisions among several valid actions."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, act: Callable[[Any, NDArray[np.bool_]], NDArray[np.int64]]) -> None:
+        self._act = act
         self._records: list[tuple[Any, NDArray[np.bool_], NDArray[np.int64]]] = []
 
     def __call__(self, observations: Any, masks: NDArray[np.bool_], clusters: Any = None) -> Any:
         """Return [clusters] actions, see `EpisodeRunner.continue_episodes`."""
-        actions = self._policy.act(observations, masks)
+        actions = self._act(observations, masks)
         rows = np.flatnonzero(masks.sum(axis=1) > 1)
         self._records.append((index_rows(observations, rows), masks[rows], actions[rows]))
         return actions
@@ -84,10 +89,10 @@ class CloneTeacher:
     batch_size: PositiveInt = 512  #: decisions per gradient step
     learning_rate: Positive = 1e-3  #: learning rate of Adam
 
-    def recorder(self, actions: ActionKind) -> DemonstrationRecorder:
-        """Return a recorder of the teacher, for an environment with these actions."""
-        assert isinstance(actions, Actions)  # `adapt_env_config` has checked it
-        return DemonstrationRecorder(self.policy(actions))
+    def recorder(self, config: EnvConfig) -> DemonstrationRecorder:
+        """Return a recorder of the teacher, for this environment."""
+        assert isinstance(config.actions, Actions)  # `adapt_env_config` has checked it
+        return DemonstrationRecorder(self.policy(config.actions).act)
 
     def fit(
         self, network: MaskableActorCriticPolicy, recorder: DemonstrationRecorder, seed: int
@@ -121,3 +126,88 @@ def _log_prob(
     teacher_actions = torch.as_tensor(actions[rows], device=network.device)
     distribution = network.get_distribution(tensors, action_masks=masks[rows])
     return distribution.log_prob(teacher_actions), distribution.mode() == teacher_actions
+
+
+def _lower_bounds(state: State, count: int) -> NDArray[np.float64]:
+    """Return [count] lower bounds on total JCT, seconds, by jobs that run alone or on one pooled machine."""
+    clusters, jobs = state.clusters[:count], np.asarray(state.jobs)[:count, :-1]
+    now, ended = clusters["now"][:, None], jobs["status"] == JobStatus.DONE
+    ready = np.maximum(now, jobs["submit_seconds"])
+    begin = np.where(jobs["status"] == JobStatus.RUNNING, jobs["updated_seconds"], ready)
+    left = jobs["isolated_seconds"] * jobs["remaining_iterations"] / jobs["total_iterations"]
+    alone = np.maximum(begin + left, ready)
+    work = np.where(ended, 0.0, (alone - ready) * jobs["num_gpus"])
+    pooled = np.sort(work, 1).cumsum(1).sum(1) / clusters["num_gpus"]
+    pooled += np.where(ended, 0.0, now - jobs["submit_seconds"]).sum(1)
+    isolated = np.where(ended, 0.0, alone - jobs["submit_seconds"]).sum(1)
+    return np.asarray(clusters["total_jct"] + np.maximum(isolated, pooled))
+
+
+def find_optimum(runner: EpisodeRunner, workload: int, first: QueueTeacher) -> list[int]:
+    """Return the actions with the least mean JCT of an episode with a job table, by branch and bound.
+
+    Jobs only start, by the template of `first`, on equal GPUs that they have alone. The policy `first` gives
+    an upper bound. Open states are clusters of the `runner`. An empty list: there are too many.
+    """
+    batch, tables, number = runner.batch, np.array([workload]), np.arange(runner.batch.masks.shape[1])
+    allowed = (number % len(first.actions.starts) == first.template) | (number >= first.actions.num_starts)
+    runner.reset(tables)
+    runner.continue_episodes(lambda blocks, masks, clusters: first.act(blocks, masks), np.array([np.inf]))
+    least = batch.state.clusters["total_jct"][0] * (1 + 1e-6)  # ties are found anew
+    runner.reset(tables)
+    live, steps, best = np.zeros(1, np.int64), [], list[int]()
+    while len(live):
+        rows, actions = np.nonzero(batch.masks[live] & allowed)
+        count = len(rows)
+        if count > batch.num_clusters:
+            return []
+        batch.copy_clusters(live[rows])
+        batch.step(np.resize(actions, batch.num_clusters), np.arange(count))
+        steps.append((live[rows], actions))
+        totals, done = _lower_bounds(batch.state, count), batch.done[:count]
+        ends = np.where(done, totals, np.inf)
+        if ends.min() < least:
+            least, child, best = ends.min(), ends.argmin(), []
+            for parents, chosen in reversed(steps):
+                best.insert(0, int(chosen[child]))
+                child = parents[child]
+        live = np.flatnonzero(~done & (totals < least * (1 - 1e-9)))
+    return best
+
+
+@checked("agent.teacher")
+@dataclass(frozen=True)
+class CloneOptima(CloneTeacher):
+    """Fits a network to exact optima of small instances of the environment, for the environment itself.
+
+    Source: a policy that learns the behaviour of optimal algorithms on small graphs, for larger ones, as in
+    RESPECT (Yin et al. 2023, arXiv 2304.04716). Jobs, search and likelihood are this project's.
+    """
+
+    #: function of the environment's actions that makes the policy of the upper bounds, and the template
+    policy: Callable[[Actions], QueueTeacher]
+    demonstration_steps: Annotated[int, "[0, 0]"] = 0  #: no steps in the environment itself
+    num_jobs: PositiveInt = 6  #: jobs of a small instance, drawn as those of the environment
+    num_servers: PositiveInt = 2  #: its servers, with as many GPUs as the environment's first server
+    num_workloads: PositiveInt = 300  #: number of small instances
+    max_states: PositiveInt = 4096  #: open states of a search. Instances that need more are left out.
+
+    def recorder(self, config: EnvConfig) -> DemonstrationRecorder:
+        """Return a recorder that holds the optima, or raise a ConfigurationError if there can be none."""
+        actions, jobs = config.actions, config.workload
+        if not isinstance(actions, Actions) or actions.num_adjustments or not isinstance(jobs, Synthetic):
+            raise ConfigurationError(
+                f"agent.teacher searches optima of drawn jobs that only start; got {actions} and {jobs}"
+                "; expected action=start and a workload that draws each job, such as workload=helios_like"
+            )
+        cluster = Cluster.homogeneous(self.num_servers, config.cluster.gpus_per_server[0])
+        jobs = replace(jobs, num_jobs=self.num_jobs)
+        small = replace(config, cluster=cluster, workload=jobs, num_workloads=self.num_workloads)
+        runner, first, left = EpisodeRunner(small, self.max_states), self.policy(actions), list[int]()
+        recorder = DemonstrationRecorder(lambda blocks, masks: np.array([left.pop(0)]))
+        for table in range(self.num_workloads):
+            left += find_optimum(runner, table, first)
+            if left:
+                runner.reset(np.array([table]))
+                runner.continue_episodes(recorder, np.array([np.inf]))
+        return recorder

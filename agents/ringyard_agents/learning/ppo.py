@@ -204,7 +204,7 @@ class GroupRelative(NetworkLearner):
         """Fit the network to the teacher, in process 0 for all. Returns {TensorBoard tag: value}."""
         process_group, scalars = self.hardware.process_group, {}
         if process_group.rank == 0:
-            recorder, steps = teacher.recorder(self._runner.config.actions), teacher.demonstration_steps
+            recorder, steps = teacher.recorder(self._runner.config), teacher.demonstration_steps
             while steps > 0:
                 self._begin_round()
                 steps -= len(self._runner.continue_episodes(recorder, max_decisions=steps).times)

@@ -192,7 +192,7 @@ class StableBaselines(NetworkLearner):
         model.set_logger(Logger(None, [between]))
         if self.teacher is not None and model._last_obs is None:
             assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            recorder, observations = self.teacher.recorder(self._env.config.actions), self._env.reset()
+            recorder, observations = self.teacher.recorder(self._env.config), self._env.reset()
             for _ in range(self.teacher.demonstration_steps):
                 observations = self._env.step(recorder(observations, self._env.action_masks()))[0]
             between.scalars = self.teacher.fit(model.policy, recorder, self._seed)
