@@ -142,7 +142,9 @@ def comparison(name: str) -> str:
     if not content:
         return _missing([name])[0]
     runs = frame(content)
-    ranking = rank(runs, content["config"]["reference"])
+    given = content["config"]["reference"]
+    named = [label for label in content["schedulers"] if given in (label, label.partition("@")[0])]
+    ranking = rank(runs, named[0] if named else None)
     table = schedulers_frame(runs, ranking)
     missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]

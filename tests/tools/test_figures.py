@@ -133,6 +133,9 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
         for metric, values in one["values"].items():
             assert len(values) == seeds, (name, label, metric)
         assert np.min(one["values"]["mean_jct"]) > 0
+    table, notes = figures.comparison(name), "\n".join(content["notes"])
+    for note in re.findall(r"^(vs \S+): relative difference", notes, re.MULTILINE):
+        assert f"| {note} |" in table  # as the command printed it
 
 
 def test_a_result_that_was_not_run_is_missing(tmp_path, monkeypatch):
