@@ -13,6 +13,7 @@ from conftest import ROOT, shared
 from ringyard.errors import ConfigurationError
 from ringyard_agents.validation.report import validation_page
 from ringyard_agents.validation.shipped import predict_sets
+from tools import interference
 from tools.config_files import TOOLS_CONF, tool_config_files
 from tools.measured_sets.sets import find_sets, measured_sets, rows_of
 
@@ -168,3 +169,12 @@ def test_what_ships_is_as_good_as_the_page_says():
     text = validation_page(predicted_sets, "composite", plots).partition("\n## Measurements of your own")[0]
     written = (ROOT / "docs" / "validation.md").read_text()
     assert written.startswith(text), "type `python -m tools.validate FOLDER --out docs`"
+
+
+@pytest.mark.slow
+def test_the_page_of_interference_predictors_is_what_the_command_writes(tmp_path):
+    page = tmp_path / "page.md"
+    folder = str(shared("data", "profiles"))
+    assert interference.main([folder, "--out", str(tmp_path / "weights.npz"), "--page", str(page)]) == 0
+    written = (ROOT / "docs" / "interference.md").read_text()
+    assert page.read_text() == written, "type `python -m tools.interference FOLDER`"
