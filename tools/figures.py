@@ -206,7 +206,7 @@ def overview(*names: str) -> str:
         }
         if "priced" in jct:
             row["with `preemption_price` (s)"] = f"{mean['priced']:,.0f}"
-            row["it vs `allocator`"] = _change(jct["priced"], jct["allocator"])
+            row["`preemption_price` vs `allocator`"] = _change(jct["priced"], jct["allocator"])
         rows.append(row)
     table = [_listing(lines), markdown(rows).rstrip()] if rows else []
     return "\n\n".join([*table, *_missing(names)])
