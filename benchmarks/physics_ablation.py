@@ -254,7 +254,7 @@ def page(environment: str, seeds: int, workers: int | None) -> str:
             markdown(table_on),
             f"Options other than the usual ones: {'; '.join(options) or 'none'}.",
             "",
-            f"Left out to save time (docs/five_environments.md has them): {', '.join(physics.left_out)}.",
+            f"Left out to save time: {', '.join(physics.left_out)}.",
             "",
             f"## Physics off: {physics.off}",
             "",

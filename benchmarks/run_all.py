@@ -1,6 +1,6 @@
 """Run the benchmarks of docs/benchmarks.md and keep their output, and the command, in benchmarks/results/.
 
-Left out: what takes hours (every_environment, physics_ablation), or another checkout (in_turns,
+Left out: what takes hours (physics_ablation), or another checkout (in_turns,
 learning_curves).
 """
 

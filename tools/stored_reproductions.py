@@ -86,7 +86,7 @@ def run_rows(
             if name in kept
         }
         described = {"command": f"{command(paper)} --seeds {count}", "seeds": count, "stale": stale}
-        _write({**described, "cases": cases}, folder / f"{paper}.json")
+        write_json({**described, "cases": cases}, folder / f"{paper}.json")
 
     for name, figures, config in run_cases(paper, content, count, workers, on_result, rows):
         if name not in environments or set(figures) == set(content["cases"][name]["schedulers"]):
@@ -101,7 +101,8 @@ def run_rows(
     write([])
 
 
-def _write(content: Mapping[str, Any], file: Path) -> None:
+def write_json(content: Mapping[str, Any], file: Path) -> None:
+    """Write plain data as a JSON `file`, with each list of numbers on a line."""
     text = json.dumps(_finite(content), indent=1, allow_nan=False)
     lists = re.compile(r"\[\s+([^\[\]{}]*?)\s+\]")  # of numbers, on a line each
     file.write_text(lists.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
@@ -208,7 +209,7 @@ def stale_rows(
     changed = {case for case, _ in stale}
     found = sorted(stale | {row for row in trained if row[0] in changed})
     stored["stale"] = [f"{case}: {label}" for case, label in found]
-    _write(stored, folder / f"{paper}.json")
+    write_json(stored, folder / f"{paper}.json")
     return found
 
 

@@ -9,6 +9,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.registration import environment_arguments, experiment_ids
+from ringyard_agents.report.comparison_table import LOSS_COLUMNS
 
 from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
 
@@ -36,7 +37,8 @@ _ORDERS = {
 
 #: columns of five_environments.md that the page of an environment does without
 _LEFT_OUT = {
-    *("best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "GPUs held", "preemptions")
+    *("best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "GPUs held", "preemptions"),
+    *(title for title, _, _ in LOSS_COLUMNS),
 }
 
 #: what stands in other pages, of environments without a table in five_environments.md
@@ -131,11 +133,14 @@ def _adjustment(one: Adjustment) -> str:
 
 def _results(title: str) -> list[list[str]]:
     """The environment's table in five_environments.md, without columns that few look for."""
-    if f"\n## {title}\n" not in page("five_environments"):
-        return []
-    heads, *rows = first_table(section(page("five_environments"), title))
+    table = (
+        first_table(section(page("five_environments"), title))
+        if f"\n## {title}\n" in page("five_environments")
+        else []
+    )
+    heads = table[0] if table else []
     kept = [number for number, head in enumerate(heads) if head not in _LEFT_OUT]
-    return [[row[number] for number in kept] for row in (heads, *rows)]
+    return [[row[number] for number in kept] for row in table]
 
 
 def _agents(title: str) -> Sequence[Sequence[str]]:

@@ -64,7 +64,10 @@ def _paper(name: str) -> list[str]:
 def _rows(environment: str, name: str) -> list[dict[str, str]]:
     """What five_environments.md measured of a scheduler on an environment."""
     title = str(leaf("experiment", environment).said["environment_id"]).partition("-v")[0]
-    heads, *rows = first_table(section(page("five_environments"), title))
+    table = first_table(section(page("five_environments"), title))
+    if not table:  # not run yet
+        return []
+    heads, *rows = table
     [against] = [head for head in heads if head.startswith("vs ")]
     return [
         {
@@ -74,7 +77,6 @@ def _rows(environment: str, name: str) -> list[dict[str, str]]:
             "difference": row[heads.index(against)],
             "against": against.removeprefix("vs "),
             "bound": row[heads.index("gap to bound")],
-            "decision": row[heads.index("per decision (ms)")],
         }
         for row in rows
         if row[0].partition("@")[0] == name

@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import shared
+from conftest import ROOT, shared
 from ringyard.errors import ConfigurationError
+from ringyard_agents.validation.report import validation_page
 from ringyard_agents.validation.shipped import predict_sets
+from tools import interference
 from tools.config_files import TOOLS_CONF, tool_config_files
 from tools.measured_sets.sets import find_sets, measured_sets, rows_of
 
@@ -163,3 +165,16 @@ def test_what_ships_is_as_good_as_the_page_says():
     predicted_sets = predict_sets(find_sets(shared("data", "profiles"))[0], ["performance=composite"], {})
     errors = {one.name: one.predicted.error.mean() for one in predicted_sets}
     assert {name: error for name, error in errors.items() if not error <= SHIPPED[name]} == {}
+    plots = {one.name: f"images/shipped_{one.name}.png" for one in predicted_sets}
+    text = validation_page(predicted_sets, "composite", plots).partition("\n## Measurements of your own")[0]
+    written = (ROOT / "docs" / "validation.md").read_text()
+    assert written.startswith(text), "type `python -m tools.validate FOLDER --out docs`"
+
+
+@pytest.mark.slow
+def test_the_page_of_interference_predictors_is_what_the_command_writes(tmp_path):
+    page = tmp_path / "page.md"
+    folder = str(shared("data", "profiles"))
+    assert interference.main([folder, "--out", str(tmp_path / "weights.npz"), "--page", str(page)]) == 0
+    written = (ROOT / "docs" / "interference.md").read_text()
+    assert page.read_text() == written, "type `python -m tools.interference FOLDER`"

@@ -60,7 +60,7 @@ def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         records: {name: training, figures and title} as `write_record` stores them.
     """
-    summary = [_summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
+    summary = [summary_row(name, world) for name, one in records.items() for world in one["worlds"]]
     parts = [_INTRODUCTION, markdown(summary), *(_section(name, one) for name, one in records.items())]
     return "\n".join(parts)
 
@@ -70,7 +70,8 @@ def _changed(change: Sequence[float]) -> str:
     return f"{value:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
-def _summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
+def summary_row(name: str, world: Mapping[str, Any]) -> dict[str, str]:
+    """Return a row of an agent in one environment of its record, beside the best published scheduler."""
     seeds = [f"{100 * one:+.1f}" for one in sorted(world["seeds_against_best"])]
     return {
         "agent": f"`{ZOO_PREFIX}{name}`",

@@ -1,0 +1,179 @@
+"""Measured tables are what stored results say, and no other measured figure stands in README and docs.
+
+`python tests/tools/test_figures.py` prints the figures that are not in `tests/typed_figures.csv`.
+"""
+
+import csv
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
+
+from tools import figures  # noqa: E402
+
+TYPED = ROOT / "tests" / "typed_figures.csv"
+#: pages that other tools write whole, and the research log, which is history
+OTHERS = {
+    "agents",
+    "cpu_resources",
+    "interference",
+    "observations",
+    "renamed",
+    "reproduction",
+    "validation",
+    "log",
+}
+#: folders that tools and the build of the site write
+FOLDERS = {"environments", "examples", "reference", "registry", "schedulers", "five_environments"}
+
+UNITS = (
+    r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"
+)
+#: a number with a unit of time, size, rate or share; one with two decimals; an interval
+FIGURE = re.compile(
+    rf"(?<![\w.,/-])[+-]?(?:\d[\d,]*(?:\.\d+)?\s?(?:{UNITS})(?!\w)|\d+\.\d\d(?![\d.]))"
+    r"|\[[+-]?[\d.,]+, [+-]?[\d.,]+\]"
+)
+
+
+def pages():
+    """README and the pages that people write."""
+    files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [file for file in files if file.stem not in OTHERS and file.parent.name not in FOLDERS]
+
+
+def prose(text):
+    """A page without blocks of results, code and addresses of links, on one line."""
+    for pattern in (figures.BLOCK, re.compile(r"```.*?```", re.DOTALL), re.compile(r"`[^`]*`")):
+        text = pattern.sub(" ", text)
+    return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+
+
+def typed():
+    """{page: phrases with figures that are no measured ones}."""
+    found = {}
+    with TYPED.open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            assert row["why"], row
+            found.setdefault(row["page"], []).append(row["phrase"])
+    return found
+
+
+def measured(page, allowed=None):
+    """Figures of a page's prose outside the phrases that are allowed there, each with words around it."""
+    text = prose(page)
+    for phrase in allowed or ():
+        text = text.replace(phrase, " " * len(phrase))
+    return [text[max(match.start() - 60, 0) : match.end() + 20] for match in FIGURE.finditer(text)]
+
+
+@pytest.mark.parametrize("page", figures.pages(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_page_is_what_its_results_say(page):
+    text = page.read_text()
+    assert figures.rendered(text) == text, f"{page.relative_to(ROOT)} is stale: type `{figures.COMMAND}`"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_measured_figure_is_typed_into_a_page(page):
+    name = str(page.relative_to(ROOT))
+    found = measured(page.read_text(), typed().get(name))
+    assert not found, (
+        f"{name}: take the sentence's figure out, or show a block of results (tools/figures.py); a setting or"
+        f" a source's figure belongs into {TYPED.relative_to(ROOT)}: {found}"
+    )
+
+
+def test_allowed_phrases_are_there_and_have_figures():
+    for page, phrases in typed().items():
+        text = prose((ROOT / page).read_text())
+        assert not [one for one in phrases if one not in text or not FIGURE.search(one)], page
+        assert max(Counter(phrases).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [
+        ("It is 12 % faster and takes 3.4 s.", 2),
+        ("Below by -26.5 % [-28.2, -24.8].", 2),
+        ("`restart.seconds=300` takes `3 s`, of 64 GPUs and 10GbE.", 0),
+        ("```\n3 % of a block of code\n```\n", 0),
+        ("<!-- results: agents -->\n3 % of a block\n<!-- end of results -->\n300,000 steps/s", 1),
+    ],
+)
+def test_figures_are_found(page, count):
+    assert len(measured(page)) == count
+    allowed = ["It is 12 % faster and takes 3.4 s", "Below by -26.5 % [-28.2, -24.8]", "300,000 steps/s"]
+    assert not measured(page, allowed)
+
+
+def test_every_result_has_commands_and_pages_show_it():
+    assert {file.stem for file in figures.STORED.glob("*.json")} <= figures.commands().keys()
+    shown = {
+        word
+        for page in figures.pages()
+        for block in figures.BLOCK.finditer(page.read_text())
+        for word in block[1].split()[1:]
+    }
+    assert figures.commands().keys() <= shown
+
+
+@pytest.mark.parametrize("name", [name for name in figures.commands() if figures.read(name)])
+def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
+    content = figures.read(name)
+    assert content["command"] == figures.shown_commands(name)
+    seeds = content["config"]["seeds"]
+    assert len(content["bound_mean_jct"]) == seeds
+    for label, one in content["schedulers"].items():
+        for metric, values in one["values"].items():
+            assert len(values) == seeds, (name, label, metric)
+        assert np.min(one["values"]["mean_jct"]) > 0
+    table, notes = figures.comparison(name), "\n".join(content["notes"])
+    for note in re.findall(r"^(vs \S+): relative difference", notes, re.MULTILINE):
+        assert f"| {note} |" in table  # as the command printed it
+
+
+def test_a_result_that_was_not_run_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "STORED", tmp_path)
+    line = "**Missing: run `python -m tools.figures venus`**"
+    assert {figures.comparison("venus"), figures.groups("venus"), figures.overview("venus")} == {line}
+
+
+def test_a_page_that_differs_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    block = "<!-- results: printed startup -->\n{}<!-- end of results -->\n"
+    (tmp_path / "docs" / "page.md").write_text(block.format("20 s\n"))
+    (tmp_path / "README.md").write_text("No figures.\n")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "results" / "startup.txt").write_text("python benchmarks/startup.py\n21 s\n")
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    assert figures.main(["--check"]) == 1
+    assert capsys.readouterr().out == f"docs/page.md: stale; run {figures.COMMAND}\n"
+    assert figures.main([]) == 0
+    assert "21 s" in (tmp_path / "docs" / "page.md").read_text()
+    assert figures.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("no startup", "results: 'no'; expected one of comparison, "),
+        ("comparison nothing", "unknown result 'nothing'; expected some of environment_contention, "),
+    ],
+)
+def test_a_block_of_nothing_is_refused(words, said):
+    with pytest.raises(figures.ConfigurationError) as refused:
+        figures.rendered(f"<!-- results: {words} -->\n<!-- end of results -->")
+    assert said in str(refused.value)
+
+
+if __name__ == "__main__":
+    for file in pages():
+        name = str(file.relative_to(ROOT))
+        for one in measured(file.read_text(), typed().get(name)):
+            print(f"{name}: {one}")

@@ -1,0 +1,281 @@
+"""`python -m tools.figures`: write the measured tables of README and of pages in docs from stored results.
+
+A table stands in its page between `<!-- results: VIEW NAME ... -->` and `<!-- end of results -->`. VIEW is a
+function of `VIEWS`. A NAME is a result, docs/results/NAME.json, a pretrained agent or a benchmark.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from ringyard.errors import ConfigurationError, RingyardError
+from ringyard.sim.metrics import LOSS_NAMES
+from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.statistics import ratio_interval
+from ringyard_agents.report.comparison_table import LOSS_COLUMNS, METRIC_COLUMNS, loss_columns, table_rows
+from ringyard_agents.report.tables import markdown
+from tools.config_files import TOOLS_CONF
+from tools.stored_reproductions import write_json
+from tools.zoo.evaluation import read_records
+from tools.zoo.page import summary_row
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "docs" / "results"
+COMMAND = "python -m tools.figures"
+BLOCK = re.compile(r"<!-- results: (.+?) -->\n.*?<!-- end of results -->", re.DOTALL)
+
+#: metrics of every workload that a file keeps, beside the bound and the parts of the mean JCT
+_METRICS = (
+    *("mean_jct", "blocking_rate", "makespan", "mean_queueing", "mean_slowdown", "mean_fairness"),
+    *("worst_fairness", "p99_jct", "utilisation", "preemptions", "mean_work"),
+)
+#: what a file keeps of a scheduler
+_DECLARED = ("observability", "capabilities", "capability_group", "published")
+#: columns that full tables do not show
+_HIDDEN = (
+    *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
+    *(title for title, _, _ in LOSS_COLUMNS),
+)
+
+
+def commands() -> dict[str, dict[str, Any]]:
+    """Return {result: its `title`, the `words` of `ringyard compare` and, if any, the trainings `train`}."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load((TOOLS_CONF / "results.yaml").read_text())
+    return found
+
+
+def shown_commands(name: str) -> list[str]:
+    """Return the command lines that a result comes from."""
+    one = commands()[name]
+    trainings = [f"ringyard train {shlex.join(words.split())}" for words in one.get("train", ())]
+    return [*trainings, f"ringyard compare {shlex.join(one['words'])}"]
+
+
+def store(name: str, workers: int) -> None:
+    """Run the commands of a result in the current folder, and write its file.
+
+    Raises:
+        RingyardError: a command failed.
+    """
+    more = [f"workers={workers}", "plots=false", "tensorboard=false", f"name={name}"]
+    lines = shown_commands(name)
+    for line in [*lines[:-1], f"{lines[-1]} {shlex.join(more)}"]:
+        print(line, flush=True)
+        done = subprocess.run([sys.executable, "-m", "ringyard_agents", *shlex.split(line)[1:]], check=False)
+        if done.returncode:
+            raise RingyardError(f"{line} failed")
+    folder = Path("runs", f"{name}")
+    runs, table = pd.read_csv(folder / "runs.csv"), (folder / "table.md").read_text().splitlines()
+    options = pd.read_csv(folder / "table.csv", keep_default_na=False).set_index("scheduler")["options"]
+    lost = [f"lost_to_{one}" for one in LOSS_NAMES if runs[f"lost_to_{one}"].any()]
+    schedulers = {}
+    for label, own in runs.groupby("scheduler", sort=False):
+        values = {metric: own[metric].round(6).tolist() for metric in (*_METRICS, *lost)}
+        declared = {column: own[column].tolist()[0] for column in _DECLARED}
+        schedulers[label] = {**declared, "options": options[label], "values": values}
+    first = runs[runs["scheduler"] == runs["scheduler"].iloc[0]]
+    content = {
+        "command": lines,
+        "config": yaml.safe_load((folder / "config.yaml").read_text()),
+        "notes": [line for line in table if line and not line.startswith("|")],
+        "bound_mean_jct": first["bound_mean_jct"].round(6).tolist(),
+        "schedulers": schedulers,
+    }
+    STORED.mkdir(exist_ok=True)
+    write_json(content, STORED / f"{name}.json")
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return the content of a result's file, {} if it was not run yet.
+
+    Raises:
+        ConfigurationError: tools/conf/results.yaml has no such result.
+    """
+    if name not in commands():
+        raise ConfigurationError(f"unknown result {name!r}; expected some of {', '.join(commands())}")
+    file = STORED / f"{name}.json"
+    content: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return content
+
+
+def _missing(names: Sequence[str]) -> list[str]:
+    """Return a line that names the results of `names` which were not run yet, if there are any."""
+    found = [name for name in names if not read(name)]
+    return [f"**Missing: run `{COMMAND} {' '.join(found)}`**"] if found else []
+
+
+def frame(content: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row for each scheduler and workload, as runs.csv of a comparison has them."""
+    rows = []
+    for label, one in content["schedulers"].items():
+        columns = {name: np.array(values, float) for name, values in one["values"].items()}
+        declared = {column: one[column] for column in _DECLARED}
+        bound = np.array(content["bound_mean_jct"], float)
+        own = {"scheduler": label, "workload": range(len(bound)), **declared, **columns}
+        rows.append(pd.DataFrame({**own, "bound_mean_jct": bound, "wall_seconds": np.nan, "decisions": 1}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _change(values: Any, reference: Any) -> str:
+    found = ratio_interval(values, reference)
+    low, high = (f"{100 * (one - 1):+.1f}" for one in (found.low, found.high))
+    return f"{100 * (found.value - 1):+.1f} % [{low}, {high}]"
+
+
+def _listing(lines: Sequence[str]) -> str:
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def comparison(name: str) -> str:
+    """Everything of one result: commands, a row for each scheduler, notes."""
+    content = read(name)
+    if not content:
+        return _missing([name])[0]
+    runs = frame(content)
+    given = content["config"]["reference"]
+    named = [label for label in content["schedulers"] if given in (label, label.partition("@")[0])]
+    ranking = rank(runs, named[0] if named else None)
+    table = schedulers_frame(runs, ranking)
+    missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
+    missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
+    rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
+    hidden = set(_HIDDEN) - set(loss_columns(rows))
+    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
+    return "\n\n".join([_listing(content["command"]), markdown(shown).rstrip(), *content["notes"]])
+
+
+def _best(runs: pd.DataFrame, labels: Sequence[str]) -> str:
+    return min(labels, key=lambda label: float(values_of(runs, label, "mean_jct").mean()))
+
+
+def groups(*names: str) -> str:
+    """A row for each result: the best published scheduler of each set of capabilities."""
+    rows = []
+    for name in filter(read, names):
+        runs = frame(read(name))
+        mean = runs.groupby("scheduler")["mean_jct"].mean()
+        bound = runs["bound_mean_jct"].mean()
+        stars = rank(runs).stars
+        kinds = {int(runs.loc[runs["scheduler"] == one, "capability_group"].iloc[0]): one for one in stars}
+        cells = [f"{mean[kinds[kind]]:,.0f} `{kinds[kind]}`" if kind in kinds else "" for kind in range(3)]
+        backfill = next(label for label in mean.index if label.startswith("fifo_backfill"))
+        rows.append(
+            {
+                "environment": commands()[name]["title"],
+                "best that only starts jobs": cells[0],
+                "best that also preempts": cells[1],
+                "best that also resizes": cells[2],
+                "`fifo_backfill`": f"{mean[backfill]:,.0f}",
+                "best: gap to bound": f"{mean[_best(runs, stars)] / bound:.2f}",
+                "`allocator`": f"{mean['allocator']:,.0f}",
+                "`allocator`: gap to bound": f"{mean['allocator'] / bound:.2f}",
+            }
+        )
+    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+
+
+def overview(*names: str) -> str:
+    """A row for each result: the best published scheduler, the allocator and the first pretrained agent."""
+    rows, lines = [], []
+    for name in filter(read, names):
+        content = read(name)
+        lines += content["command"]
+        runs = frame(content)
+        mean, bound = runs.groupby("scheduler")["mean_jct"].mean(), runs["bound_mean_jct"].mean()
+        jct = {label: values_of(runs, label, "mean_jct") for label in mean.index}
+        best = _best(runs, list(runs.loc[runs["published"], "scheduler"].unique()))
+        agent = next(label for label in content["schedulers"] if label.startswith("zoo:"))
+        row = {
+            "environment": commands()[name]["title"],
+            "lower bound (s)": f"{bound:,.0f}",
+            "best published (s)": f"{mean[best]:,.0f} `{best}`",
+            "`allocator` (s)": f"{mean['allocator']:,.0f}",
+            "agent (s)": f"{mean[agent]:,.0f} `{agent}`",
+            "agent vs best published": _change(jct[agent], jct[best]),
+            "agent vs `allocator`": _change(jct[agent], jct["allocator"]),
+        }
+        if "priced" in jct:
+            row["with `preemption_price` (s)"] = f"{mean['priced']:,.0f}"
+            row["`preemption_price` vs `allocator`"] = _change(jct["priced"], jct["allocator"])
+        rows.append(row)
+    table = [_listing(lines), markdown(rows).rstrip()] if rows else []
+    return "\n\n".join([*table, *_missing(names)])
+
+
+def agents(*names: str) -> str:
+    """A row for each environment in which pretrained agents were evaluated, from their records."""
+    records = read_records()
+    return markdown(
+        [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
+    ).rstrip()
+
+
+def printed(name: str) -> str:
+    """Everything that a benchmark printed, below its command."""
+    text = (ROOT / "benchmarks" / "results" / f"{name}.txt").read_text()
+    return _listing([line.rstrip() for line in text.strip().splitlines()])
+
+
+#: {name in a page: what writes its blocks}
+VIEWS: Mapping[str, Callable[..., str]] = {
+    one.__name__: one for one in (comparison, groups, overview, agents, printed)
+}
+
+
+def pages() -> list[Path]:
+    """Return README and the pages that have blocks."""
+    files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [file for file in files if BLOCK.search(file.read_text())]
+
+
+def rendered(text: str) -> str:
+    """Return the text of a page with its blocks written anew.
+
+    Raises:
+        ConfigurationError: a block names a view or a result that is not there.
+    """
+
+    def write(block: re.Match[str]) -> str:
+        view, *names = block[1].split()
+        if view not in VIEWS:
+            raise ConfigurationError(f"results: {view!r}; expected one of {', '.join(VIEWS)}")
+        return f"<!-- results: {block[1]} -->\n\n{VIEWS[view](*names)}\n\n<!-- end of results -->"
+
+    return BLOCK.sub(write, text)
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = Arguments(prog=COMMAND, description="Write measured tables of README and docs from results.")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="results to run anew before (default: none)")
+    parser.add_argument("--workers", type=int, default=1, help="processes of each run (%(default)s)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is stale")
+    given = parser.parse_args(words)
+    for name in given.names:
+        read(name)  # an unknown name is an error before anything runs
+    for name in given.names:
+        store(name, given.workers)
+    stale = [file for file in pages() if rendered(file.read_text()) != file.read_text()]
+    for file in stale:
+        print(f"{file.relative_to(ROOT)}: {f'stale; run {COMMAND}' if given.check else 'written'}")
+        if not given.check:
+            file.write_text(rendered(file.read_text()))
+    return int(bool(stale and given.check))
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command with the `words` of the command line, and return its exit code."""
+    return exit_code("tools.figures", lambda: _run(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
