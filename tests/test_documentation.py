@@ -9,7 +9,9 @@ import pytest
 
 from conftest import ROOT, composed
 
-README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
+TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 PACKAGES = {
     "ringyard": ROOT / "envs",
@@ -18,11 +20,13 @@ PACKAGES = {
 }
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
-def test_readme_examples_run(code, capsys):
-    short = code.replace("learn(50_000)", "learn(1)").replace("seeds=20", "seeds=2")
-    exec(compile(short, "README.md", "exec"), {})
-    assert re.search(r"[1-9]\d*\.\d", capsys.readouterr().out.splitlines()[-1])
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_examples_of_readme_and_pages_run(code, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = re.sub(r"learn\([56]0_000", "learn(1", code).replace("seeds=20", "seeds=2")
+    exec(compile("from stable_baselines3 import PPO\n" + short, "README.md", "exec"), {})
+    if "print(" in code:
+        assert re.search(r"[1-9]\d*\.\d", capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.parametrize("module", ["ringyard.sim.simulator", "ringyard_baselines.scheduler"])
@@ -32,9 +36,9 @@ def test_docstring_examples_run(module):
     assert result.failed == 0
 
 
-def test_overrides_in_the_readme_compose():
+def test_overrides_in_readme_and_pages_compose():
     commands = re.findall(
-        r"^ringyard (simulate|train|compare) (.*?)(?:  +#.*)?$", README.replace("\\\n", ""), re.M
+        r"^ringyard (simulate|train|compare) (.*?)(?:  +#.*)?$", TEXT.replace("\\\n", ""), re.M
     )
     assert len(commands) >= 5
     for command, words in commands:

@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS, METRIC_COLUMNS, loss_columns, table_rows
 from ringyard_agents.report.tables import markdown
+from ringyard_agents.runs.run_index import find_runs
 from tools.config_files import TOOLS_CONF
 from tools.stored_reproductions import write_json
 from tools.zoo.evaluation import read_records
@@ -39,6 +40,10 @@ _METRICS = (
     *("mean_jct", "blocking_rate", "makespan", "mean_queueing", "mean_slowdown", "mean_fairness"),
     *("worst_fairness", "p99_jct", "utilisation", "preemptions", "mean_work"),
 )
+#: {form: algorithm and form} of the results `learners_...`
+LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queue": "MaskablePPO, queue"}
+#: pretrained agents, the more general first, so that the agent of one environment counts there
+PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
 #: columns that full tables do not show
@@ -84,8 +89,11 @@ def store(name: str, workers: int) -> None:
         declared = {column: own[column].tolist()[0] for column in _DECLARED}
         schedulers[label] = {**declared, "options": options[label], "values": values}
     first = runs[runs["scheduler"] == runs["scheduler"].iloc[0]]
+    trained = [word[5:] for line in lines[:-1] for word in line.split() if word.startswith("name=")]
+    curves = find_runs([f"runs/{one}" for one in trained])[0]
     content = {
         "command": lines,
+        "curves": {one.folder.name: one.curve.round(6).to_dict("list") for one in curves},
         "config": yaml.safe_load((folder / "config.yaml").read_text()),
         "notes": [line for line in table if line and not line.startswith("|")],
         "bound_mean_jct": first["bound_mean_jct"].round(6).tolist(),
@@ -220,6 +228,71 @@ def agents(*names: str) -> str:
     ).rstrip()
 
 
+def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
+    """Yield (title, content, runs, best published scheduler) of each result of learners that was run."""
+    for name in filter(read, names):
+        content = read(name)
+        runs = frame(content)
+        published = list(runs.loc[runs["published"], "scheduler"].unique())
+        yield commands()[name]["title"], content, runs, _best(runs, published)
+
+
+def _of_learner(runs: pd.DataFrame, learner: str) -> Any:
+    """Return [workloads] mean JCT of a learner's agents, over the training seeds, in seconds."""
+    labels = [label for label in runs["scheduler"].unique() if label.rpartition("_")[0] == learner]
+    return np.mean([values_of(runs, label, "mean_jct") for label in labels], axis=0)
+
+
+def learners(*names: str) -> str:
+    """A row for each result and algorithm: before and after training, and against other schedulers."""
+    rows = []
+    for title, content, runs, best in _learners(names):
+        for learner, label in LEARNERS.items():
+            curves = [one for run, one in content["curves"].items() if f"_{learner}_" in run]
+            before, after = (np.mean([one["value"][at] for one in curves]) for at in (0, -1))
+            jct = _of_learner(runs, learner)
+            allocator = values_of(runs, "allocator", "mean_jct")
+            rows.append(
+                {
+                    "environment": title,
+                    "algorithm": label,
+                    "before training (s)": f"{before:,.0f}",
+                    "after (s)": f"{after:,.0f}",
+                    "mean JCT of the test (s)": f"{jct.mean():,.0f}",
+                    "vs best published": _change(jct, values_of(runs, best, "mean_jct")),
+                    "vs `allocator`": _change(jct, allocator),
+                    "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
+                }
+            )
+    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+
+
+def leaders(*names: str) -> str:
+    """A row for each result of learners: mean JCT of schedulers, algorithms and the pretrained agent."""
+    worlds = {world["title"]: world for name in PRETRAINED for world in read_records()[name]["worlds"]}
+    rows = []
+    for title, _, runs, best in _learners(names):
+        mean = runs.groupby("scheduler")["mean_jct"].mean()
+        backfill = next(label for label in mean.index if label.startswith("fifo_backfill"))
+        rows.append(
+            {
+                "environment": title,
+                "FIFO with backfilling": f"{mean[backfill]:,.0f}",
+                "best published": f"{mean[best]:,.0f} ({best.partition('@')[0]})",
+                **{label: f"{_of_learner(runs, one).mean():,.0f}" for one, label in LEARNERS.items()},
+                "allocator, no agent": f"{mean['allocator']:,.0f}",
+                "pretrained agent": f"{worlds[f'the environment {title}']['mean']:,.0f}",
+                "lower bound": f"{runs['bound_mean_jct'].mean():,.0f}",
+            }
+        )
+    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+
+
+def listing(*names: str) -> str:
+    """The commands of some results."""
+    return _listing([line for name in names for line in shown_commands(name)])
+
+
 def printed(name: str) -> str:
     """Everything that a benchmark printed, below its command."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.txt").read_text()
@@ -228,7 +301,7 @@ def printed(name: str) -> str:
 
 #: {name in a page: what writes its blocks}
 VIEWS: Mapping[str, Callable[..., str]] = {
-    one.__name__: one for one in (comparison, groups, overview, agents, printed)
+    one.__name__: one for one in (comparison, groups, overview, agents, learners, leaders, listing, printed)
 }
 
 

@@ -43,7 +43,7 @@ _LEFT_OUT = {
 
 #: what stands in other pages, of environments without a table in five_environments.md
 _ELSEWHERE = {
-    "cluster": "The quickstart's jobs on this cluster: [results](../results.md#generated-helios-like).",
+    "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
     "(../reproduction.md#pac-mls-blocking-rates-parsonson-et-al-arxiv-230113799).",
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -10,21 +11,24 @@ matplotlib.use("Agg")
 
 from cycler import cycler
 from matplotlib import pyplot as plt
-from matplotlib.colors import TABLEAU_COLORS
+from matplotlib.style import library
 
 from ringyard_agents.runs.atomic_write import atomic_write
+
+#: ten colours that people with a colour vision deficiency can tell apart
+_COLORS = library["tableau-colorblind10"]["axes.prop_cycle"]
 
 
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:
     """Let `draw` draw into axes, write them in the format of the file's suffix, and return the file."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=list(TABLEAU_COLORS.values())))
+    axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * _COLORS)
     draw(axes)
-    axes.set_title(title, loc="left", fontsize="medium")
+    figure.suptitle(fill(title, 110), x=0.01, ha="left", fontsize="medium")
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     if axes.get_legend_handles_labels()[0]:
-        figure.legend(fontsize="small", loc="outside right upper")
+        figure.legend(fontsize="small", loc="outside right center")
     with atomic_write(file) as partial:
         figure.savefig(partial, dpi=120)
     plt.close(figure)
