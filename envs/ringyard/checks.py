@@ -172,6 +172,8 @@ def _pydantic_type(hint: Any) -> Any:
         return Annotated[kind, Strict(), BeforeValidator(_python_scalar)]
     if kind in (typing.Union, UnionType):
         return typing.Union[tuple(map(_pydantic_type, arguments))]  # noqa: UP007
+    if hasattr(kind, "__value__"):  # a `type` statement: `NDArray` of NumPy 2.5 and later
+        return _pydantic_type(kind.__value__[arguments])
     if kind is np.ndarray:
         dtype = np.dtype(typing.get_args(arguments[1])[0])
         return _checked_by(Any, lambda value: getattr(value, "dtype", None) == dtype, f"an array of {dtype}")

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, Weights, checked, require
 from ringyard.errors import ConfigurationError
@@ -99,6 +100,16 @@ def test_what_is_accepted(value, annotation):
 def test_what_is_refused_is_named(value, annotation, said):
     with pytest.raises(ConfigurationError, match=rf"^x.*{said}"):
         require("x", value, annotation)
+
+
+def test_arrays_of_a_type_alias_are_checked():
+    """`NDArray` is one from NumPy 2.5 on, which wants Python 3.12."""
+    scalar = TypeVar("scalar", bound=np.generic)
+    array = np.ndarray[tuple[Any, ...], np.dtype[scalar]]
+    alias = TypeAliasType("alias", array, type_params=(scalar,))
+    require("x", np.zeros(2), alias[np.float64])
+    with pytest.raises(ConfigurationError, match="expected an array of float64"):
+        require("x", np.zeros(2, int), alias[np.float64])
 
 
 def test_functions_and_classes_are_called_with_what_they_say():
