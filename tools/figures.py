@@ -144,8 +144,8 @@ def _listing(lines: Sequence[str]) -> str:
     return "```\n" + "\n".join(lines) + "\n```"
 
 
-def comparison(name: str) -> str:
-    """Everything of one result: commands, a row for each scheduler, notes."""
+def comparison(name: str, columns: Sequence[str] = ()) -> str:
+    """Everything of one result: commands, a row for each scheduler, notes; or only some `columns`."""
     content = read(name)
     if not content:
         return _missing([name])[0]
@@ -158,8 +158,20 @@ def comparison(name: str) -> str:
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
     hidden = set(_HIDDEN) - set(loss_columns(rows))
-    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
+    shown = [
+        {title: text for title, text in row.items() if (title in columns if columns else title not in hidden)}
+        for row in rows
+    ]
+    if columns:
+        return markdown(shown).rstrip()
     return "\n\n".join([_listing(content["command"]), markdown(shown).rstrip(), *content["notes"]])
+
+
+def brief(name: str) -> str:
+    """A row for each scheduler of one result, with its mean JCT."""
+    given = read(name)["config"]["reference"] if read(name) else None
+    shown = ("scheduler", "capabilities", "mean JCT [95% CI] (s)", "gap to bound")
+    return comparison(name, (*shown, f"vs {given}") if given else shown)
 
 
 def _best(runs: pd.DataFrame, labels: Sequence[str]) -> str:
@@ -301,7 +313,8 @@ def printed(name: str) -> str:
 
 #: {name in a page: what writes its blocks}
 VIEWS: Mapping[str, Callable[..., str]] = {
-    one.__name__: one for one in (comparison, groups, overview, agents, learners, leaders, listing, printed)
+    one.__name__: one
+    for one in (comparison, brief, groups, overview, agents, learners, leaders, listing, printed)
 }
 
 
