@@ -270,7 +270,7 @@ def learners(*names: str) -> str:
                     "algorithm": label,
                     "before training (s)": f"{before:,.0f}",
                     "after (s)": f"{after:,.0f}",
-                    "mean JCT of the test (s)": f"{jct.mean():,.0f}",
+                    "test (s)": f"{jct.mean():,.0f}",
                     "vs best published": _change(jct, values_of(runs, best, "mean_jct")),
                     "vs `allocator`": _change(jct, allocator),
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",

@@ -43,6 +43,13 @@ def test_arguments_come_before_the_form():
         ClusterEnv(form="nothing")
 
 
+def test_a_configuration_replaces_what_an_id_stands_for():
+    config = experiment("elastic", form="jobs")
+    assert gymnasium.make("ringyard/Sharing-Queue-v0", config=config).unwrapped.config == config
+    with pytest.raises(ConfigurationError, match="config is given together with form"):
+        ClusterEnv(config, form="weights")
+
+
 def pair_of_environments(**options):
     """An environment with weights and the one with scores, on the same short job tables."""
     config = experiment("sharing", form="weights", num_workloads=2)

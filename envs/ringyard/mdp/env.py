@@ -132,11 +132,11 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     * `num_finished`: number of jobs that have ended.
 
     ## Experiments
-    Other ids, such as `ringyard/Sharing-v1`, are configurations of this environment, one yaml of
+    Other ids, such as `ringyard/Sharing-Queue-v0`, are configurations of this environment, one yaml of
     `conf/experiment` each. `ringyard.experiment("sharing")` returns such an `EnvConfig`. Every id takes the
-    arguments below, also those that Gymnasium passes on: `gymnasium.make("ringyard/Sharing-v1",
-    action="scores", observation="live_jobs", flat=True)`. Processes that do not import ringyard, such as
-    workers of RLlib, name the package in the id: `"ringyard:ringyard/Sharing-v1"`.
+    arguments below, also those that Gymnasium passes on: `gymnasium.make("ringyard/Sharing-Jobs-v0",
+    reward="makespan", flat=True)`. Processes that do not import ringyard, such as
+    workers of RLlib, name the package in the id: `"ringyard:ringyard/Sharing-Queue-v0"`.
 
     ## Arguments
     Args:

@@ -1,8 +1,8 @@
 """Environments of the experiments in `conf/experiment/NAME.yaml`, and plain arguments that change them.
 
-`gymnasium.make("ringyard/Sharing-v1")` creates the environment of the experiment,
-`gymnasium.make("ringyard/Sharing-v1", action="scores", observation="live_jobs")` one with other parts, and
-`gymnasium.make("ringyard/Sharing-v1", config=replace(experiment("sharing"), ...))` one with any change.
+`gymnasium.make("ringyard/Sharing-Queue-v0")` creates the environment of the experiment,
+`gymnasium.make("ringyard/Sharing-Queue-v0", reward="makespan")` one with other parts, and
+`gymnasium.make("ringyard/Sharing-Queue-v0", config=replace(experiment("sharing"), ...))` one with any change.
 """
 
 import difflib
@@ -82,6 +82,8 @@ def choose_config(config: EnvConfig | None, experiment: str | None, arguments: C
     for argument, value in arguments.items():
         _check_argument(argument, value)
     if config is not None:
+        if experiment is not None:
+            others.pop("form", None)  # an id's own, which `config` replaces as it does the experiment
         if others:
             raise ConfigurationError(
                 f"config is given together with {', '.join(others)}; expected one of them: change config with"
