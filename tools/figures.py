@@ -174,6 +174,11 @@ def brief(name: str) -> str:
     return comparison(name, (*shown, f"vs {given}") if given else shown)
 
 
+def _labelled(runs: pd.DataFrame, name: str) -> str:
+    """Return the label of a scheduler, with its placement rule."""
+    return next(label for label in runs["scheduler"].unique() if label.partition("@")[0] == name)
+
+
 def _best(runs: pd.DataFrame, labels: Sequence[str]) -> str:
     return min(labels, key=lambda label: float(values_of(runs, label, "mean_jct").mean()))
 
@@ -188,7 +193,7 @@ def groups(*names: str) -> str:
         stars = rank(runs).stars
         kinds = {int(runs.loc[runs["scheduler"] == one, "capability_group"].iloc[0]): one for one in stars}
         cells = [f"{mean[kinds[kind]]:,.0f} `{kinds[kind]}`" if kind in kinds else "" for kind in range(3)]
-        backfill = next(label for label in mean.index if label.startswith("fifo_backfill"))
+        backfill = _labelled(runs, "fifo_backfill")
         rows.append(
             {
                 "environment": commands()[name]["title"],
@@ -259,6 +264,7 @@ def learners(*names: str) -> str:
     """A row for each result and algorithm: before and after training, and against other schedulers."""
     rows = []
     for title, content, runs, best in _learners(names):
+        shortest, first = _labelled(runs, "sjf"), _labelled(runs, "fifo_backfill")
         for learner, label in LEARNERS.items():
             curves = [one for run, one in content["curves"].items() if f"_{learner}_" in run]
             before, after = (np.mean([one["value"][at] for one in curves]) for at in (0, -1))
@@ -271,6 +277,8 @@ def learners(*names: str) -> str:
                     "before training (s)": f"{before:,.0f}",
                     "after (s)": f"{after:,.0f}",
                     "test (s)": f"{jct.mean():,.0f}",
+                    "`sjf` (s)": f"{values_of(runs, shortest, 'mean_jct').mean():,.0f}",
+                    "FIFO with backfilling (s)": f"{values_of(runs, first, 'mean_jct').mean():,.0f}",
                     "vs best published": _change(jct, values_of(runs, best, "mean_jct")),
                     "vs `allocator`": _change(jct, allocator),
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
@@ -285,7 +293,7 @@ def leaders(*names: str) -> str:
     rows = []
     for title, _, runs, best in _learners(names):
         mean = runs.groupby("scheduler")["mean_jct"].mean()
-        backfill = next(label for label in mean.index if label.startswith("fifo_backfill"))
+        backfill = _labelled(runs, "fifo_backfill")
         rows.append(
             {
                 "environment": title,
