@@ -14,6 +14,7 @@ from hydra.utils import instantiate
 from random_simulations import SEED, fresh_seed
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.mdp.env import _warn_of_sync_vector_env
+from ringyard.mdp.registration import environment_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
@@ -105,3 +106,9 @@ def shared(*parts):
     if not file.exists():
         pytest.skip(f"third-party data not there: {file.name}")
     return file
+
+
+def experiment_ids():
+    """{id: experiment}, without the ids of forms."""
+    found = environment_arguments()
+    return {name: made["experiment"] for name, made in found.items() if "form" not in made}

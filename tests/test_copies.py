@@ -11,12 +11,11 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv
 
-from conftest import leaf, names
+from conftest import experiment_ids, leaf, names
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.compiled import Int32Vector, implements, kernel
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import experiment_ids
 from ringyard.performance import IterationSeconds
 from ringyard.restart import constant
 from ringyard.sim.engine.lifecycle import start

@@ -8,7 +8,7 @@ from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.observation import feature_table
-from ringyard.mdp.registration import environment_arguments, experiment_ids
+from ringyard.mdp.registration import environment_arguments
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS
 
 from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
@@ -52,7 +52,8 @@ _ELSEWHERE = {
 def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     ids = {"cluster": "Cluster-v0"}
-    ids |= {file: name.partition("/")[2] for name, file in experiment_ids().items()}
+    found_ids = environment_arguments().items()
+    ids |= {made["experiment"]: name.partition("/")[2] for name, made in found_ids if "form" not in made}
     found = {name: _described(name, id_) for name, id_ in ids.items()}
     others = [one for one in leaves("experiment") if one.name not in ids]
     written = {name: rendered("environment", **one) for name, one in found.items()}

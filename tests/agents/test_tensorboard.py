@@ -5,11 +5,14 @@ import json
 import shlex
 
 import gymnasium
+import numpy as np
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from matplotlib import pyplot
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
@@ -19,6 +22,7 @@ from ringyard import ClusterEnv, experiment
 from ringyard.errors import ConfigurationError
 from ringyard_agents import JctCallback
 from ringyard_agents.cli import main
+from ringyard_agents.learning.models import ModelPolicy
 from ringyard_agents.report.tensorboard import record_text
 
 CUSTOM = "custom_scalars__config__"
@@ -151,10 +155,32 @@ def test_plain_stable_baselines_logs_what_ringyard_train_logs(command, tmp_path)
         assert first.value == again.value
 
 
-def test_the_callback_plays_masked_models_and_refuses_other_environments():
+def test_the_callback_plays_masked_models_and_refuses_other_environments(tmp_path):
     env = gymnasium.make("ringyard/Contention-Queue-v0", num_workloads=2)
     callback = JctCallback(workloads=2, schedulers=["srsf"])
-    MaskablePPO("MultiInputPolicy", env, n_steps=32, device="cpu").learn(32, callback)
-    assert callback.logger.name_to_value == {}
+    folder = str(tmp_path / "sb3")
+    model = MaskablePPO("MultiInputPolicy", env, n_steps=32, device="cpu", tensorboard_log=folder)
+    model.learn(32, callback)
+    model.learn(32, callback)  # evaluates at the start again
+    for number in (1, 2):
+        points = events(tmp_path / f"sb3/PPO_{number}").Scalars("eval/mean_jct")
+        assert [one.step for one in points] == [0, 32]
+        assert points[0].value > 0
     with pytest.raises(ConfigurationError, match="not made by its id; expected one such as"):
         PPO("MultiInputPolicy", ClusterEnv(experiment("sharing")), n_steps=64).learn(64, JctCallback())
+    with pytest.raises(ConfigurationError, match="not made by its id; expected one such as"):
+        PPO("MlpPolicy", "CartPole-v1", n_steps=64).learn(64, JctCallback())
+    with pytest.raises(ConfigurationError, match="schedulers is 'srsf'; expected a list"):
+        JctCallback(schedulers="srsf")
+
+
+def test_a_model_that_learns_from_normalised_observations_is_evaluated_on_them():
+    envs = make_vec_env("ringyard/Contention-Weights-v0", 1)
+    model = PPO("MlpPolicy", VecNormalize(envs), n_steps=64, device="cpu")
+    seen = []
+    model.predict = lambda observation, **options: (seen.append(observation), model.action_space.sample())
+    model.get_vec_normalize_env().obs_rms.mean += 100.0
+    ModelPolicy(model, flat=True, scores=True).act(
+        np.zeros((1, *model.observation_space.shape)), np.ones((1, 6))
+    )
+    assert np.all(seen[0] < -5)

@@ -14,7 +14,7 @@ import numpy as np
 
 import ringyard  # noqa: F401 - registers the environments
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import experiment_ids
+from ringyard.mdp.registration import environment_arguments
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 EXPERIMENTS = ("contention", "sharing", "cpu_gpu", "elastic", "full")
@@ -40,7 +40,8 @@ def drawn(masks: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def vector(name: str) -> Callable[[int], None]:
     """Steps of gymnasium's vector environment."""
     setting = replace(experiment(name), num_workloads=_WORKLOADS)
-    ids = {named: name for name, named in experiment_ids().items()}
+    made = environment_arguments().items()
+    ids = {one["experiment"]: name for name, one in made if "form" not in one}
     envs = gymnasium.make_vec(ids[name], num_envs=_NUM_ENVS, config=setting)
     rng = np.random.default_rng(0)
     envs.reset(seed=0)

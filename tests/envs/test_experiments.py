@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.version import getbase
 from stable_baselines3.common.env_checker import check_env
 
-from conftest import CONF, ROOT, composed
+from conftest import CONF, ROOT, composed, experiment_ids
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
 from ringyard.mdp import experiments, registration
@@ -28,7 +28,7 @@ from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation import selection
 from small_simulations import specs
 
-EXPERIMENTS = registration.experiment_ids()
+EXPERIMENTS = experiment_ids()
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -104,7 +104,7 @@ def test_a_new_experiment_is_one_yaml(tmp_path, monkeypatch):
         registration.__name__,
     ):
         monkeypatch.setattr(f"{module}.config_folder", lambda: conf)
-    assert registration.experiment_ids()["ringyard/Mine-v0"] == "mine"
+    assert experiment_ids()["ringyard/Mine-v0"] == "mine"
     assert "mine" in selection.benchmark_experiments()
     mine, sharing = experiment("mine"), experiment("sharing")
     assert (mine.reward.metric, sharing.reward.metric) == ("makespan", "mean_jct")

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from attacks import misuse
+from conftest import experiment_ids
 from ringyard import ClusterEnv, ClusterVectorEnv
 from ringyard.errors import ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import experiment_ids
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from conftest import composed, leaf
+from conftest import composed, experiment_ids, leaf
 from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
-from ringyard.mdp.registration import experiment_ids
 from ringyard.rendering.chart import Chart, save_gantt
 from ringyard.rendering.frames import FRAME_SHAPE, FrameDrawer, require_video, save_video
 from ringyard.rendering.history import bars_of, history_of, rings_of

@@ -43,7 +43,7 @@ class QueueTeacher:
         if not available:
             raise ConfigurationError(
                 f"the teacher's templates are {', '.join(templates)}; the environment has"
-                f" {', '.join(names)} (agent.teacher.policy.templates=[...])"
+                f" {', '.join(names)} (agent.teacher.policy.templates=[...], agent.recorded.templates=[...])"
             )
         self.actions = actions
         self.template = names.index(available[0])
@@ -73,6 +73,8 @@ class DemonstrationRecorder:
 
     def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
         """Return (observations, masks, actions) of all recorded decisions, each [decisions, ...]."""
+        if not any(len(actions) for *_, actions in self._records):
+            raise ConfigurationError("agent.teacher: it never had a choice; expected more jobs or max_states")
         observations, masks, actions = map(concatenate_rows, zip(*self._records, strict=True))
         return observations, masks, actions
 
@@ -197,12 +199,13 @@ class CloneOptima(CloneTeacher):
         actions, jobs = config.actions, config.workload
         if not isinstance(actions, Actions) or actions.num_adjustments or not isinstance(jobs, Synthetic):
             raise ConfigurationError(
-                f"agent.teacher searches optima of drawn jobs that only start; got {actions} and {jobs}"
-                "; expected action=start and a workload that draws each job, such as workload=helios_like"
+                "agent.teacher searches optima of drawn jobs that only start; expected action=start and a"
+                f" workload that draws each job, not {type(actions).__name__} and {type(jobs).__name__}"
             )
         cluster = Cluster.homogeneous(self.num_servers, config.cluster.gpus_per_server[0])
         jobs = replace(jobs, num_jobs=self.num_jobs)
-        small = replace(config, cluster=cluster, workload=jobs, num_workloads=self.num_workloads)
+        small = replace(config, cluster=cluster, workload=jobs, limit_seconds=None)
+        small = replace(small, num_workloads=self.num_workloads)
         runner, first, left = EpisodeRunner(small, self.max_states), self.policy(actions), list[int]()
         recorder = DemonstrationRecorder(lambda blocks, masks: np.array([left.pop(0)]))
         for table in range(self.num_workloads):

@@ -1,6 +1,6 @@
 """`JctCallback`: learning curves of Stable-Baselines3's own algorithms, as those of `ringyard train`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from ringyard.checks import PositiveInt, require
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
+from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.learning.evaluation import EvaluationWorkloads, episode_metrics, measure_baselines
 from ringyard_agents.learning.models import ModelPolicy
 
 _EPISODE = ("episode_jct", "episode_slowdown", "episode_preemptions")
-#: `evaluate.workload_seed` of `ringyard train`
-_WORKLOAD_SEED = 1_000_000
 
 
 class JctCallback(BaseCallback):
@@ -47,24 +46,28 @@ class JctCallback(BaseCallback):
         super().__init__()
         require("every", every, PositiveInt)
         require("workloads", workloads, PositiveInt)
+        require("schedulers", schedulers, Sequence[str | Mapping[str, object]])
         self.every, self.workloads, self.schedulers = every, workloads, schedulers
-        self._next = 0
-        self._ended: list[list[float]] = []
 
     def _on_training_start(self) -> None:
-        spec = self.training_env.get_attr("spec")[0]
-        if spec is None or "config" in spec.kwargs:
+        self._next, self._ended = self.num_timesteps, list[list[float]]()
+        try:
+            spec, config = (self.training_env.get_attr(name)[0] for name in ("spec", "config"))
+        except AttributeError:
+            spec, config = None, None
+        if spec is None or not isinstance(config, EnvConfig) or "config" in spec.kwargs:
             raise ConfigurationError(
                 "JctCallback: the environment was not made by its id; expected one such as"
                 ' gymnasium.make("ringyard/Sharing-Weights-v0")'
             )
-        words = [f"{name}={value}" for name, value in spec.kwargs.items() if isinstance(value, str)]
-        config = replace(self.training_env.get_attr("config")[0], limit_seconds=None)
+        given = {name: value for name, value in spec.kwargs.items() if isinstance(value, str)}
+        given.pop("render_mode", None)
         with hydra_initialized():
-            environments = {"": hydra.compose("train", [one for one in words if "render_mode" not in one])}
-            tested = EvaluationWorkloads(environments, self.workloads, _WORKLOAD_SEED, ())
+            composed = hydra.compose("train", [f"{name}={value}" for name, value in given.items()])
+            seed = composed.evaluate.workload_seed
+            tested = EvaluationWorkloads({"": composed}, self.workloads, seed, ())
             self._baselines = measure_baselines(self.schedulers, tested, "mean_jct")
-        config = replace(config, num_workloads=self.workloads, workload_seed=_WORKLOAD_SEED)
+        config = replace(config, limit_seconds=None, num_workloads=self.workloads, workload_seed=seed)
         self._batch = ClusterBatch(config, self.workloads)
 
     def _on_step(self) -> bool:
@@ -75,18 +78,17 @@ class JctCallback(BaseCallback):
 
     def _evaluate(self) -> None:
         self._next = self.num_timesteps + self.every
-        policy = ModelPolicy(self.model, flat=True, scores=True)
-        metrics = episode_metrics(policy, self._batch)
+        metrics = episode_metrics(ModelPolicy(self.model, flat=True, scores=True), self._batch)
         self.logger.record("eval/mean_jct", float(np.mean([one.mean_jct for one in metrics])))
         for name, value in self._baselines.items():
             self.logger.record(f"baselines/{name}", value)
         self.logger.dump(self.num_timesteps)
 
     def _on_rollout_end(self) -> None:
-        if self._ended:
-            for name, mean in zip(_EPISODE, np.mean(self._ended, 0), strict=True):
-                self.logger.record(f"rollout/{name}", float(mean))
-            self._ended.clear()
+        for name, values in zip(_EPISODE, zip(*self._ended, strict=True), strict=False):
+            if known := [one for one in values if not np.isnan(one)]:  # a truncated episode has no slowdown
+                self.logger.record(f"rollout/{name}", float(np.mean(known)))
+        self._ended.clear()
 
     def _on_rollout_start(self) -> None:
         if self.num_timesteps >= self._next:

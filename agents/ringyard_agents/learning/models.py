@@ -43,6 +43,8 @@ class ModelPolicy:
         self._scores = scores
         self._state: Any = None  # of a recurrent model
         self._choose: Callable[[Any, NDArray[np.bool_]], Any] = self._call
+        #: what a model that learns under a `VecNormalize` does to observations
+        self._normalizer = getattr(model, "get_vec_normalize_env", lambda: None)()
         if hasattr(model, "predict"):
             self._masked = "action_masks" in inspect.signature(model.predict).parameters
             self._choose = self._predict
@@ -60,6 +62,8 @@ class ModelPolicy:
 
     def _predict(self, observations: Any, masks: NDArray[np.bool_]) -> Any:
         options = {"action_masks": masks} if self._masked else {}
+        if self._normalizer is not None:
+            observations = self._normalizer.normalize_obs(observations)
         answer = self.network.predict(observations, state=self._state, deterministic=True, **options)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise CheckpointError(

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -167,6 +168,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     num_workloads, eval_seed = eval_settings["workloads"], eval_settings["workload_seed"]
     workloads = EvaluationWorkloads(environments, num_workloads, eval_seed, settings["trust"])
     learner = instantiate(parts["agent"], _convert_="all")
+    if settings["device"] == "auto" and not hasattr(learner, "hardware"):
+        hardware = replace(hardware, device=select_device("cpu"))
     callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)

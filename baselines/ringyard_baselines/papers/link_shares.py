@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.checks import NonNegative, checked
+from ringyard.checks import checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import expected_seconds_left
 
@@ -39,8 +40,8 @@ class LinkShares(Scheduler):
     capabilities = Capabilities.CORES
 
     placement: PlacementRule
-    time_power: NonNegative = 1.0
-    load_power: NonNegative = 0.0
+    time_power: Annotated[float, "[0, 10]"] = 1.0
+    load_power: Annotated[float, "[0, 10]"] = 0.0
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Start jobs in order of the expected seconds left, then give each ring its share."""

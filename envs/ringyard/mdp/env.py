@@ -84,7 +84,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
 
     * Action `i * T + t` starts visible job i with template t. A start takes no simulated time.
     * Action `V * T + r * A + a` applies adjustment a to running slot r. With `preemptive`, adjustment 0
-      preempts the job. Others migrate or resize it, or change its batch, cores or memory bandwidth cap.
+      preempts the job. Others migrate or resize it, or change its batch, cores, memory bandwidth cap or
+      link share.
     * The last action waits for the next event.
 
     While no start and no adjustment is valid, time passes without a step. Masked actions wait, or raise an

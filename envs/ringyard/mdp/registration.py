@@ -36,12 +36,6 @@ def environment_arguments() -> dict[str, dict[str, str]]:
     return found | variants
 
 
-def experiment_ids() -> dict[str, str]:
-    """{id: experiment}, without the ids of forms."""
-    found = environment_arguments()
-    return {name: made["experiment"] for name, made in found.items() if "form" not in made}
-
-
 def register_environments() -> None:
     """Register all ids with Gymnasium, once."""
     if "ringyard/Cluster-v0" in registry:
@@ -50,12 +44,7 @@ def register_environments() -> None:
     have_forms = {made["experiment"] for made in found.values() if "form" in made}
     for name, made in found.items():
         replaced = made.get("experiment") in have_forms and "form" not in made
-        prefix = "ringyard.mdp.replaced_ids:Replaced" if replaced else ""
-        register(
-            id=name,
-            entry_point=f"{prefix}ClusterEnv" if replaced else "ringyard.mdp.env:ClusterEnv",
-            vector_entry_point=f"{prefix}ClusterVectorEnv"
-            if replaced
-            else "ringyard.mdp.vector:ClusterVectorEnv",
-            kwargs=made,
-        )
+        single, vector = ("ringyard.mdp.env:", "ringyard.mdp.vector:")
+        if replaced:
+            single = vector = "ringyard.mdp.replaced_ids:Replaced"
+        register(name, f"{single}ClusterEnv", vector_entry_point=f"{vector}ClusterVectorEnv", kwargs=made)

@@ -28,7 +28,7 @@ from ringyard.performance.model import Physics
 from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral
+from ringyard.state.records import Integral, JobOutcome
 
 #: largest absolute value in an observation
 MAX_VALUE = 10.0
@@ -122,6 +122,17 @@ def _begin(state: State, episode: Episode, b: int, row: int, rows: WorkloadRows,
 
 
 @kernel
+def _slowdown(state: State, b: int) -> float:
+    """Return the sum of JCT / isolated run time over the jobs that have ended and were not blocked."""
+    total = 0.0
+    for j in state.ended[b, : state.clusters[b].num_done]:
+        job = state.jobs[b, j]
+        if job.outcome != JobOutcome.BLOCKED:
+            total += (job.end_seconds - job.submit_seconds) / job.isolated_seconds
+    return total
+
+
+@kernel
 def _reward(state: State, episode: Episode, b: int) -> float:
     reward = 0.0
     for k in range(state.integrals.shape[1]):
@@ -200,8 +211,7 @@ def step(
         out.episode_slowdown[b] = 0.0
         out.episode_preemptions[b] = state.clusters[b].num_preemptions
         if end != ONGOING:
-            slowdown = state.integrals[b, Integral.INVERSE_DURATION_IN_SYSTEM.value]
-            out.episode_slowdown[b] = slowdown / served if served > 0.0 and end == DONE else np.nan
+            out.episode_slowdown[b] = _slowdown(state, b) / served if served > 0.0 and end == DONE else np.nan
             out.episode_jct[b] = out.episode_jct[b] if served > 0.0 else np.nan
         if has_action:
             reward = _reward(state, episode, b)

@@ -1,6 +1,5 @@
 """`Scores` of jobs and `Weights` of jobs' features: numbers that an allocator turns into allocations."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,11 +31,6 @@ class AllocatorActions(ActionKind):
     #: added to the score of each running job, so that another job preempts it only with a score that is
     #: higher by this. Without it small noise in the scores leads to many preemptions.
     running_bonus: NonNegative = 0.0
-
-    @property
-    @abstractmethod
-    def space(self) -> spaces.Box:
-        """Action space of one cluster."""
 
     @property
     def observability(self) -> Observability:

@@ -212,7 +212,7 @@ def apply_allocation(
     job, and is sorted in place. A waiting job starts. A running job is not touched if nothing changes. On
     other places, with the same number of GPUs and batch, it stops and restarts (a migration). With another
     number of GPUs, batch, parameter servers or cores it continues after the longest of their pauses. Other
-    RAM or another bandwidth cap cost nothing (`ringyard.restart` has the reasons).
+    RAM, another bandwidth cap or another link share cost nothing (`ringyard.restart` has the reasons).
     """
     job = state.jobs[b, j]
     if job.status == JobStatus.WAITING:
@@ -235,7 +235,7 @@ def apply_allocation(
     pause = _change_pause(job, present, shape, now)
     _stop_running(state, b, j, physics)
     set_shape(job, shape)
-    job.num_resizes += 1
+    job.num_resizes += shape[:-1] != present[:-1]  # workers that only get other shares keep their speeds
     state.clusters[b].num_resizes += 1
     _run_on(state, b, j, places, max(pause, pending), physics)
 
