@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ringyard import Cluster, JobTable, Simulator
+from ringyard import Allocation, Cluster, JobTable, Simulator
 from ringyard.performance import composite
 from ringyard.placement import lwf, pack, spread
 from ringyard_baselines.classic.start_only import sjf
@@ -29,11 +29,11 @@ def test_ada_srsf_gates_rings_on_shared_links():
         assert found.start_seconds.tolist() == starts
 
 
-def two_rings(contention="worst_link", models=("vgg16", "vgg16"), seconds=(400.0, 100.0)):
+def two_rings(contention="worst_link", models=("vgg16", "vgg16"), seconds=(400.0, 100.0), **parts):
     """Two gangs of two GPUs, which `spread` puts on the same two servers, and how long they take alone."""
     jobs = replace(specs(*[(2, model) for model in models]), duration_seconds=np.array(seconds))
     cluster = Cluster.homogeneous(2, 2)
-    return Simulator(cluster, jobs, composite(1e9, 1e12, contention=contention), seed=0)
+    return Simulator(cluster, jobs, composite(1e9, 1e12, contention=contention, **parts), seed=0)
 
 
 def test_link_shares_follow_the_time_left_and_the_load():
@@ -50,6 +50,16 @@ def test_link_shares_follow_the_time_left_and_the_load():
     heavy = two_rings(models=("vgg16", "resnet50"), seconds=(100.0, 100.0))
     first, second = shares(heavy, time_power=0.0, load_power=1.0)
     assert first > 1.0 > second
+
+
+def test_another_share_draws_no_other_stragglers():
+    sim = two_rings(straggler_cv=0.5)
+    sim.advance()
+    sim.apply([Allocation(0, (0, 2)), Allocation(1, (1, 3))])
+    drawn = sim.state.jobs["straggler"][0, 0]
+    for share in (4.0, 0.5, 2.0):
+        sim.apply([Allocation(0, (0, 2), link_share=share)])
+        assert sim.state.jobs["straggler"][0, 0] == drawn
 
 
 def test_shares_by_time_left_end_the_short_ring_sooner_than_equal_division():
