@@ -159,7 +159,11 @@ def comparison(name: str, columns: Sequence[str] = ()) -> str:
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
     hidden = set(_HIDDEN) - set(loss_columns(rows))
     shown = [
-        {title: text for title, text in row.items() if (title in columns if columns else title not in hidden)}
+        {
+            title: text
+            for title, text in row.items()
+            if (title in columns or title[:3] == "vs " if columns else title not in hidden)
+        }
         for row in rows
     ]
     if columns:
@@ -169,9 +173,7 @@ def comparison(name: str, columns: Sequence[str] = ()) -> str:
 
 def brief(name: str) -> str:
     """A row for each scheduler of one result, with its mean JCT."""
-    given = read(name)["config"]["reference"] if read(name) else None
-    shown = ("scheduler", "capabilities", "mean JCT [95% CI] (s)", "gap to bound")
-    return comparison(name, (*shown, f"vs {given}") if given else shown)
+    return comparison(name, ("scheduler", "capabilities", "mean JCT [95% CI] (s)", "gap to bound"))
 
 
 def _labelled(runs: pd.DataFrame, name: str) -> str:
