@@ -380,7 +380,7 @@ SCORING = ("evolution", "evolution_taught", "fork_and_compare", "group_noise")
     [one if one in SOME_AGENTS else pytest.param(one, marks=pytest.mark.slow) for one in names("agent")],
 )
 def test_every_agent_trains(tmp_path, agent):
-    words = SCORES if agent in SCORING else []
+    words = SCORES if agent in SCORING else ["form=jobs"] if agent == "ppo_jobs" else []
     words = [*words, "agent.teacher.gradient_steps=20"] if agent in ("evolution_taught", "optimum") else words
     words = [*words, "agent.teacher.num_workloads=20"] if agent == "optimum" else words
     words = [*words, "agent.batch_size=64", "agent.num_envs=8"] if agent == "offline" else words

@@ -162,8 +162,10 @@ def test_the_callback_plays_masked_models_and_refuses_other_environments(tmp_pat
     model = MaskablePPO("MultiInputPolicy", env, n_steps=32, device="cpu", tensorboard_log=folder)
     model.learn(32, callback)
     model.learn(32, callback)  # evaluates at the start again
-    for number in (1, 2):
-        points = events(tmp_path / f"sb3/PPO_{number}").Scalars("eval/mean_jct")
+    runs = [*(tmp_path / "sb3").iterdir()]
+    assert len(runs) == 2
+    for run in runs:
+        points = events(run).Scalars("eval/mean_jct")
         assert [one.step for one in points] == [0, 32]
         assert points[0].value > 0
     with pytest.raises(ConfigurationError, match="not made by its id; expected one such as"):

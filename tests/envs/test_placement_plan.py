@@ -104,7 +104,7 @@ def _below(state, b, j, places, count, of_jobs, parameters):
     return of_jobs[j] + first < parameters[0]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(6), 7])  # with the others no gated job starts
 @pytest.mark.parametrize("gated", [False, True])
 def test_jobs_that_start_together_do_as_one_by_one(seed, gated):
     rng = np.random.default_rng(seed)
@@ -352,7 +352,7 @@ def test_moves_are_of_one_job_that_can_be_moved():
     assert draft.num_free_gpus == 8
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(6), 7])  # with the others no gated job starts
 def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
     rng = np.random.default_rng(seed)
     cluster, jobs, performance, failures = everything(rng, 25)

@@ -86,7 +86,7 @@ class JctCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         for name, values in zip(_EPISODE, zip(*self._ended, strict=True), strict=False):
-            if known := [one for one in values if not np.isnan(one)]:  # a truncated episode has no slowdown
+            if known := [one for one in values if not np.isnan(one)]:  # NaN: no job ended
                 self.logger.record(f"rollout/{name}", float(np.mean(known)))
         self._ended.clear()
 

@@ -127,8 +127,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     * `workload`: number of the job table.
     * `episode_jct`: mean job completion time of the jobs that have ended, in seconds, without blocked jobs.
       0 while there is none, NaN if there is none at the end.
-    * `episode_slowdown`: mean of JCT / isolated run time once every job has ended. 0 before, NaN if the
-      episode was truncated.
+    * `episode_slowdown`: at the end of the episode the mean of JCT / isolated run time of the jobs that have
+      ended, without blocked jobs. 0 before, NaN if there is none at the end.
     * `episode_preemptions`: number of preemptions so far.
     * `num_finished`: number of jobs that have ended.
 

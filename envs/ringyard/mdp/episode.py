@@ -79,7 +79,7 @@ class StepOutputs:
     truncated: BoolVector  #: [clusters] True where `limit_seconds` was reached before that
     #: [clusters] mean JCT of ended jobs that were not blocked, 0 while there is none, NaN if none at the end
     episode_jct: FloatVector
-    #: [clusters] mean of JCT / isolated run time once every job has ended, 0 before, NaN if truncated
+    #: [clusters] at the end of an episode the mean of JCT / isolated run time of ended jobs, 0 before
     episode_slowdown: FloatVector
     episode_preemptions: IntVector  #: [clusters] preemptions so far
     num_finished: IntVector  #: [clusters] number of ended jobs

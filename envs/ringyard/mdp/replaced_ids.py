@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.vector import ClusterVectorEnv
 
 
@@ -11,6 +12,7 @@ class _Replaced:
     """Warns that an id will be removed, with a DeprecationWarning."""
 
     def __init__(self, experiment: str, **arguments: Any) -> None:
+        require_experiment(experiment)
         name = "".join(word.capitalize() for word in experiment.split("_"))
         warnings.warn(
             f"ringyard/{name}-v1 will be removed in version 0.3; use ringyard/{name}-Weights-v0, -Jobs-v0 or"

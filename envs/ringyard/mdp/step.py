@@ -211,7 +211,7 @@ def step(
         out.episode_slowdown[b] = 0.0
         out.episode_preemptions[b] = state.clusters[b].num_preemptions
         if end != ONGOING:
-            out.episode_slowdown[b] = _slowdown(state, b) / served if served > 0.0 and end == DONE else np.nan
+            out.episode_slowdown[b] = _slowdown(state, b) / served if served > 0.0 else np.nan
             out.episode_jct[b] = out.episode_jct[b] if served > 0.0 else np.nan
         if has_action:
             reward = _reward(state, episode, b)
