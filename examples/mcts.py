@@ -61,9 +61,7 @@ def search(env, mask, simulations, steps):
 
 def main(decisions=None, simulations=40, steps=60, seed=0):
     """Play an episode (or so many decisions) by searching each; its mean JCT, or None if it is not over."""
-    env = gymnasium.make(
-        "ringyard:ringyard/Contention-Queue-v0"
-    ).unwrapped  # imports ringyard, then makes the id
+    env = gymnasium.make("ringyard:ringyard/Contention-Queue-v0").unwrapped  # imports ringyard first
     _, info = env.reset(seed=seed)
     while decisions is None or decisions > 0:
         action = search(env, info["action_mask"], simulations, steps)

@@ -205,7 +205,8 @@ class ReferenceSimulator(ReferencePhysics):
         if any(held[name] != job.held[name] for name in cores) and job.began < self.now:
             pauses.append(job.cores_change)
         self._release(job)
-        job.resizes += 1
+        only_share = not resized and held == job.held | {"link_share": held["link_share"]}
+        job.resizes += not only_share  # workers that only get another share keep their speeds
         self._run(job, gpus, server, batch, held, max(pauses))
 
     def _pause(self, cost: tuple[float, float, float], gpus: Sequence[int]) -> float:
