@@ -2,7 +2,7 @@
 
 python benchmarks/learning_curves.py CHECKOUT
 
-Both train the group-relative agent on the quickstart with the same seeds; a run that ended is not run again.
+Both train the group-relative agent on Helios-like jobs with the same seeds. A run that ended is kept.
 Curves are of evaluation workloads; intervals are of the ratio of means, paired by seed.
 """
 
@@ -26,7 +26,7 @@ def curve(checkout, name, seed, decisions):
     """[evaluations] mean JCT (s) while a checkout learns, from before it has learnt on."""
     folder = Path("runs", name)
     if not (folder / "training.json").is_file():
-        words = ["experiment=quickstart", "agent=group_relative", f"total_decisions={decisions}"]
+        words = ["experiment=helios_like", "agent=group_relative", f"total_decisions={decisions}"]
         words += [f"evaluate.every={EVERY}", "evaluate.workloads=24", "evaluate.schedulers=[]"]
         words += [f"seed={seed}", f"name={name}", "overwrite=true", "num_threads=1"]
         command = [sys.executable, "-W", "ignore", "-m", "ringyard_agents", "train", *words]

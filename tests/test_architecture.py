@@ -3,6 +3,7 @@
 import ast
 import importlib
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,17 @@ def test_public_names_exist_and_are_documented(module):
     assert imported.__doc__, f"{module} does not say what it is"
     for name in getattr(imported, "__all__", ()):
         assert hasattr(imported, name), f"{module}.__all__ names {name}, which does not exist"
+
+
+@pytest.mark.parametrize("package", ["ringyard", "ringyard_agents"])
+def test_type_checkers_see_what_a_package_exports(package):
+    module = importlib.import_module(package)
+    stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())
+    imports = [one for one in stub.body if isinstance(one, ast.ImportFrom)]
+    found = {name.asname: one.module for one in imports for name in one.names}
+    assert set(found) == set(module.__all__) - {"__version__"}
+    for name, home in found.items():
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
 
 
 def test_every_leaf_says_what_it_is():

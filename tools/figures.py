@@ -116,6 +116,11 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
+def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = ()) -> str:
+    """Return a table of `rows`, and a line about results of `names` that were not run."""
+    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+
+
 def _missing(names: Sequence[str]) -> list[str]:
     """Return a line that names the results of `names` which were not run yet, if there are any."""
     found = [name for name in names if not read(name)]
@@ -144,8 +149,8 @@ def _listing(lines: Sequence[str]) -> str:
     return "```\n" + "\n".join(lines) + "\n```"
 
 
-def comparison(name: str, columns: Sequence[str] = ()) -> str:
-    """Everything of one result: commands, a row for each scheduler, notes; or only some `columns`."""
+def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
+    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by their beginnings."""
     content = read(name)
     if not content:
         return _missing([name])[0]
@@ -157,23 +162,18 @@ def comparison(name: str, columns: Sequence[str] = ()) -> str:
     missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
-    hidden = set(_HIDDEN) - set(loss_columns(rows))
-    shown = [
-        {
-            title: text
-            for title, text in row.items()
-            if (title in columns or title[:3] == "vs " if columns else title not in hidden)
-        }
-        for row in rows
-    ]
     if columns:
-        return markdown(shown).rstrip()
-    return "\n\n".join([_listing(content["command"]), markdown(shown).rstrip(), *content["notes"]])
+        return _table(
+            [{title: text for title, text in row.items() if title.startswith(columns)} for row in rows]
+        )
+    hidden = set(_HIDDEN) - set(loss_columns(rows))
+    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
+    return "\n\n".join([_listing(content["command"]), _table(shown), *content["notes"]])
 
 
 def brief(name: str) -> str:
     """A row for each scheduler of one result, with its mean JCT."""
-    return comparison(name, ("scheduler", "capabilities", "mean JCT [95% CI] (s)", "gap to bound"))
+    return comparison(name, ("scheduler", "capabilities", "mean JCT", "vs ", "gap to bound"))
 
 
 def _labelled(runs: pd.DataFrame, name: str) -> str:
@@ -208,7 +208,7 @@ def groups(*names: str) -> str:
                 "`allocator`: gap to bound": f"{mean['allocator'] / bound:.2f}",
             }
         )
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+    return _table(rows, names)
 
 
 def overview(*names: str) -> str:
@@ -286,7 +286,7 @@ def learners(*names: str) -> str:
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
                 }
             )
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+    return _table(rows, names)
 
 
 def leaders(*names: str) -> str:
@@ -307,7 +307,7 @@ def leaders(*names: str) -> str:
                 "lower bound": f"{runs['bound_mean_jct'].mean():,.0f}",
             }
         )
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+    return _table(rows, names)
 
 
 def listing(*names: str) -> str:

@@ -113,7 +113,9 @@ def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
     other = OmegaConf.create(train("experiment=other", "agent.noise_std=0.03"))
     assert other.action == composed("train").action  # its own choice
     assert other.agent == {**parts["agent"], "noise_std": 0.03}
-    assert "experiment=on,quickstart: a run starts from one agent" in train("-m", "experiment=on,quickstart")
+    assert "experiment=on,helios_like: a run starts from one agent" in train(
+        "-m", "experiment=on,helios_like"
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from ringyard import ClusterEnv, experiment, queue_and_cluster
 from ringyard.errors import ActionError, CheckpointError, ConfigurationError, PluginError
 from ringyard_agents.cli import main
 
-SMALL = {"experiment": "quickstart", "overrides": ["workload.num_jobs=20"], "seeds": 1}
-WORDS = ["experiment=quickstart", "workload.num_jobs=20", "seeds=1"]
+SMALL = {"experiment": "helios_like", "overrides": ["workload.num_jobs=20"], "seeds": 1}
+WORDS = ["experiment=helios_like", "workload.num_jobs=20", "seeds=1"]
 #: every algorithm of the two libraries for discrete actions: (class, arguments)
 ALGORITHMS = {
     **{name: (getattr(stable_baselines3, name), {}) for name in ("A2C", "PPO")},
@@ -36,7 +36,7 @@ ROWS = ("ARS",)
 @pytest.fixture(scope="module")
 def environments():
     """{whether observations are one row: environment}."""
-    config = experiment("quickstart")
+    config = experiment("helios_like")
     return {flat: ClusterEnv(replace(config, observation=queue_and_cluster(flat))) for flat in (False, True)}
 
 

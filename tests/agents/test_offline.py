@@ -6,11 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from test_agents import setting
 
 from ringyard import Cluster, consolidate, experiment
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.batch import ClusterBatch
+from ringyard_agents.cli import main
 from ringyard_agents.learning.cloning import QueueTeacher
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import adapt_env_config
@@ -112,9 +114,19 @@ def test_a_resumed_run_continues_bit_for_bit():
     assert (loaded.act(observations, masks) == whole.policy.act(observations, masks)).all()
 
 
+def test_it_learns_on_the_cpu_of_a_machine_with_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    small = ["agent.num_envs=8", "agent.batch_size=64", "num_workloads=8", "evaluate.workloads=2"]
+    words = ["train", "agent=offline", "workload.num_jobs=8", *small, "total_decisions=64", "plots=false"]
+    assert main([*words, "name=auto"]) == 0
+    GlobalHydra.instance().clear()
+    assert main([*words, "device=cuda", "name=cuda"]) == 2
+
+
 def test_it_learns_to_schedule_from_records_alone():
     """From random actions alone it learns more than to start the oldest job that fits."""
-    base = experiment("quickstart")
+    base = experiment("helios_like")
     workload = replace(base.workload, num_jobs=20, load=10.0)
     actions = Actions(templates=(consolidate(),), queue_order="submit", on_invalid="raise")
     config = replace(base, cluster=Cluster.homogeneous(2, 4), workload=workload, actions=actions)

@@ -21,7 +21,7 @@ SJF = partial(QueueTeacher, templates=["consolidate"])
 
 
 def small(num_jobs, servers, templates=CONSOLIDATE, **changes):
-    base = experiment("quickstart")
+    base = experiment("helios_like")
     actions = Actions(templates=templates, queue_order="duration", on_invalid="raise", **changes)
     workload = replace(base.workload, num_jobs=num_jobs, load=10.0)
     cluster = Cluster.homogeneous(servers, 4)

@@ -138,7 +138,7 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
 
 
 def test_plain_stable_baselines_logs_what_ringyard_train_logs(command, tmp_path):
-    """The untrained model, the baselines and the workloads are the same at decision 0."""
+    """The same baselines on the same workloads; an evaluation at the start, and each `every` decisions."""
     env = gymnasium.make("ringyard/Elastic-Weights-v0", num_workloads=2)
     model = PPO("MlpPolicy", env, n_steps=64, device="cpu", tensorboard_log=str(tmp_path / "sb3"))
     model.learn(4000, JctCallback(every=2000, workloads=2), tb_log_name="mine")

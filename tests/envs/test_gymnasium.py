@@ -127,7 +127,7 @@ def test_arguments_that_are_none_say_what_to_type():
 
 @pytest.mark.parametrize("name", IDS)
 def test_info_has_the_same_keys_and_kinds_after_every_reset_and_step(name):
-    partitioning = name == "ringyard/Partitioning-v0"  # whose episodes are short, with blocked jobs
+    partitioning = name == "ringyard/Partitioning-v0"  # short episodes, some jobs blocked
     env = gymnasium.make(name, num_workloads=3, limit_seconds=None if partitioning else 200.0)
     rng = np.random.default_rng(0)
     _, info = env.reset(seed=0)

@@ -232,7 +232,7 @@ def test_rounds_are_the_only_decisions():
 
 
 def test_what_is_known_of_speeds_is_kept_and_grows():
-    setting = scored("quickstart")
+    setting = scored("helios_like")
     tables = ClusterBatch(setting, 1).workload_cache.utilities_of  # sizes differ from table to table
     alone = [play(batch_of(setting, (entry,)), constant(0.0))[0] for entry in range(4)]
     batch = batch_of(setting, (0, 0))

@@ -84,7 +84,7 @@ def play(env, rng, steps):
     return np.concatenate(seen, axis=1)
 
 
-@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "helios_like"])
 def test_tables_made_ready_together_are_those_made_ready_alone(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
@@ -102,7 +102,7 @@ def test_tables_made_ready_together_are_those_made_ready_alone(name):
             assert np.array_equal(getattr(drawn, column.name), whole, equal_nan=whole.dtype.kind == "f")
 
 
-@pytest.mark.parametrize("name", [*EXPERIMENTS, "quickstart"])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, "helios_like"])
 def test_jobs_of_one_demand_class_ask_for_the_same(name):
     setting = experiment(name)
     parts = setting.cluster, setting.performance, setting.restart
@@ -130,7 +130,7 @@ def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
 
 @pytest.mark.parametrize("part", ["durations", "models"])
 def test_a_part_that_looks_at_the_whole_table_is_asked_for_one_at_a_time(part):
-    setting = experiment("quickstart")
+    setting = experiment("helios_like")
     own = getattr(setting.workload, part)
     alone = type(part, (), {"__getattr__": lambda self, name: lent(own, name)})()
     workload = replace(setting.workload, **{part: alone})
@@ -274,7 +274,7 @@ def test_parts_are_the_whole_and_errors_come_back():
 
 
 def test_observations_that_a_caller_holds_are_not_overwritten():
-    env = ClusterVectorEnv(3, experiment("quickstart"), "SameStep")
+    env = ClusterVectorEnv(3, experiment("helios_like"), "SameStep")
     held = [env.reset(seed=0)[0]]
     wait = np.full(3, env.config.actions.wait)
     for _ in range(6):

@@ -36,27 +36,27 @@ def found(rule, *words):
 
 
 def test_who_does_not_know_durations_is_held_against_all_who_do_not():
-    assert found("allocator_attained", "experiment=quickstart") == BLIND
+    assert found("allocator_attained", "experiment=helios_like") == BLIND
 
 
 def test_who_only_starts_jobs_is_held_against_all_who_only_start():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
-    config = ComparisonRequest.read(compose("compare", ["experiment=quickstart"]))
+    config = ComparisonRequest.read(compose("compare", ["experiment=helios_like"]))
     assert {one.name for one in competitors(SchedulerEntry.read("smallest_work"), config)} == STARTS
     assert {one.name for one in competitors(SchedulerEntry.read(fewest), config)} == BLIND_STARTS
 
 
 def test_who_knows_and_may_everything_is_held_against_all_published():
-    everybody = found("allocator", "experiment=quickstart")
+    everybody = found("allocator", "experiment=helios_like")
     assert everybody > BLIND | STARTS
     assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= everybody
     assert not everybody & {"allocator", "allocator_attained", "hazard"}
 
 
 def test_who_cannot_serve_the_jobs_is_none():
-    assert "para_max" not in found("allocator", "experiment=quickstart")
+    assert "para_max" not in found("allocator", "experiment=helios_like")
     assert "sjf_bco_ff" in found("allocator", "experiment=contention")
-    assert "sjf_bco_ff" not in found("allocator", "experiment=quickstart")
+    assert "sjf_bco_ff" not in found("allocator", "experiment=helios_like")
 
 
 def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
@@ -65,18 +65,24 @@ def test_options_of_a_best_may_put_it_into_another_class(tmp_path):
         "smallest_first: {scheduler: smallest_first@pack, options: {preemptive: false}, workloads: 1,"
         " mean: 1.0}"
     )
-    words = ["experiment=quickstart", f"tuning={file}"]
+    words = ["experiment=helios_like", f"tuning={file}"]
     assert found("smallest_work", *words) == STARTS | {"smallest_first"}
 
 
 def test_a_recipe_names_more_beside_all():
     fewest = {"fewest": {"scheduler": "smallest_first@pack", "options": {"preemptive": False}}}
-    world = World("x", "x", ["experiment=quickstart"], "quickstart", ["all", fewest], [fewest], 2)
+    world = World("x", "x", ["experiment=helios_like"], "helios_like", ["all", fewest], [fewest], 2)
     labels = list(race_of(world, {}, 2).entries)
     assert labels[-1] == "fewest"
     assert {label.partition("@")[0] for label in labels} == BLIND_STARTS | {"fewest"}
     named = World(
-        "x", "x", ["experiment=quickstart"], "quickstart", ["fifo_backfill", "all"], ["allocator_attained"], 2
+        "x",
+        "x",
+        ["experiment=helios_like"],
+        "helios_like",
+        ["fifo_backfill", "all"],
+        ["allocator_attained"],
+        2,
     )
     labels = [label.partition("@")[0] for label in race_of(named, {}, 2).entries]
     by_attained_service = "synergy_tune"  # with order=las, which was tried beside its own order
@@ -91,10 +97,10 @@ def test_who_is_of_another_class_at_its_best_takes_the_best_with_which_it_is_not
         "{scheduler: drf@pack, options: {round_seconds: 30.0}, workloads: 1, change: 0.2},"
         "{scheduler: drf@pack, options: {}, workloads: 1, change: 0.3}]}"
     )
-    world = World("x", "x", ["experiment=quickstart"], str(file), ["all"], ["allocator_attained"], 2)
+    world = World("x", "x", ["experiment=helios_like"], str(file), ["all"], ["allocator_attained"], 2)
     drf = race_of(world, {}, 2).entries["drf@pack"]
     assert drf.options == {"round_seconds": 30.0}
-    told = World("x", "x", ["experiment=quickstart"], str(file), ["all"], ["allocator"], 2)
+    told = World("x", "x", ["experiment=helios_like"], str(file), ["all"], ["allocator"], 2)
     assert "drf@lwf" in race_of(told, {}, 2).entries
 
 

@@ -148,7 +148,7 @@ RECIPE = {
         "agent.noise_std=0.5", "total_decisions=1500",
     ],
     "seeds": [0, 1],
-    "best": "quickstart",
+    "best": "helios_like",
     "references": ["sjf"],
     "workloads": 4,
     "worlds": {"small": {"title": "two servers", "overrides": TINY}},
@@ -320,7 +320,7 @@ def test_who_has_the_name_of_an_agent_that_ships_says_so_by_a_recipe(own):
 
 def test_a_recipe_may_begin_with_an_agent(own):
     train = [*TINY, "num_workloads=2", "evaluate.workloads=2", "total_decisions=1"]
-    recipe = RECIPE | {"train": ["experiment=quickstart", "init=zoo:elastic", *train]}
+    recipe = RECIPE | {"train": ["experiment=helios_like", "init=zoo:elastic", *train]}
     (own / "mine/zoo/tiny.yaml").write_text(yaml.safe_dump(recipe))
     [recipe] = read_recipes("tiny")
     assert cli.main(["train", *recipe.words(0)]) == 0

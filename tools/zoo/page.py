@@ -40,7 +40,7 @@ continues its training. The agents are part of the wheel, 3 to 6 kB each, and lo
   others. Minutes are wall time on a shared machine.
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
-all five environments and the quickstart. Partitioning has none. `zoo:unknown` does not see how long jobs
+all five environments and Helios-like jobs. Partitioning has none. `zoo:unknown` does not see how long jobs
 will run, and neither do the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only
 start jobs. Their training trace is not distributed with Ringyard, so they are trained and evaluated only
 where its files are in the current folder.

@@ -56,8 +56,8 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
     for one in options:
         if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
             capabilities |= Capabilities.RESIZE
-        sets = (getattr(one, name, None) for name in ("bandwidth_cap", "link_share"))
-        if one.core_factor != 1.0 or any(value is not None for value in sets):
+        new = (getattr(one, name, None) for name in ("bandwidth_cap", "link_share"))
+        if one.core_factor != 1.0 or any(value is not None for value in new):
             capabilities |= Capabilities.CORES
     return capabilities
 

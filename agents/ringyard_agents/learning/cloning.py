@@ -74,7 +74,7 @@ class DemonstrationRecorder:
     def demonstrations(self) -> tuple[Any, NDArray[np.bool_], NDArray[np.int64]]:
         """Return (observations, masks, actions) of all recorded decisions, each [decisions, ...]."""
         if not any(len(actions) for *_, actions in self._records):
-            raise ConfigurationError("agent.teacher: it never had a choice; expected more jobs or max_states")
+            raise ConfigurationError("agent.teacher recorded no decision among several; expected more jobs")
         observations, masks, actions = map(concatenate_rows, zip(*self._records, strict=True))
         return observations, masks, actions
 

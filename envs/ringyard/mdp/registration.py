@@ -44,7 +44,7 @@ def register_environments() -> None:
     have_forms = {made["experiment"] for made in found.values() if "form" in made}
     for name, made in found.items():
         replaced = made.get("experiment") in have_forms and "form" not in made
-        single, vector = ("ringyard.mdp.env:", "ringyard.mdp.vector:")
+        single, vector = "ringyard.mdp.env:", "ringyard.mdp.vector:"
         if replaced:
             single = vector = "ringyard.mdp.replaced_ids:Replaced"
         register(name, f"{single}ClusterEnv", vector_entry_point=f"{vector}ClusterVectorEnv", kwargs=made)

@@ -198,10 +198,8 @@ class DiscreteDriver:
         if count == 0:
             waits = state.jobs["status"][b, j] == JobStatus.WAITING
             return [Allocation(int(j), reject=bool(waits))]
-        places = tuple(sorted(int(one) for one in state.gpu_scratch[b, :count]))
+        places, cores = tuple(sorted(map(int, state.gpu_scratch[b, :count]))), shape.cores_per_worker
         if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
             cap = shape.memory_bandwidth_cap
-            cores = shape.cores_per_worker
             return [Allocation(int(j), (), cores, server=places[0], memory_bandwidth_cap=cap)]
-        cores, share = shape.cores_per_worker, shape.link_share
-        return [Allocation(int(j), places, cores, shape.batch_size, link_share=share)]
+        return [Allocation(int(j), places, cores, shape.batch_size, link_share=shape.link_share)]

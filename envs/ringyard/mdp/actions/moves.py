@@ -59,8 +59,8 @@ def options_of(actions: Actions) -> Options:
     if actions.preemptive:
         rows.append((unused, (1.0, 1.0, 1.0, 0.0, 0.0), PREEMPT))
     for change in actions.adjustments:
-        sets = (change.bandwidth_cap or 0.0, change.link_share or 0.0)
-        factors = (change.gpu_factor, change.batch_factor, change.core_factor, *sets)
+        new = (change.bandwidth_cap or 0.0, change.link_share or 0.0)
+        factors = (change.gpu_factor, change.batch_factor, change.core_factor, *new)
         kind = IN_PLACE if change.placement is None else PLACE
         rows.append((change.placement or unused, factors, kind))
     num_templates = len(actions.starts)

@@ -235,7 +235,7 @@ def apply_allocation(
     pause = _change_pause(job, present, shape, now)
     _stop_running(state, b, j, physics)
     set_shape(job, shape)
-    job.num_resizes += shape[:-1] != present[:-1]  # workers that only get other shares keep their speeds
+    job.num_resizes += shape[:-1] != present[:-1]  # not for another link share, the last: stragglers stay
     state.clusters[b].num_resizes += 1
     _run_on(state, b, j, places, max(pause, pending), physics)
 

@@ -1,8 +1,8 @@
 """Load of the links by rings, where rings matter beyond their own servers (`ClusterRecord.global_links`).
 
 That is so if the cluster has racks with uplinks, for Network.LIVE_TRANSFERS and for Network.MAX_MIN. Else
-`co_location` counts the rings of each server. A ring uses the link of each of its servers, and the uplinks of
-its racks if it is in several.
+`allocation` sums the link shares on each server. A ring uses the link of each of its servers, and the uplinks
+of its racks if it is in several.
 """
 
 import numpy as np
@@ -13,6 +13,8 @@ from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import summable
 from ringyard.state.records import Network
+
+_NO_RING = 0.05  # link shares below this are none: half of the least share
 
 
 @kernel
@@ -163,7 +165,7 @@ def _tightest_link(state: State, b: int) -> int:
     least = np.inf
     for row in range(state.links.shape[1]):
         link = state.links[b, row]
-        if link.flows > 0.05 and link.left / link.flows < least:
+        if link.flows > _NO_RING and link.left / link.flows < least:
             least = link.left / link.flows
             tightest = row
     return tightest
