@@ -150,7 +150,7 @@ def _listing(lines: Sequence[str]) -> str:
 
 
 def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
-    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by their beginnings."""
+    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by beginnings."""
     content = read(name)
     if not content:
         return _missing([name])[0]

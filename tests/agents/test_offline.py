@@ -116,7 +116,9 @@ def test_a_resumed_run_continues_bit_for_bit():
 
 def test_it_learns_on_the_cpu_of_a_machine_with_a_gpu(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for name, answer in {"is_available": True, "device_count": 1}.items():
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda answer=answer: answer)
+    monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
     small = ["agent.num_envs=8", "agent.batch_size=64", "num_workloads=8", "evaluate.workloads=2"]
     words = ["train", "agent=offline", "workload.num_jobs=8", *small, "total_decisions=64", "plots=false"]
     assert main([*words, "name=auto"]) == 0
