@@ -26,7 +26,6 @@ class PlannerState:
     first_gpu: IntVector  #: [S + 1] first GPU of each server
     server: IntVector  #: [G] server of each GPU
     marks: IntVector  #: [S] scratch
-    changed_servers: IntVector  #: [S] scratch
     candidates: IntVector  #: [G] scratch
     values: FloatVector  #: [G] scratch
 
@@ -46,7 +45,6 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
         first_gpu=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
         server=cluster.server_of_gpu.astype(np.int64),
         marks=np.zeros(cluster.num_servers, np.int64),
-        changed_servers=np.zeros(cluster.num_servers, np.int64),
         candidates=np.zeros(cluster.num_gpus, np.int64),
         values=np.zeros(cluster.num_gpus),
     )
@@ -74,9 +72,9 @@ def _precedes(mean_load: FloatVector, one: int, other: int) -> bool:
 
 
 @kernel
-def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector, count: int) -> None:
-    """Sort the first `count` servers, which are nearly in order."""
-    for i in range(1, count):
+def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector) -> None:
+    """Sort servers that are nearly in order."""
+    for i in range(1, len(servers)):
         s = servers[i]
         k = i - 1
         while k >= 0 and _precedes(mean_load, s, servers[k]):
@@ -95,7 +93,7 @@ def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> Non
     for s in range(len(planner.marks)):
         _summarize_server(planner, r, s)
         planner.ranked[r, s] = s
-    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r], len(planner.marks))
+    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
     planner.clock[r, :] = 0.0
 
 
@@ -113,33 +111,6 @@ def copy_trial(planner: PlannerState, source: int, target: int) -> None:
         planner.ranked[target, s] = planner.ranked[source, s]
     for k in range(3):
         planner.clock[target, k] = planner.clock[source, k]
-
-
-@kernel
-def _update_ranking(planner: PlannerState, r: int) -> None:
-    """Put marked servers back in order after their load has grown, and clear the marks."""
-    ranked, mean_load = planner.ranked[r], planner.mean_load[r]
-    marks, changed_servers = planner.marks, planner.changed_servers
-    count, left = 0, 0
-    for k in range(len(ranked)):
-        s = ranked[k]
-        if marks[s] != 0:
-            changed_servers[count] = s
-            marks[s] = 0
-            count += 1
-        else:
-            ranked[left] = s
-            left += 1
-    _sort_by_mean_load(mean_load, changed_servers, count)
-    for k in range(len(ranked) - 1, -1, -1):
-        if count == 0:
-            break
-        if left > 0 and _precedes(mean_load, changed_servers[count - 1], ranked[left - 1]):
-            left -= 1
-            ranked[k] = ranked[left]
-        else:
-            count -= 1
-            ranked[k] = changed_servers[count]
 
 
 @kernel
@@ -176,7 +147,9 @@ def assign_job(
         if marks[server[g]] == 2:
             marks[server[g]] = 3
             _summarize_server(planner, r, server[g])
-    _update_ranking(planner, r)
+    for g in gpus:
+        marks[server[g]] = 0
+    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
     planner.clock[r, TIME] = time
     planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
     planner.clock[r, HIGHEST] = highest
