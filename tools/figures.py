@@ -46,6 +46,8 @@ LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queu
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
+#: places by which a scheduler that moves is counted
+_MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
@@ -310,6 +312,38 @@ def leaders(*names: str) -> str:
     return _table(rows, names)
 
 
+def switched_off(*names: str) -> str:
+    """For each environment, every scheduler with its physics on and off, on the same workloads."""
+    parts = []
+    for name in names:
+        off_name = f"physics_off_{name}"
+        if not read(off_name):
+            parts += _missing([off_name])
+            continue
+        on, off = frame(read(f"environment_{name}")), frame(read(off_name))
+        on = on[on["workload"] < off["workload"].nunique()]
+        labels = [label for label in off["scheduler"].unique() if label in set(on["scheduler"])]
+        mean = [runs.groupby("scheduler")["mean_jct"].mean()[labels] for runs in (on, off)]
+        jct = {label: [values_of(runs, label, "mean_jct") for runs in (off, on)] for label in labels}
+        places = [one.rank(method="min").astype(int) for one in mean]
+        rows = [
+            {
+                "scheduler": label,
+                "on (s)": f"{mean[0][label]:,.0f}",
+                "place": str(places[0][label]),
+                "off (s)": f"{mean[1][label]:,.0f}",
+                "place, off": str(places[1][label]),
+                "off against on": _change(*jct[label]),
+            }
+            for label in places[0].sort_values().index
+        ]
+        moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
+        title = f"**{commands()[f'environment_{name}']['title']}.** Off: {commands()[off_name]['title']}."
+        count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
+        parts += [f"{title} {count}", _listing(shown_commands(off_name)), _table(rows)]
+    return "\n\n".join(parts)
+
+
 def listing(*names: str) -> str:
     """The commands of some results."""
     return _listing([line for name in names for line in shown_commands(name)])
@@ -324,7 +358,18 @@ def printed(name: str) -> str:
 #: {name in a page: what writes its blocks}
 VIEWS: Mapping[str, Callable[..., str]] = {
     one.__name__: one
-    for one in (comparison, brief, groups, overview, agents, learners, leaders, listing, printed)
+    for one in (
+        comparison,
+        brief,
+        groups,
+        overview,
+        agents,
+        learners,
+        leaders,
+        switched_off,
+        listing,
+        printed,
+    )
 }
 
 

@@ -30,7 +30,7 @@ OTHERS = {
     "log",
 }
 #: folders that tools and the build of the site write
-FOLDERS = {"environments", "examples", "reference", "registry", "schedulers", "five_environments"}
+FOLDERS = {"environments", "examples", "reference", "registry", "schedulers"}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"
