@@ -274,7 +274,7 @@ def write_record(recipe: Recipe, record: Mapping[str, Any], values: Mapping[str,
     with atomic_write(recipe.record) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n")
     file = folder / f"{recipe.name}.json"
-    old = json.loads(file.read_text()) if file.is_file() else {}
+    known = {**(json.loads(file.read_text()) if file.is_file() else {}), **values}
     folder.mkdir(parents=True, exist_ok=True)
     labels = [one.label for one in (*recipe.worlds, *recipe.elsewhere)]
-    write_json({one: (old | values)[one] for one in labels if one in old | values}, file)
+    write_json({one: known[one] for one in labels if one in known}, file)
