@@ -174,7 +174,8 @@ def judge(
         console.print(f"{recipe.name}: {world.label} differs from its record", soft_wrap=True, markup=False)
         return found
 
-    checks, values = dict(kept["check"]) if kept else {}, {}
+    checks: dict[str, list[float]] = dict(kept["check"]) if kept else {}
+    values: Record = {}
     with locked(folder):
         series = CachedRuns(folder / "measured.jsonl", workers, console)
         tables = [run(world, {shipped: shipped, **others}) for world in recipe.worlds]
