@@ -132,7 +132,9 @@ def stale_rows(name: str) -> list[str]:
     content, given = read(name), [*commands()[name]["words"], "seeds=1"]
     with hydra_initialized():
         config = hydra.compose("compare", given)
-        listed = OmegaConf.to_container(config.schedulers, resolve=True) if config.schedulers != "all" else ["all"]
+        listed = (
+            OmegaConf.to_container(config.schedulers, resolve=True) if config.schedulers != "all" else ["all"]
+        )
         trained = [one.partition(":")[0] for one in listed if isinstance(one, str) and ":runs/" in one]
         config.schedulers = [one for one in listed if str(one).partition(":")[0] not in trained]
         [comparison] = plan_comparisons(ComparisonRequest.read(config)).values()
