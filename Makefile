@@ -7,16 +7,22 @@ NAME ?= quickstart
 
 .PHONY: setup quickstart test slow release mutants oldest attack check docs benchmark clean
 
+# what tests, checks and the site need
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+$(VENV)/.installed: $(VENV)/.runnable
 	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
+# what training and comparing need
+$(VENV)/.runnable: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[agents]"
+	touch $@
+
 # train PPO of Stable-Baselines3, then compare it with the baselines on workloads it has never seen
-quickstart: setup
+quickstart: $(VENV)/.runnable
 	$(RUN)ringyard train experiment=cpu_gpu form=weights agent=ppo_weights total_decisions=60000 evaluate.every=10000 name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 

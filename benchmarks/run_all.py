@@ -1,7 +1,6 @@
 """Run the benchmarks of docs/benchmarks.md and keep their output, and the command, in benchmarks/results/.
 
-Left out: what takes hours (physics_ablation), or another checkout (in_turns,
-learning_curves).
+Left out: what needs another checkout (in_turns, learning_curves).
 """
 
 import argparse

@@ -18,7 +18,7 @@ extensions = [
     "sphinx_copybutton",
     "generators",
 ]
-exclude_patterns = ["_templates", "five_environments/README.md"]
+exclude_patterns = ["_templates"]
 templates_path = ["_templates"]
 
 # pages are GitHub's Markdown, and look the same there

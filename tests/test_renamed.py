@@ -34,7 +34,7 @@ PACKAGES = {
 CHOSEN = {
     "action": ["action=scores_start"],
     "placement": ["placement=share"],
-    "agent": ["agent=fork_and_compare", "agent=evolution_taught", "agent=group_relative"],
+    "agent": ["agent=group_noise", "agent=evolution_taught", "agent=group_relative"],
     "workload": ["workload=partitioning", "workload=ones", "workload=csv"],
 }
 
@@ -81,11 +81,13 @@ def test_an_old_setting_names_the_new_one(_kind, old, new):
 
 @pytest.mark.parametrize(("_kind", "old", "new"), rows("choices"))
 def test_an_old_choice_names_the_new_one(_kind, old, new):
+    command = "train" if old.startswith("agent=") else "simulate"
+    said = f"{old} was removed without" if new is None else f"{old} is called {new} now"
     with hydra_initialized():
-        compose("simulate", [new])
+        compose(command, [new] if new else [])
         with pytest.raises(hydra.errors.HydraException) as error:
-            compose("simulate", [old])
-    assert f"{old} is called {new} now" in one_line(error.value)
+            compose(command, [old])
+    assert said in one_line(error.value)
 
 
 @pytest.mark.parametrize(("_kind", "old", "new"), rows("schedulers"))

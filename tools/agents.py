@@ -77,11 +77,11 @@ def reproduce_agents(
             else:
                 training = _ship_best(recipe)
             others = _other_seeds(recipe, training["shipped_seed"])
-            kept = records[recipe.name] if new_worlds else None
-            found = judge(recipe, others, workloads, workers, console, kept)
+            kept = records[recipe.name] if skip_training else None
+            found, values = judge(recipe, others, workloads, workers, console, kept, not new_worlds)
             records[recipe.name] = {"title": recipe.title, "training": training, **found}
             if workloads is None:
-                write_record(recipe, records[recipe.name])
+                write_record(recipe, records[recipe.name], values, page.parent / "results" / "agents")
             draw_training(page.parent / "images", recipe.name, training)
             with atomic_write(page) as partial:  # what has been evaluated stays if a later agent fails
                 partial.write_text(agents_page(dict(sorted(records.items()))))

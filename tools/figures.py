@@ -13,14 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import hydra
 import numpy as np
 import pandas as pd
 import yaml
+from omegaconf import OmegaConf
 
 from ringyard.errors import ConfigurationError, RingyardError
+from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.evaluation.compare import plan_comparisons
+from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS, METRIC_COLUMNS, loss_columns, table_rows
 from ringyard_agents.report.tables import markdown
@@ -46,6 +52,8 @@ LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queu
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
+#: places by which a scheduler that moves is counted
+_MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
@@ -114,6 +122,29 @@ def read(name: str) -> dict[str, Any]:
     file = STORED / f"{name}.json"
     content: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     return content
+
+
+def stale_rows(name: str) -> list[str]:
+    """Run the first workload of a stored result again, and note in its file the schedulers that differ.
+
+    Agents that are trained first are not run. They are stale if their commands changed, or another row did.
+    """
+    content, given = read(name), [*commands()[name]["words"], "seeds=1"]
+    with hydra_initialized():
+        config = hydra.compose("compare", given)
+        every = config.schedulers == "all"
+        listed: Any = ["all"] if every else OmegaConf.to_container(config.schedulers, resolve=True)
+        trained = [one.partition(":")[0] for one in listed if isinstance(one, str) and ":runs/" in one]
+        config.schedulers = [one for one in listed if str(one).partition(":")[0] not in trained]
+        [comparison] = plan_comparisons(ComparisonRequest.read(config)).values()
+        found = {run.label: run.metrics.mean_jct for run in run_tasks(comparison.tasks, 1, lambda run: None)}
+    known = {label: one["values"]["mean_jct"][0] for label, one in content["schedulers"].items()}
+    stale = [label for label in {**known, **found} if label not in trained]
+    stale = [one for one in stale if not np.isclose(found.get(one, -1), known.get(one, -2), 0, 1e-5)]
+    stale += trained if stale or content["command"] != shown_commands(name) else []
+    if stale != content.get("stale", []):
+        write_json(content | {"stale": stale}, STORED / f"{name}.json")
+    return stale
 
 
 def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = ()) -> str:
@@ -310,6 +341,35 @@ def leaders(*names: str) -> str:
     return _table(rows, names)
 
 
+def switched_off(*names: str) -> str:
+    """For each environment, every scheduler with its physics on and off, on the same workloads."""
+    parts = []
+    for name in filter(read, names):
+        on_name = name.replace("physics_off", "environment")
+        on, off = frame(read(on_name)), frame(read(name))
+        on = on[on["workload"] < off["workload"].nunique()]
+        labels = [label for label in off["scheduler"].unique() if label in set(on["scheduler"])]
+        mean = [runs.groupby("scheduler")["mean_jct"].mean()[labels] for runs in (on, off)]
+        jct = {label: [values_of(runs, label, "mean_jct") for runs in (off, on)] for label in labels}
+        places = [one.rank(method="min").astype(int) for one in mean]
+        rows = [
+            {
+                "scheduler": label,
+                "on (s)": f"{mean[0][label]:,.0f}",
+                "place": str(places[0][label]),
+                "off (s)": f"{mean[1][label]:,.0f}",
+                "place, off": str(places[1][label]),
+                "off against on": _change(*jct[label]),
+            }
+            for label in places[0].sort_values().index
+        ]
+        moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
+        title = f"**{commands()[on_name]['title']}.** Off: {commands()[name]['title']}."
+        count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
+        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows)]
+    return "\n\n".join([*parts, *_missing(names)])
+
+
 def listing(*names: str) -> str:
     """The commands of some results."""
     return _listing([line for name in names for line in shown_commands(name)])
@@ -324,7 +384,18 @@ def printed(name: str) -> str:
 #: {name in a page: what writes its blocks}
 VIEWS: Mapping[str, Callable[..., str]] = {
     one.__name__: one
-    for one in (comparison, brief, groups, overview, agents, learners, leaders, listing, printed)
+    for one in (
+        comparison,
+        brief,
+        groups,
+        overview,
+        agents,
+        learners,
+        leaders,
+        switched_off,
+        listing,
+        printed,
+    )
 }
 
 
@@ -345,7 +416,12 @@ def rendered(text: str) -> str:
         view, *names = block[1].split()
         if view not in VIEWS:
             raise ConfigurationError(f"results: {view!r}; expected one of {', '.join(VIEWS)}")
-        return f"<!-- results: {block[1]} -->\n\n{VIEWS[view](*names)}\n\n<!-- end of results -->"
+        stale = {name: read(name).get("stale") for name in names if name in commands()}
+        notes = [
+            f"**Stale: {', '.join(rows)}: run `{COMMAND} {name}`**" for name, rows in stale.items() if rows
+        ]
+        content = "\n\n".join([VIEWS[view](*names), *notes])
+        return f"<!-- results: {block[1]} -->\n\n{content}\n\n<!-- end of results -->"
 
     return BLOCK.sub(write, text)
 
@@ -355,11 +431,19 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument("names", metavar="NAME", nargs="*", help="results to run anew before (default: none)")
     parser.add_argument("--workers", type=int, default=1, help="processes of each run (%(default)s)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is stale")
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="run only the first workload of NAMEs, and note rows that differ",
+    )
     given = parser.parse_args(words)
     for name in given.names:
         read(name)  # an unknown name is an error before anything runs
     for name in given.names:
-        store(name, given.workers)
+        if given.replay:
+            print(f"{name}: {', '.join(stale_rows(name)) or 'nothing'} is stale", flush=True)
+        else:
+            store(name, given.workers)
     stale = [file for file in pages() if rendered(file.read_text()) != file.read_text()]
     for file in stale:
         print(f"{file.relative_to(ROOT)}: {f'stale; run {COMMAND}' if given.check else 'written'}")

@@ -19,7 +19,7 @@ from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.process_group import Hardware, join_process_group
 from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_ppo import ForkAndCompare, GroupNoise
+from ringyard_agents.learning.score_ppo import GroupNoise
 
 
 def workload():
@@ -36,7 +36,6 @@ def learners():
         "evolution": EvolutionStrategies(**pairs),
         "constrained": constrained,
         "group_noise": GroupNoise(noise_std=0.2, batch_size=200, **pairs),
-        "fork": ForkAndCompare(noise_std=0.2, noisy_decisions=3, batch_size=100, **pairs),
         "group_relative": GroupRelative(
             partial(PointerPolicy, width=16), num_envs=8, group_size=2, batch_size=64, target_kl=0.05
         ),

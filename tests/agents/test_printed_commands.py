@@ -16,8 +16,7 @@ from ringyard_agents.cli import COMMANDS, main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.learning.training_run import TrainingRun
 from ringyard_agents.report.tensorboard import record_text
-from ringyard_agents.runs.sweep_job import JobRecord
-from ringyard_agents.runs.sweep_table import _environment_words
+from ringyard_agents.runs.sweep_table import environment_words
 
 PRINTED = re.compile(rf"(ringyard (?:{'|'.join(COMMANDS)}) [^`\n]*)")
 FEW = ("seeds=1", "plots=false", "tensorboard=false", "workers=1", "name=compared")
@@ -63,6 +62,16 @@ def test_commands_that_training_prints_run_in_its_environment(tmp_path, monkeypa
     assert "agent: runs/a b[1]/0/agent.safetensors" in said
     (curves,) = re.findall("curves: (.*)", said)
     assert shlex.split(curves)[-1] == "runs/a b[1]"
+
+    said = run(
+        ["train", *(word for word in words[2:] if word != "seed=0,1"), "seed=1", "name='a b[2]'"], capsys
+    ).out
+    assert re.search(r"before learning +[\d,.]+ +\d\.\d{3}", said)
+    run([*command_in(said, "ringyard compare"), *FEW, "name=once"], capsys)
+    trained, compared = (
+        OmegaConf.load(tmp_path / "runs" / where / "config.yaml") for where in ("a b[2]", "once")
+    )
+    assert environment(compared) == environment(trained)
 
     said = run([*words, *shlex.split(name)], capsys).out
     assert len(list(tmp_path.glob("runs/*/*/training.json"))) == 2
@@ -133,7 +142,7 @@ def test_the_environment_of_a_job_can_be_typed(tmp_path, experiment):
     overrides = (f"experiment={experiment}", "failures=rare", "++workload.extra='a b'", "~workload._target_")
     config = composed("train", *overrides, "seed=7")
     OmegaConf.save(config, tmp_path / "config.yaml", resolve=True)
-    words = _environment_words(tmp_path, JobRecord(0, (*overrides, "seed=7")))
+    words = environment_words(tmp_path, (*overrides, "seed=7"))
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         assert environment(compose("compare", words)) == environment(config)

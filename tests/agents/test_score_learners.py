@@ -18,7 +18,6 @@ from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.episodes import ScoreEpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies, PerturbedNetworks
 from ringyard_agents.learning.process_group import SINGLE_PROCESS
@@ -30,11 +29,9 @@ from ringyard_agents.learning.score_networks import (
     score_tensor,
 )
 from ringyard_agents.learning.score_ppo import (
-    ForkAndCompare,
     GroupNoise,
     PerturbedPolicy,
     add_gradient,
-    deterministic,
 )
 
 NETWORKS = {context: partial(ScoreNetwork, context=context) for context in ("none", "mean", "attention")}
@@ -176,10 +173,7 @@ def learners():
     small = {"workloads_per_round": 2, "group_size": 4}
     attention = GroupNoise(network=NETWORKS["attention"], noise_std=0.2, learning_rate=0.02, **small)
     evolution = EvolutionStrategies(network=partial(ScoreNetwork, width=8), learning_rate=0.1, **small)
-    fork = ForkAndCompare(
-        network=ScoreNetwork, noise_std=0.2, learning_rate=0.02, ema_decay=0.5, noisy_decisions=1, **small
-    )
-    return {"attention": attention, "evolution": evolution, "fork": fork}
+    return {"attention": attention, "evolution": evolution}
 
 
 @pytest.mark.parametrize("name", learners())
@@ -246,7 +240,7 @@ def test_what_learners_of_scores_cannot_learn_in_is_refused():
     ):
         (name,) = bad
         with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
-            ForkAndCompare(network=ScoreNetwork, **bad)
+            GroupNoise(network=ScoreNetwork, **bad)
     with pytest.raises(ConfigurationError, match=r"agent\.network\.context is 'max'; expected"):
         GroupNoise(network=partial(ScoreNetwork, context="max")).setup({"here": toy()}, 0)
     seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
@@ -290,32 +284,8 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     seen = batch.split(batch.observations), batch.masks
     assert np.array_equal(loaded.act(*seen), learner.policy.act(*seen))
     assert loaded.act(*seen).reshape(8, 3, 4)[:, 1:, :2].any()
-    for other in (GroupNoise(network=ScoreNetwork), ForkAndCompare(network=ScoreNetwork)):
-        with pytest.raises(
-            ConfigurationError,
-            match=r"action\.type_scores names 2 GPU types.* expected none, or agent=evolution",
-        ):
-            other.setup({"": world}, 0)
-
-
-def test_copies_of_a_moment_go_on_alike_but_for_the_noise():
-    world = ScoreEpisodeRunner(toy(workload=random_workload(), cluster=Cluster.homogeneous(2, 4)), 6)
-    calm = deterministic(ScoreNetwork(*features_of(world)))
-    world.reset(np.array([3, 5]))
-    world.continue_episodes(calm, arrivals=np.array([4.0, 9.0]))
-    came = world.batch.state.clusters["next_arrival"][:2].copy()
-    assert ((came >= (4, 9)) & (came < 12)).all()
-    world.fork(np.repeat([0, 1], 3), 2)
-    played = world.continue_episodes(calm)
-    for group in (slice(0, 3), slice(3, 6)):
-        assert len(set(played.returns[group])) == len(set(played.ends[group])) == 1
-    clusters = world.batch.state.clusters
-    assert clusters["num_done"].tolist() == np.repeat(np.minimum(came + 2, 12), 3).tolist()
-    alone = ScoreEpisodeRunner(world.config, 2)
-    alone.reset(np.array([3, 5]))
-    whole = alone.continue_episodes(calm)
-    world.reset(np.array([3, 5]))
-    first = world.continue_episodes(calm, arrivals=np.array([4.0, 9.0]))
-    world.fork(np.repeat([0, 1], 3), 12)
-    both = first.returns[[0, 1]] + world.continue_episodes(calm).returns[[0, 3]]
-    assert both == pytest.approx(whole.returns, rel=1e-6)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"action\.type_scores names 2 GPU types.* expected none, or agent=evolution",
+    ):
+        GroupNoise(network=ScoreNetwork).setup({"": world}, 0)

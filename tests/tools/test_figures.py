@@ -15,9 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
 
+from conftest import shared  # noqa: E402
 from tools import figures  # noqa: E402
 
 TYPED = ROOT / "tests" / "typed_figures.csv"
+#: {cut of a trace: its folder}
+TRACES = {
+    "venus_gpu_jobs.csv.gz": "helios",
+    "philly_jobs.csv.gz": "philly",
+    "pai_gpu_tasks_sample.csv.gz": "alibaba_pai_v2020",
+}
 #: pages that other tools write whole, and the research log, which is history
 OTHERS = {
     "agents",
@@ -30,7 +37,7 @@ OTHERS = {
     "log",
 }
 #: folders that tools and the build of the site write
-FOLDERS = {"environments", "examples", "reference", "registry", "schedulers", "five_environments"}
+FOLDERS = {"environments", "examples", "reference", "registry", "schedulers"}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"
@@ -136,6 +143,38 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
     table, notes = figures.comparison(name), "\n".join(content["notes"])
     for note in re.findall(r"^(vs \S+): relative difference", notes, re.MULTILINE):
         assert f"| {note} |" in table  # as the command printed it
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
+@pytest.mark.parametrize("name", [name for name in figures.commands() if figures.read(name)])
+def test_stored_results_hold(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "STORED", copied(name, tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for file, folder in TRACES.items():
+        if f"workload.path={file}" in figures.commands()[name]["words"]:
+            (tmp_path / file).symlink_to(shared("data", "traces", folder, file))
+    stale = figures.stale_rows(name)
+    assert not stale, f"pages with {name} are stale: {stale}; run `{figures.COMMAND} {name}`"
+
+
+def copied(name, folder):
+    """A folder with the file of a result."""
+    (folder / f"{name}.json").write_text((figures.STORED / f"{name}.json").read_text())
+    return folder
+
+
+def test_pages_name_rows_that_are_stale(tmp_path, monkeypatch):
+    """A row that differs, one that is gone, and with them the agents that were trained."""
+    name = "first_agent"
+    monkeypatch.setattr(figures, "STORED", copied(name, tmp_path))
+    content = figures.read(name)
+    content["schedulers"]["srsf@consolidate"]["values"]["mean_jct"][0] += 1.0
+    content["schedulers"]["gone"] = content["schedulers"].pop("fifo_backfill@consolidate")
+    figures.write_json(content, tmp_path / f"{name}.json")
+    assert set(figures.stale_rows(name)) == {"srsf@consolidate", "fifo_backfill@consolidate", "gone", "first"}
+    block = figures.rendered(f"<!-- results: brief {name} -->\n<!-- end of results -->")
+    assert f"**Stale: {', '.join(figures.read(name)['stale'])}: run `{figures.COMMAND} {name}`**" in block
 
 
 def test_a_result_that_was_not_run_is_missing(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Evaluation of pretrained agents against published schedulers, their allocator alone and the lower bound."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import locked
 from ringyard_agents.shipped_agents import ZOO_PREFIX, shipped_agents
+from tools.stored_reproductions import write_json
 from tools.zoo.competitors import competitors
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import Recipe, World
@@ -119,8 +121,9 @@ def judge(
     workers: int | None,
     console: Console,
     kept: Mapping[str, Any] | None = None,
-) -> Record:
-    """An agent in every world of its recipe, as plain data; Hydra must be initialised.
+    again: bool = True,
+) -> tuple[Record, Record]:
+    """Return an agent's record in every world of its recipe, and what it was made of; Hydra is initialised.
 
     Each run is kept in runs/zoo_judged_NAME as it ends; an equal call does not run it again.
 
@@ -130,7 +133,12 @@ def judge(
         workloads: in each world; None: as the recipe says.
         workers: processes; None: one per core.
         console: shows progress.
-        kept: an earlier record, whose worlds stay as they are in it.
+        kept: an earlier record. A world in which all has the same mean stays as it is there, so that rows of
+            training seeds stay whose runs are gone.
+        again: run the worlds that `kept` has, too.
+
+    Returns:
+        (record, {world: the settings, and every scheduler's mean JCT on each workload}).
 
     Raises:
         RingyardError: bad input, or a scheduler failed.
@@ -140,23 +148,40 @@ def judge(
     old = {one["label"]: one for part in ("worlds", "elsewhere") for one in (kept or {}).get(part, ())}
 
     def run(world: World, agents: Mapping[str, str]) -> Record:
-        if world.label in old:
-            return old[world.label]
+        before = old.get(world.label)
+        if before and not again:
+            return before
         race = race_of(world, agents, workloads or world.workloads)
         results, failed = series.run(race.tasks, f"{recipe.name}: {world.label}")
         for label, reason in failed.items():
             raise SchedulerError(f"{label} failed in {world.label} on {reason}")
         runs = runs_frame(results)
         checks[world.label] = values_of(runs, shipped, "mean_jct")[:_CHECKED].tolist()
-        return _record(world, runs, shipped, [one for one in agents if one != shipped])
+        values[world.label] = {
+            "overrides": list(world.overrides),
+            "environment": race.tasks[0].environment,
+            "schedulers": {task.label: task.scheduler for task in race.tasks},
+            "bound_mean_jct": values_of(runs, shipped, "bound_mean_jct").round(6).tolist(),
+            "mean_jct": {
+                one: values_of(runs, one, "mean_jct").round(6).tolist() for one in runs["scheduler"].unique()
+            },
+        }
+        found = _record(world, runs, shipped, [one for one in agents if one != shipped])
+        if not before or agents.keys() - {shipped}:
+            return found
+        if all(math.isclose(found[key], before[key], rel_tol=1e-9) for key in ("mean", "best_mean", "bound")):
+            return before
+        console.print(f"{recipe.name}: {world.label} differs from its record", soft_wrap=True, markup=False)
+        return found
 
-    checks = dict(kept["check"]) if kept else {}
+    checks: dict[str, list[float]] = dict(kept["check"]) if kept else {}
+    values: Record = {}
     with locked(folder):
         series = CachedRuns(folder / "measured.jsonl", workers, console)
         tables = [run(world, {shipped: shipped, **others}) for world in recipe.worlds]
         rows = [run(world, {shipped: shipped}) for world in recipe.elsewhere]
     check = {world.label: checks[world.label] for world in recipe.worlds}
-    return {"check": check, "worlds": tables, "elsewhere": rows}
+    return {"check": check, "worlds": tables, "elsewhere": rows}, values
 
 
 def _record(world: World, runs: pd.DataFrame, shipped: str, others: Sequence[str]) -> Record:
@@ -245,7 +270,12 @@ def _read(file: Path) -> Record:
     return record
 
 
-def write_record(recipe: Recipe, record: Mapping[str, Any]) -> None:
-    """Write an agent's record beside its weights."""
+def write_record(recipe: Recipe, record: Mapping[str, Any], values: Mapping[str, Any], folder: Path) -> None:
+    """Write an agent's record beside its weights, and what it was made of (`judge`) into a folder."""
     with atomic_write(recipe.record) as partial:
         partial.write_text(json.dumps(record, indent=1) + "\n")
+    file = folder / f"{recipe.name}.json"
+    known = {**(json.loads(file.read_text()) if file.is_file() else {}), **values}
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = [one.label for one in (*recipe.worlds, *recipe.elsewhere)]
+    write_json({one: known[one] for one in labels if one in known}, file)

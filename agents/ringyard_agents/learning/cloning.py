@@ -154,7 +154,7 @@ def find_optimum(runner: EpisodeRunner, workload: int, first: QueueTeacher) -> l
     batch, tables, number = runner.batch, np.array([workload]), np.arange(runner.batch.masks.shape[1])
     allowed = (number % len(first.actions.starts) == first.template) | (number >= first.actions.num_starts)
     runner.reset(tables)
-    runner.continue_episodes(lambda blocks, masks, clusters: first.act(blocks, masks), np.array([np.inf]))
+    runner.continue_episodes(lambda blocks, masks, clusters: first.act(blocks, masks), num_clusters=1)
     least = batch.state.clusters["total_jct"][0] * (1 + 1e-6)  # ties are found anew
     runner.reset(tables)
     live, steps, best = np.zeros(1, np.int64), [], list[int]()
@@ -212,5 +212,5 @@ class CloneOptima(CloneTeacher):
             left += find_optimum(runner, table, first)
             if left:
                 runner.reset(np.array([table]))
-                runner.continue_episodes(recorder, np.array([np.inf]))
+                runner.continue_episodes(recorder, num_clusters=1)
         return recorder

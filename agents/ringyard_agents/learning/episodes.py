@@ -60,12 +60,6 @@ class EpisodeBatch(NamedTuple):
         """[clusters] undiscounted sums of rewards."""
         return np.asarray((self.rewards * self.valid).sum(axis=0, dtype=np.float64))
 
-    def append(self, later: "EpisodeBatch") -> "EpisodeBatch":
-        """Return these steps followed by later steps of the same episodes."""
-        rewards = np.concatenate((self.rewards, later.rewards))
-        times = np.concatenate((self.times, later.times))
-        return EpisodeBatch(rewards, times, np.concatenate((self.valid, later.valid)), later.ends)
-
 
 class EpisodeRunner:
     """Runs one episode in each of many clusters of an environment."""
@@ -85,22 +79,20 @@ class EpisodeRunner:
         self.batch.reset(np.arange(len(workloads)), workloads)
 
     def continue_episodes(
-        self, act: Any, arrivals: NDArray[np.float64] | None = None, max_decisions: float = np.inf
+        self, act: Any, num_clusters: int | None = None, max_decisions: float = np.inf
     ) -> EpisodeBatch:
         """Continue all episodes to their end, or for a part, and return the decisions made.
 
-        `act`, or a `ScoreFunction`, turns (observations, masks, indices of clusters) into actions. `arrivals`
-        [n] continues only the first n clusters, each until this number of its jobs has arrived.
+        `act`, or a `ScoreFunction`, turns (observations, masks, indices of clusters) into actions. Only the
+        first `num_clusters` are continued. None: all.
         """
         batch = self.batch
-        stop_after = np.full(batch.num_clusters, np.inf if arrivals is None else -np.inf)
-        if arrivals is not None:
-            stop_after[: len(arrivals)] = arrivals
         rewards: list[Floats] = []
         times: list[NDArray[np.float64]] = []
         valid: list[Masks] = []
         while len(times) < max_decisions:
-            active = (batch.state.clusters["next_arrival"] < stop_after) & ~(batch.done | batch.truncated)
+            active = ~(batch.done | batch.truncated)
+            active[num_clusters:] &= num_clusters is None
             clusters = np.flatnonzero(active)
             if not len(clusters):
                 break
@@ -123,12 +115,6 @@ class EpisodeRunner:
 
 class ScoreEpisodeRunner(EpisodeRunner):
     """Runs episodes of an environment with the actions `Scores`, which a `ScoreFunction` chooses."""
-
-    def fork(self, sources: Ids, arrivals: int) -> None:
-        """Make cluster b a copy of cluster `sources[b]`, in which at most `arrivals` jobs still arrive."""
-        self.batch.copy_clusters(sources)
-        clusters = self.batch.state.clusters
-        clusters["num_jobs"] = np.minimum(clusters["num_jobs"], clusters["next_arrival"] + arrivals)
 
     def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
         inputs = read_observations(observations, masks)

@@ -67,6 +67,7 @@ class Evaluation:
     Attributes:
         metric: name of the metric, a field of `Metrics`. Less is better.
         baselines: {name: metric on the same workloads}, to be set by the caller.
+        first: metric at the first evaluation, before learning. None before it, and in a run that continues.
         best: best metric so far. Infinity before the first evaluation.
         latest: metric at the last evaluation. NaN before the first.
         best_bound_ratio: ratio of the constrained metric to its bound for the best agent. Infinity before the
@@ -90,6 +91,7 @@ class Evaluation:
         self.constraint = constraint
         self.baselines: Mapping[str, float] = {}
         self.eval_freq = eval_freq
+        self.first: float | None = None
         self.best, self.best_bound_ratio = float("inf"), float("inf")
         self.latest, self.bound_ratio = float("nan"), float("nan")
         self.evaluations_since_best = 0
@@ -108,6 +110,8 @@ class Evaluation:
         episodes = {label: episode_metrics(policy, batch) for label, batch in self._batches.items()}
         self._means = {label: _mean(metrics, self.metric) for label, metrics in episodes.items()}
         self.latest = _geometric_mean(self._means.values())
+        if self.last_evaluation == 0:
+            self.first = self.latest
         if self.constraint is not None:
             ratios = self.constraint.ratios_to_bound
             self.bound_ratio = _geometric_mean(float(ratios(*one).mean()) for one in episodes.items())

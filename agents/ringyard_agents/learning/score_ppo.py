@@ -1,15 +1,14 @@
 """PPO without a critic on noisy scores of single jobs."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ringyard.checks import Positive, PositiveInt, checked
-from ringyard_agents.learning.episodes import EpisodeBatch, ScoreEpisodeRunner, ScoreFunction
+from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.policy_gradient import (
     Credit,
     DecisionOrder,
@@ -24,7 +23,6 @@ from ringyard_agents.learning.score_learner import NoiseStd, ScoreLearner
 from ringyard_agents.learning.score_networks import (
     Floats,
     Ids,
-    Masks,
     PolicyInput,
     ScoreNetwork,
     pad_decisions,
@@ -63,11 +61,6 @@ class RolloutBatch(NamedTuple):
     def concatenate(batches: list["RolloutBatch"]) -> "RolloutBatch":
         """Return all samples of several batches."""
         return RolloutBatch(*(np.concatenate(column) for column in zip(*batches, strict=True)))
-
-
-def deterministic(network: ScoreNetwork) -> ScoreFunction:
-    """Return a function that scores jobs by a network without noise."""
-    return lambda inputs, clusters, rows: score_array(network, inputs)
 
 
 class PerturbedPolicy:
@@ -148,62 +141,10 @@ def add_gradient(
 #: TensorBoard tags of the measurements of `add_gradient`
 _TAGS = ("train/policy_gradient_loss", "train/approx_kl", "train/clip_fraction")
 
-#: (episodes, samples of the decisions with noise, [steps, clusters] True where these were made)
-_Exploration = tuple[EpisodeBatch, RolloutBatch, Masks]
-#: [gradient steps] measurements of `add_gradient`
-_Steps = list[NDArray[np.float64]]
-
-
-@dataclass(kw_only=True)
-class _ScorePPO(ScoreLearner):
-    """Base class of learners that explore with noisy scores in every environment and update by PPO."""
-
-    noise_std: NoiseStd  #: standard deviation of the noise, in scores
-    batch_size: PositiveInt  #: scores of single jobs in a gradient step
-    max_grad_norm: Positive = 0.5  #: maximum norm of the gradient
-
-    def _round(self) -> dict[str, float]:
-        episodes, samples, valid = {}, [], []
-        for i, (label, runner) in enumerate(self._runners.items()):
-            episodes[label], noisy_samples, noisy = self._explore(i, label, runner)
-            samples.append(noisy_samples)
-            valid.append(noisy)
-        batch = RolloutBatch.concatenate(samples)
-        order = order_decisions(self.hardware.process_group, valid, batch.counts)
-        measured = self._update(batch, order, self._rng(len(self._runners)))
-        columns = zip(_TAGS, zip(*measured, strict=True), strict=True)
-        return self._count(episodes) | {tag: float(np.mean(values)) for tag, values in columns}
-
-    @abstractmethod
-    def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
-        """Run episodes with noise in this process's clusters of an environment, given by index and label."""
-
-    @abstractmethod
-    def _update(self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator) -> _Steps:
-        """Take gradient steps on the samples of this process. `rng` draws the same in all processes."""
-
-    def _perturbed_policy(self, rng: np.random.Generator, runner: ScoreEpisodeRunner) -> PerturbedPolicy:
-        """Make the policy with noise for the local clusters. Neighbouring clusters have opposite noise."""
-        jobs = runner.config.workload.num_jobs
-        num_clusters = self.workloads_per_round * self.group_size
-        half = rng.standard_normal((num_clusters // 2, 1, jobs), np.float32)
-        antithetic_noise = np.concatenate((half, -half), axis=1).reshape(num_clusters, jobs)
-        return PerturbedPolicy(self._network, antithetic_noise[self._local_clusters], self.noise_std)
-
-    def _step(
-        self, samples: RolloutBatch, order: DecisionOrder, decisions: Ids, clip_range: float
-    ) -> NDArray[np.float64]:
-        """Take a gradient step on some decisions of all processes. Returns [3], see `add_gradient`."""
-        self._optimizer.zero_grad()
-        local, total = samples.select(order.to_local_indices(decisions)), int(order.counts[decisions].sum())
-        means = add_gradient(self._network, local, total, self.noise_std, clip_range)
-        clip_and_step(self._network, self._optimizer, self.hardware.process_group, self.max_grad_norm)
-        return self.hardware.process_group.sum_values(means)
-
 
 @checked("agent")
 @dataclass(kw_only=True)
-class GroupNoise(_ScorePPO):
+class GroupNoise(ScoreLearner):
     """Learner of job scores by PPO without a critic, with one draw of noise per job and episode.
 
     The effect of noise on a whole episode is measurable where that on a single decision is not. Advantages
@@ -212,20 +153,43 @@ class GroupNoise(_ScorePPO):
     Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
     """
 
-    noise_std: NoiseStd = 0.05
+    noise_std: NoiseStd = 0.05  #: standard deviation of the noise, in scores
     #: how decisions share the return of their episode, see `policy_gradient.group_advantages`
     credit: Credit = "time_aligned"
     n_epochs: PositiveInt = 2  #: passes over each round
-    batch_size: PositiveInt = 32768
+    batch_size: PositiveInt = 32768  #: scores of single jobs in a gradient step
     clip_range: Positive = 0.2  #: largest change of the ratio of the probabilities of a score from 1
+    max_grad_norm: Positive = 0.5  #: maximum norm of the gradient
 
-    def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
-        policy = self._perturbed_policy(self._rng(environment, 1), runner)
-        episodes = self._penalized(label, runner.run_episodes(self._draw_workloads(environment), policy))
-        advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
-        return episodes, policy.samples(advantages, self.hardware.process_group), episodes.valid
+    def _round(self) -> dict[str, float]:
+        episodes, samples = {}, []
+        for i, (label, runner) in enumerate(self._runners.items()):
+            policy = self._perturbed_policy(self._rng(i, 1), runner)
+            episodes[label] = self._penalized(label, runner.run_episodes(self._draw_workloads(i), policy))
+            valid = episodes[label].valid
+            advantages = group_advantages(*episodes[label], self.group_size, self.credit)[valid]
+            samples.append(policy.samples(advantages, self.hardware.process_group))
+        batch, valid_steps = RolloutBatch.concatenate(samples), [one.valid for one in episodes.values()]
+        order = order_decisions(self.hardware.process_group, valid_steps, batch.counts)
+        measured = self._update(batch, order, self._rng(len(self._runners)))
+        columns = zip(_TAGS, zip(*measured, strict=True), strict=True)
+        return self._count(episodes) | {tag: float(np.mean(values)) for tag, values in columns}
 
-    def _update(self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator) -> _Steps:
+    def _perturbed_policy(self, rng: np.random.Generator, runner: EpisodeRunner) -> PerturbedPolicy:
+        """Make the policy with noise for the local clusters. Neighbouring clusters have opposite noise."""
+        jobs = runner.config.workload.num_jobs
+        num_clusters = self.workloads_per_round * self.group_size
+        half = rng.standard_normal((num_clusters // 2, 1, jobs), np.float32)
+        antithetic_noise = np.concatenate((half, -half), axis=1).reshape(num_clusters, jobs)
+        return PerturbedPolicy(self._network, antithetic_noise[self._local_clusters], self.noise_std)
+
+    def _update(
+        self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator
+    ) -> list[NDArray[np.float64]]:
+        """Take gradient steps on this process's samples, and return [3] of each, see `add_gradient`.
+
+        `rng` draws the same in all processes.
+        """
         measured = []
         for _ in range(self.n_epochs):
             shuffled = rng.permutation(len(order.counts))
@@ -233,57 +197,10 @@ class GroupNoise(_ScorePPO):
             steps = max(1, round(total[-1] / self.batch_size))
             splits = np.searchsorted(total, total[-1] * np.arange(1, steps) / steps)
             for decisions in np.split(shuffled, splits):
-                measured.append(self._step(samples, order, decisions, self.clip_range))
+                self._optimizer.zero_grad()
+                local = samples.select(order.to_local_indices(decisions))
+                total_scores = int(order.counts[decisions].sum())
+                means = add_gradient(self._network, local, total_scores, self.noise_std, self.clip_range)
+                clip_and_step(self._network, self._optimizer, self.hardware.process_group, self.max_grad_norm)
+                measured.append(self.hardware.process_group.sum_values(means))
         return measured
-
-
-#: typical standard deviation of a group's returns, as a fraction of their mean
-_TYPICAL_STD = 0.01
-
-#: maximum weight of a group, for groups with a larger standard deviation
-_MAX_WEIGHT = 5.0
-
-
-@checked("agent")
-@dataclass(kw_only=True)
-class ForkAndCompare(_ScorePPO):
-    """Learner of job scores by PPO without a critic, in groups of copies of a cluster in mid-episode.
-
-    All copies have the same jobs and the same future. Each copy makes some decisions with one draw of noise
-    per job, in antithetic pairs, and then continues without noise until the remaining jobs have ended. So
-    episodes may be long: the effect of late noise is not hidden by that of early noise.
-    """
-
-    workloads_per_round: PositiveInt = 6  #: forked clusters in each environment and round
-    learning_rate: Positive = 2e-3
-    ema_decay: Annotated[float, "[0, 1)"] = 0.99
-    noise_std: NoiseStd = 0.1
-    noisy_decisions: PositiveInt = 48  #: decisions with noise after the fork
-    remaining_arrivals: PositiveInt = 400  #: maximum number of jobs that still arrive after the fork
-    batch_size: PositiveInt = 16384  #: scores of single jobs in the only gradient step of a round
-
-    def _explore(self, environment: int, label: str, runner: ScoreEpisodeRunner) -> _Exploration:
-        exploit = deterministic(self._network)
-        local = self.hardware.process_group.local_slice("agent.workloads_per_round", self.workloads_per_round)
-        rng, num_jobs = self._rng(environment, 1), runner.config.workload.num_jobs
-        runner.reset(self._draw_workloads(environment)[:: self.group_size])
-        forked_after = rng.uniform(0, num_jobs, self.workloads_per_round)[local]
-        runner.continue_episodes(exploit, arrivals=forked_after)
-        sources = np.repeat(np.arange(local.stop - local.start), self.group_size)
-        runner.fork(sources, self.remaining_arrivals)
-        policy = self._perturbed_policy(rng, runner)
-        noisy = runner.continue_episodes(policy, max_decisions=self.noisy_decisions)
-        episodes = self._penalized(label, noisy.append(runner.continue_episodes(exploit)))
-        # [clusters] normalised returns x sqrt(std / mean / `_TYPICAL_STD`), at most `_MAX_WEIGHT`
-        groups = episodes.returns.reshape(-1, self.group_size)
-        mean, std = groups.mean(axis=1, keepdims=True), groups.std(axis=1, keepdims=True)
-        weight = np.minimum(np.sqrt(std / (np.abs(mean) + 1e-12) / _TYPICAL_STD), _MAX_WEIGHT)
-        by_cluster = ((groups - mean) / (std + 1e-12) * weight).astype(np.float32).reshape(-1)
-        advantages = np.broadcast_to(by_cluster, noisy.valid.shape)[noisy.valid]
-        return episodes, policy.samples(advantages, self.hardware.process_group), noisy.valid
-
-    def _update(self, samples: RolloutBatch, order: DecisionOrder, rng: np.random.Generator) -> _Steps:
-        shuffled = rng.permutation(len(order.counts))
-        batch = shuffled[: np.searchsorted(np.cumsum(order.counts[shuffled]), self.batch_size) + 1]
-        # The network has not changed since the decisions, so every ratio is 1 and nothing is clipped.
-        return [self._step(samples, order, batch, np.inf)]

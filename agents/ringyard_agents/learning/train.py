@@ -12,6 +12,7 @@ from typing import Any
 
 import hydra
 import numpy as np
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.utils import instantiate
@@ -46,9 +47,10 @@ from ringyard_agents.learning.process_group import (
 )
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run, set_up_learner
-from ringyard_agents.report.tables import SECONDS, print_note
+from ringyard_agents.report.tables import SECONDS, print_line, print_note, print_table
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
+from ringyard_agents.runs.sweep_table import comparison_command
 
 #: label of the environment that the run's own settings describe
 OWN = "own"
@@ -296,10 +298,18 @@ def _learn(
 
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
-    best = f"{evaluation.best:,.0f}" if evaluation.best >= 100 else f"{evaluation.best:.3f}"
-    best += " s" if evaluation.metric.startswith(SECONDS) else ""
-    for name, value in evaluation.baselines.items():
-        console.print(f"best {evaluation.metric} {best}, {ratio(evaluation.best, value):.3f} x {name}")
+    unit = " (s)" if evaluation.metric.startswith(SECONDS) else ""
+    before = {} if evaluation.first is None else {"before learning": evaluation.first}
+    metric, against = f"{evaluation.metric}{unit}", "best agent / it"
+    rows = [
+        {
+            "": name,
+            metric: f"{value:,.0f}" if value >= 100 else f"{value:.3f}",
+            against: f"{ratio(evaluation.best, value):.3f}",
+        }
+        for name, value in {**evaluation.baselines, **before, "best agent": evaluation.best}.items()
+    ]
+    print_table(console, "on the evaluation workloads", rows, list(rows[0]), left=[""])
     if evaluation.constraint is not None:
         found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"
         result = " on the evaluation workloads: constraint satisfied"
@@ -315,3 +325,6 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation, total
     console.print(f"agent: {folder / AGENT_FILE}", soft_wrap=True, markup=False)
     curves = shlex.join(["tensorboard", "--logdir", str(folder.parent)])
     console.print(f"curves: {curves}", soft_wrap=True, markup=False)
+    if evaluation.first is not None and not is_sweep_job():
+        command = comparison_command(folder.name, folder, HydraConfig.get().overrides.task)
+        print_line(console, f"compare on other workloads: {command}")

@@ -62,10 +62,16 @@ def _environment(job: Path) -> dict[str, Any]:
         return {}
 
 
-def _environment_words(job: Path, record: JobRecord) -> list[str]:
-    """Return the overrides that give `ringyard compare` the environment of a job."""
+def comparison_command(label: str, job: Path, overrides: Sequence[str]) -> str:
+    """Return the command that compares the agent of a run folder, made with `overrides`, with baselines."""
+    words = [f"schedulers=[fifo_backfill,sjf,{quoted(f'{label}:{job}')}]", *environment_words(job, overrides)]
+    return shlex.join(["ringyard", "compare", *words])
+
+
+def environment_words(job: Path, overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that give `ringyard compare` the environment of a run folder."""
     wanted, chosen = _environment(job), (*ENVIRONMENT_GROUPS, "experiment")
-    words = [word for word in record.overrides if word.lstrip("+~").partition("=")[0] in chosen]
+    words = [word for word in overrides if word.lstrip("+~").partition("=")[0] in chosen]
     words = [word for word in words if _is_plain(word)]
     with hydra_initialized():
         found = flatten_config(plain_groups(compose("compare", words)))
@@ -137,9 +143,8 @@ def _print_best(sweep: Path, best: JobRecord, jobs: Sequence[JobRecord], names: 
     print(f"folder: {folder}")
     if (folder / AGENT).is_file():
         print(f"agent: {folder / AGENT}")
-        entry = quoted(f"best:{folder}")
-        words = [f"schedulers=[fifo_backfill,sjf,{entry}]", *_environment_words(folder, best)]
-        print(f"compare on other workloads than the objective: {shlex.join(['ringyard', 'compare', *words])}")
+        command = comparison_command("best", folder, best.overrides)
+        print(f"compare on other workloads than the objective: {command}")
 
 
 SEED = "seed"
