@@ -383,7 +383,7 @@ def test_every_agent_trains(tmp_path, agent):
     words = SCORES if agent in SCORING else ["form=jobs"] if agent == "ppo_jobs" else []
     words = [*words, "agent.teacher.gradient_steps=20"] if agent in ("evolution_taught", "optimum") else words
     words = [*words, "agent.teacher.num_workloads=20"] if agent == "optimum" else words
-    words = [*words, "agent.batch_size=64", "agent.num_envs=8"] if agent == "offline" else words
+    words = [*words, "agent.batch_size=64", "agent.num_envs=8"] if "offline" in agent else words
     ringyard(
         tmp_path, "train", f"agent={agent}", *words, "cluster.num_servers=4", "workload.num_jobs=12",
         "total_decisions=256", "num_workloads=8", "evaluate.every=128", "evaluate.workloads=2", "name=run",

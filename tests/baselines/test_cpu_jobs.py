@@ -267,3 +267,19 @@ def test_drafts_give_back_once():
         for _ in range(2):
             draft.release(job)
             assert draft.free_cores_per_server[0] == before
+
+
+def test_coda_lets_a_job_wait_for_its_cores_or_starts_it_with_fewer():
+    """The server has 2 free cores until 500 s, and the job asks for 4."""
+    helper = JobTable.cpu_only([0.0], [6], [500.0], [1e6])
+    cluster, jobs, performance = cpu_cluster(8, helper.merged(hungry(50.0, 4)))
+    for fewer, start in ((True, 0.0), (False, 500.0)):
+        scheduler = Coda(pack(), adaptive=False, cpu_array_share=1.0, fewer_cores=fewer)
+        sim = Simulator(cluster, jobs, performance)
+        scheduler.reset(cluster, jobs, np.random.default_rng(0))
+        sim.advance()
+        sim.apply([Allocation(0, server=0)])
+        while not sim.done:
+            sim.apply(scheduler.decide(sim.view()))
+            sim.advance()
+        assert times_of(sim).start_seconds.tolist() == [0.0, start]

@@ -58,7 +58,7 @@ class OfflineEnsemble(NetworkLearner):
 
     #: function of (observation space, action space, learning rate by progress) that makes a network
     network: Callable[..., EnsemblePolicy]
-    recorded: Callable[[Any], learners.Policy]  #: function of the actions: the policy to record
+    recorded: Callable[[Any], Any]  #: function of the actions: the policy to record
     num_envs: PositiveInt = 512  #: clusters that are recorded, for one episode each
     random_actions: Fraction = 0.1  #: share of recorded actions that are drawn among the valid ones instead
     batch_size: PositiveInt = 4096  #: decisions per gradient step. `decisions` sums them up.
@@ -93,7 +93,7 @@ class OfflineEnsemble(NetworkLearner):
         data, names = self.record(), ("train/loss", "train/value", "train/disagreement")
         if not self.decisions:
             self._networks[1].load_state_dict(self._network.state_dict())
-        callback({})
+        callback({"recorded/exact_fraction": float(np.mean(self._exact))} if self._exact else {})
         while self.decisions < total_decisions:
             rng = np.random.default_rng((self._seed, self.decisions))
             rows = rng.integers(len(data[1]), size=(10, self.batch_size))
@@ -105,6 +105,7 @@ class OfflineEnsemble(NetworkLearner):
         """Return recorded (observations, masks, actions, rewards, returns, next decisions by index or -1)."""
         config, rng, records = self._config, np.random.default_rng(self._seed), list[Any]()
         policy, runner = self.recorded(config.actions), EpisodeRunner(config, self.num_envs)
+        policy.batch = runner.batch
 
         def act(observations: Any, masks: NDArray[np.bool_], clusters: Any) -> NDArray[np.int64]:
             actions, is_random = policy.act(observations, masks), rng.random(len(masks)) < self.random_actions
@@ -113,6 +114,7 @@ class OfflineEnsemble(NetworkLearner):
             return actions
 
         episodes = runner.run_episodes(np.arange(self.num_envs) % config.num_workloads, act)
+        self._exact = getattr(policy, "exact", ())  # of each decision of a `SchedulerTeacher`
         valid, rewards = episodes.valid, episodes.rewards * episodes.valid
         number = np.full((len(valid) + 1, self.num_envs), -1)
         number[:-1][valid] = np.arange(valid.sum())

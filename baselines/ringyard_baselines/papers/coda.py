@@ -20,6 +20,7 @@ class _CoreTuning:
     """State of the search for a training job's number of cores."""
 
     step_seconds: float  #: time of the last step
+    first_cores: int  #: cores per worker before the first step
     utilisation: float = float("nan")  #: GPU utilisation before the last step
     last_step: int = 0  #: 1 more core, -1 one core fewer, 0 nothing to judge
     more_helps: bool = True  #: whether every step up has raised utilisation so far
@@ -57,6 +58,8 @@ class Coda(Scheduler):
 
     placement: PlacementRule  #: where training jobs go
     adaptive: bool = True  #: False leaves each job the cores it requests
+    regrow: bool = False  #: steps up take reserved cores until a job has as many as it started with
+    fewer_cores: bool = True  #: start a job with 1 core per worker rather than let it wait for more
     window_seconds: Positive = 90.0  #: seconds between two steps of the allocator
     #: smallest change in GPU utilisation that counts, as a share of 1
     min_utilisation_change: Positive = 0.02
@@ -81,8 +84,7 @@ class Coda(Scheduler):
         """Tune running jobs, cap CPU jobs, start training jobs, then CPU jobs."""
         if not view.cluster.cores_per_server:
             return PlacementPlan(view).start(self.placement, np.sort(view.waiting))  # no cores to tune
-        plan = PlacementPlan(view)
-        rows = view.running
+        plan, rows = PlacementPlan(view), view.running
         utilisation = dict(zip(rows.tolist(), view.select(rows).gpu_activity.tolist(), strict=True))
         allocations = self._tune_cores(view, plan, utilisation)
         allocations += self._cap_bandwidth(view, plan, utilisation)
@@ -106,9 +108,8 @@ class Coda(Scheduler):
         allocations = []
         held, model = view.column("cores_per_worker"), view.column("model")
         training = view.running[view.column("kind")[view.running] != JobKind.CPU_ONLY].tolist()
-        started = view.column("last_start_seconds")
-        self._tuning = {job: self._tuning.get(job, _CoreTuning(float(started[job]))) for job in training}
-        reserved = self._reserved_cores(view)
+        started, reserved = view.column("last_start_seconds"), self._reserved_cores(view)
+        self._tuning = {job: self._tuning.get(job, _CoreTuning(started[job], held[job])) for job in training}
         for job in training:
             tuning = self._tuning[job]
             self._best_utilisation[job] = max(self._best_utilisation.get(job, 0.0), utilisation[job])
@@ -118,7 +119,8 @@ class Coda(Scheduler):
             # the model's next job starts with the settled cores, or with the most that one wanted so far
             most = self._cores_of_model.get(int(model[job]), 0) if steps else 0
             self._cores_of_model[int(model[job])] = max(int(held[job]), most)
-            resized = (self._resized(view, plan, job, step, reserved) for step in steps)
+            closed = reserved * (not self.regrow or held[job] >= tuning.first_cores)
+            resized = (self._resized(view, plan, job, step, closed) for step in steps)
             if made := next(filter(None, resized), None):
                 allocations.append(made)
                 tuning.step_seconds, tuning.utilisation = view.now, utilisation[job]
@@ -144,11 +146,9 @@ class Coda(Scheduler):
         self, view: SchedulingView, plan: PlacementPlan, job: int, step: int, reserved: NDArray[np.int64]
     ) -> Allocation | None:
         """Give a running job `step` cores more per worker in `plan`. None: there is no room."""
-        if step > 0:
-            workers = np.bincount(view.cluster.server_of_gpu[list(view.gpus_of(job))])
-            left = plan.free_cores_per_server[: len(workers)] - workers * step
-            if (left < reserved[: len(workers)])[workers > 0].any():
-                return None
+        workers = np.bincount(view.cluster.server_of_gpu[list(view.gpus_of(job))], minlength=len(reserved))
+        if step > 0 and (plan.free_cores_per_server - workers < reserved)[workers > 0].any():
+            return None
         cores = int(view.column("cores_per_worker")[job]) + step
         changed = replace(view.allocation_of(job), cores_per_worker=cores)
         return changed if plan.reallocate(changed) else None
@@ -161,16 +161,14 @@ class Coda(Scheduler):
     def _running_cpu_jobs(self, view: SchedulingView) -> list[int]:
         """Return running CPU-only jobs, the last started first."""
         jobs = view.running[view.column("kind")[view.running] == JobKind.CPU_ONLY]
-        order = np.lexsort((-jobs, -view.column("last_start_seconds")[jobs]))
-        return jobs[order].tolist()
+        return jobs[np.lexsort((-jobs, -view.column("last_start_seconds")[jobs]))].tolist()
 
     def _borrowed_cores(self, view: SchedulingView) -> NDArray[np.int64]:
         """Return [servers] cores that CPU-only jobs hold beyond the CPU array; below 0: what they leave."""
         jobs = self._running_cpu_jobs(view)
         held = np.zeros(view.cluster.num_servers, dtype=np.int64)
         np.add.at(held, view.column("server")[jobs], view.column("cores_per_worker")[jobs])
-        array = np.floor(self.cpu_array_share * np.array(view.cluster.cores_per_server))
-        return held - array.astype(np.int64)
+        return held - (self.cpu_array_share * np.array(view.cluster.cores_per_server)).astype(np.int64)
 
     def _borrowers(self, view: SchedulingView) -> list[int]:
         """Return CPU-only jobs that hold cores of the GPU array, in order of eviction."""
@@ -202,31 +200,24 @@ class Coda(Scheduler):
             else:
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
-            if cap != caps[job]:
-                changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
-                if plan.reallocate(changed):
-                    allocations.append(changed)
+            changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
+            if cap != caps[job] and plan.reallocate(changed):
+                allocations.append(changed)
         return allocations
 
     def _start(
         self, view: SchedulingView, plan: PlacementPlan, job: int, evictable: list[int]
     ) -> list[Allocation]:
         """Start a training job in its sub-array, elsewhere, or after evictions. Empty if it must wait."""
-        asked = int(view.column("asked_cores")[job])
-        count = int(view.column("asked_gpus")[job])
-        for cores in self._first_cores(view, job, asked):
+        asked, count, model = (int(view.column(name)[job]) for name in ("asked_cores", "asked_gpus", "model"))
+        last = self._cores_of_model.get(model, asked)  # fewer cores, rather than a ring over servers
+        least = 1 if self.fewer_cores else last
+        for cores in sorted({last, min(last, asked), least}, reverse=True) if asked else [0]:
             if found := self._on_one_server(view, plan, Allocation(job, cores_per_worker=cores), count):
                 return [found]
         if found := plan.place(self.placement, job):
             return [found]
         return [] if plan.num_free_gpus < count else plan.preempt_for(self.placement, job, evictable)
-
-    def _first_cores(self, view: SchedulingView, job: int, asked: int) -> list[int]:
-        """Return cores per worker to start with, best first: fewer rather than a ring over servers."""
-        if asked == 0:
-            return [0]
-        last = self._cores_of_model.get(int(view.column("model")[job]), asked)
-        return sorted({last, min(last, asked), 1}, reverse=True)
 
     def _on_one_server(
         self, view: SchedulingView, plan: PlacementPlan, shape: Allocation, count: int
