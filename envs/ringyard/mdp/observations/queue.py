@@ -157,7 +157,7 @@ BLOCKS = (
     Block("cluster", ItemAxis.CLUSTER, ClusterFeatures),
 )
 #: further blocks of `queue_cluster_and_resources`
-_RESOURCE_BLOCKS = (
+RESOURCE_BLOCKS = (
     Block("waiting_resources", ItemAxis.WAITING, WaitingResources),
     Block("placement_resources", ItemAxis.PLACEMENT, PlacementResources),
     Block("running_resources", ItemAxis.RUNNING, RunningResources),
@@ -166,7 +166,7 @@ _RESOURCE_BLOCKS = (
 )
 #: what all blocks show. Durations are predictions
 _SHOWN = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS
-_OBSERVABILITY = _SHOWN | Observability.SPEEDS
+OBSERVABILITY = _SHOWN | Observability.SPEEDS
 
 _GIGABYTES = 16e9
 _HOUR = 3600.0
@@ -185,7 +185,7 @@ def _is_before(other: float, value: float, k: int, i: int) -> int:
 
 
 @kernel
-def _write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
+def write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
     """Write the rank in [0, 1) of each visible job by each of four features."""
     for i in range(visible):
         row = waiting[i]
@@ -203,7 +203,7 @@ def _write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
 
 
 @kernel
-def _write_waiting(
+def write_waiting(
     state: State,
     episode: Episode,
     b: int,
@@ -267,7 +267,7 @@ def _write_placements(
 
 
 @kernel
-def _write_running(
+def write_running(
     state: State, b: int, running: Records1[RunningFeatures], resources: Records1[RunningResources]
 ) -> None:
     now = state.clusters[b].now
@@ -333,7 +333,7 @@ def _write_servers(
 
 
 @kernel
-def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> None:
+def write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
     running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
@@ -371,12 +371,12 @@ def _write(
     more_totals, _ = take_rows(rest, shows_resources, ClusterResources)
     mark_present(waiting_mask, visible)
     mark_present(running_mask, min(num_running, cluster.num_running))
-    _write_waiting(state, episode, b, waiting, more_waiting)
-    _write_ranks(visible, waiting)
+    write_waiting(state, episode, b, waiting, more_waiting)
+    write_ranks(visible, waiting)
     _write_placements(episode, b, visible, placements, more_placements)
-    _write_running(state, b, running, more_running)
+    write_running(state, b, running, more_running)
     shared = _write_servers(state, b, servers, more_servers)
-    _write_cluster(state, b, visible, totals[0])
+    write_cluster(state, b, visible, totals[0])
     if len(more_totals) > 0:
         more_totals[0].down = cluster.down_gpus / cluster.num_gpus
         more_totals[0].shared = shared / cluster.num_gpus
@@ -404,7 +404,7 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, BLOCKS, flat, _OBSERVABILITY)
+    return Observation(_queue_and_cluster, BLOCKS, flat, OBSERVABILITY)
 
 
 def queue_cluster_and_resources(flat: bool = False) -> Observation:
@@ -416,4 +416,4 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY)
+    return Observation(_queue_cluster_and_resources, (*BLOCKS, *RESOURCE_BLOCKS), flat, OBSERVABILITY)
