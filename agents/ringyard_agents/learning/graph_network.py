@@ -17,7 +17,7 @@ _HALF, _HIDDEN, _RESULT = 16, 64, 16
 
 
 def _layer(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU())
+    return nn.Sequential(nn.LayerNorm(inputs), nn.Linear(inputs, outputs), nn.ReLU())
 
 
 class MessageRound(nn.Module):

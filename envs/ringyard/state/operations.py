@@ -78,7 +78,7 @@ def span(operations: Records1[Operation], dependencies: Records1[Dependency], qu
             used += 1
         operations[i].end += operations[i].work / max(np.floor(operations[i].work / quantum), 1.0)
         longest = max(longest, operations[i].end)
-    return longest
+    return min(longest, 1.0)
 
 
 def graph_span(number: int, quantum: float) -> float:

@@ -1,16 +1,27 @@
-"""`queue_and_cluster` and `queue_cluster_and_resources`, the observations for `Actions`."""
+"""Observations for `Actions`: `queue_and_cluster`, `queue_cluster_and_resources`, `operation_graph`."""
 
 from typing import Annotated
 
 import numpy as np
 
-from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, implements, kernel, take_rows
+from ringyard.compiled import (
+    Float32Vector,
+    FloatVector,
+    Record,
+    Records1,
+    f4,
+    implements,
+    kernel,
+    take_rows,
+    to_int,
+)
 from ringyard.mdp.episode import Episode, next_running
 from ringyard.mdp.features import Feature, squash
 from ringyard.mdp.observations.observation import Block, ItemAxis, Observation, Observe, Present, mark_present
 from ringyard.observability import Observability
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State, waiting_at
+from ringyard.state.operations import DEPENDENCIES, OPERATIONS, draw_graph
 from ringyard.state.progress import (
     attained_service,
     predicted_iterations,
@@ -146,6 +157,34 @@ class ClusterResources(Record):
     shared: Annotated[f4, Feature("GPUs with two jobs or more / GPUs")]
 
 
+class GraphTotals(Record):
+    """Features of the operation graph of the first visible waiting job, without its edges."""
+
+    operations: Annotated[f4, Feature("operations / 16")]
+    dependencies: Annotated[f4, Feature("dependencies / 32")]
+    longest: Annotated[f4, Feature("seconds of its longest operation / of all operations")]
+    largest: Annotated[f4, Feature("output bytes of its largest operation / of all operations")]
+
+
+class OperationFeatures(Record):
+    """Features of an operation of this job."""
+
+    work: Annotated[f4, Feature("seconds / those of the longest operation")]
+    is_longest: Annotated[f4, Feature("1 if it is the longest")]
+    output: Annotated[f4, Feature("output bytes / those of the largest")]
+    is_largest: Annotated[f4, Feature("1 if it has the largest output")]
+    depth: Annotated[f4, Feature("most dependencies on a way to it / the most of any operation")]
+
+
+class DependencyFeatures(Record):
+    """Features of a dependency between two of these operations."""
+
+    source: Annotated[f4, Feature("number of the operation before / 16")]
+    target: Annotated[f4, Feature("number of the operation after / 16")]
+    output: Annotated[f4, Feature("output bytes of the one before / those of the largest")]
+    is_largest: Annotated[f4, Feature("1 if that is the largest output")]
+
+
 #: blocks of `queue_and_cluster`, in the order of the row
 BLOCKS = (
     Block("waiting", ItemAxis.WAITING, WaitingFeatures),
@@ -157,16 +196,25 @@ BLOCKS = (
     Block("cluster", ItemAxis.CLUSTER, ClusterFeatures),
 )
 #: further blocks of `queue_cluster_and_resources`
-RESOURCE_BLOCKS = (
+_RESOURCE_BLOCKS = (
     Block("waiting_resources", ItemAxis.WAITING, WaitingResources),
     Block("placement_resources", ItemAxis.PLACEMENT, PlacementResources),
     Block("running_resources", ItemAxis.RUNNING, RunningResources),
     Block("server_resources", ItemAxis.SERVER, ServerResources),
     Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
+#: further blocks of `operation_graph`
+_GRAPH_BLOCKS = (
+    Block("graph", ItemAxis.CLUSTER, GraphTotals),
+    Block("operations", ItemAxis.OPERATION, OperationFeatures),
+    Block("operations_mask", ItemAxis.OPERATION, Present),
+    Block("dependencies", ItemAxis.DEPENDENCY, DependencyFeatures),
+    Block("dependencies_mask", ItemAxis.DEPENDENCY, Present),
+)
+_GRAPH_NUMBERS = 4 + OPERATIONS * (5 + 1) + DEPENDENCIES * (4 + 1)
 #: what all blocks show. Durations are predictions
 _SHOWN = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS
-OBSERVABILITY = _SHOWN | Observability.SPEEDS
+_OBSERVABILITY = _SHOWN | Observability.SPEEDS
 
 _GIGABYTES = 16e9
 _HOUR = 3600.0
@@ -185,7 +233,7 @@ def _is_before(other: float, value: float, k: int, i: int) -> int:
 
 
 @kernel
-def write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
+def _write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
     """Write the rank in [0, 1) of each visible job by each of four features."""
     for i in range(visible):
         row = waiting[i]
@@ -203,7 +251,7 @@ def write_ranks(visible: int, waiting: Records1[WaitingFeatures]) -> None:
 
 
 @kernel
-def write_waiting(
+def _write_waiting(
     state: State,
     episode: Episode,
     b: int,
@@ -267,7 +315,7 @@ def _write_placements(
 
 
 @kernel
-def write_running(
+def _write_running(
     state: State, b: int, running: Records1[RunningFeatures], resources: Records1[RunningResources]
 ) -> None:
     now = state.clusters[b].now
@@ -333,7 +381,7 @@ def _write_servers(
 
 
 @kernel
-def write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> None:
+def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> None:
     cluster = state.clusters[b]
     num_gpus = float(cluster.num_gpus)
     running_gpus = num_gpus - cluster.free_gpus - cluster.down_gpus
@@ -345,6 +393,39 @@ def write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> N
     out.demand = squash((cluster.demanded_gpus - running_gpus) / num_gpus, 1.0)
     out.preemptions = cluster.num_preemptions / (cluster.num_preemptions + float(cluster.num_starts) + 1.0)
     out.load = squash(cluster.predicted_inverse_durations, 0.01)
+
+
+@kernel
+def _write_graph(number: int, out: Float32Vector) -> None:
+    """Write the graph blocks for the graph of a `number`."""
+    rows, rest = take_rows(out, 1, GraphTotals)
+    operations, rest = take_rows(rest, OPERATIONS, OperationFeatures)
+    operations_mask, rest = take_rows(rest, OPERATIONS, Present)
+    dependencies, rest = take_rows(rest, DEPENDENCIES, DependencyFeatures)
+    dependencies_mask, _ = take_rows(rest, DEPENDENCIES, Present)
+    count, used = draw_graph(number, operations, dependencies)
+    mark_present(operations_mask, count)
+    mark_present(dependencies_mask, used)
+    totals, deepest = rows[0], 0.0
+    totals.operations, totals.dependencies = count / OPERATIONS, used / 32.0
+    for i in range(count):
+        totals.longest = max(totals.longest, operations[i].work)
+        totals.largest = max(totals.largest, operations[i].output)
+        deepest = max(deepest, operations[i].depth)
+    for i in range(count):
+        one = operations[i]
+        one.work, one.output, one.depth = (
+            one.work / totals.longest,
+            one.output / totals.largest,
+            one.depth / deepest,
+        )
+        one.is_longest = 1.0 if one.work == 1.0 else 0.0
+        one.is_largest = 1.0 if one.output == 1.0 else 0.0
+    for k in range(used):
+        edge = dependencies[k]
+        before = operations[to_int(edge.source)]
+        edge.source, edge.target = edge.source / OPERATIONS, edge.target / OPERATIONS
+        edge.output, edge.is_largest = before.output, before.is_largest
 
 
 @kernel
@@ -371,12 +452,12 @@ def _write(
     more_totals, _ = take_rows(rest, shows_resources, ClusterResources)
     mark_present(waiting_mask, visible)
     mark_present(running_mask, min(num_running, cluster.num_running))
-    write_waiting(state, episode, b, waiting, more_waiting)
-    write_ranks(visible, waiting)
+    _write_waiting(state, episode, b, waiting, more_waiting)
+    _write_ranks(visible, waiting)
     _write_placements(episode, b, visible, placements, more_placements)
-    write_running(state, b, running, more_running)
+    _write_running(state, b, running, more_running)
     shared = _write_servers(state, b, servers, more_servers)
-    write_cluster(state, b, visible, totals[0])
+    _write_cluster(state, b, visible, totals[0])
     if len(more_totals) > 0:
         more_totals[0].down = cluster.down_gpus / cluster.num_gpus
         more_totals[0].shared = shared / cluster.num_gpus
@@ -396,6 +477,22 @@ def _queue_cluster_and_resources(
     _write(state, episode, b, num_running, 1, out)
 
 
+@implements(Observe)
+def _operation_graph(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    _write(state, episode, b, num_running, 1, out)
+    num_waiting = episode.placement_contexts.shape[1]
+    _, rest = take_rows(out, num_waiting, WaitingFeatures)
+    _, rest = take_rows(rest, num_waiting, Present)
+    placements, _ = take_rows(rest, num_waiting * episode.placement_contexts.shape[2], PlacementFeatures)
+    for i in range(len(placements)):
+        placements[i].slowdown = 0.0
+    if state.clusters[b].num_waiting > 0 and state.jobs[b, waiting_at(state, b, 0)].graph >= 0:
+        number = to_int(state.jobs[b, waiting_at(state, b, 0)].graph)
+        _write_graph(number, out[len(out) - _GRAPH_NUMBERS :])
+
+
 def queue_and_cluster(flat: bool = False) -> Observation:
     """Create the observation of waiting jobs, their possible placements, running jobs, servers and totals.
 
@@ -404,7 +501,7 @@ def queue_and_cluster(flat: bool = False) -> Observation:
     Args:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a set or pointer policy).
     """
-    return Observation(_queue_and_cluster, BLOCKS, flat, OBSERVABILITY)
+    return Observation(_queue_and_cluster, BLOCKS, flat, _OBSERVABILITY)
 
 
 def queue_cluster_and_resources(flat: bool = False) -> Observation:
@@ -416,4 +513,16 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, (*BLOCKS, *RESOURCE_BLOCKS), flat, OBSERVABILITY)
+    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY)
+
+
+def operation_graph(flat: bool = False) -> Observation:
+    """Create `queue_cluster_and_resources` with the operation graph of the first waiting job.
+
+    The feature `slowdown` of placements is 0: how fast a job would run there follows from its graph.
+    docs/observations.md has the table of features.
+
+    Args:
+        flat: one Box row (for an MLP) instead of a Dict of blocks (for a graph network).
+    """
+    return Observation(_operation_graph, (*BLOCKS, *_RESOURCE_BLOCKS, *_GRAPH_BLOCKS), flat, _OBSERVABILITY)
