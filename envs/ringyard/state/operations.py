@@ -1,4 +1,4 @@
-"""Operation graphs of jobs: drawn from a number, and the share of the work that no number of GPUs shortens."""
+"""Operation graphs of jobs, drawn from a number, and the share of their work that no worker shortens."""
 
 from typing import Any
 
@@ -23,27 +23,23 @@ class Operation(Record):
 
 
 class Dependency(Record):
-    """An operation that needs the output of an earlier one. They stand in the order of their targets."""
+    """An operation that needs the output of an earlier one."""
 
     source: i8
     target: i8
+    output: f8  # of the source
 
 
 @kernel
 def draw_graph(number: int, operations: Any, dependencies: Any) -> tuple[int, int]:
-    """Write the graph of a `number`, and return how many operations and dependencies it has.
+    """Write a graph of a `number` into records, and return how many operations and dependencies it has.
 
     An operation follows the one before it, or, as often as the graph branches, any earlier one. Some have a
-    second, skipping input. Work and output are log-normal.
-
-    Args:
-        number: of the graph, at least 0.
-        operations: output: [OPERATIONS] `Operation` or features of it.
-        dependencies: output: [DEPENDENCIES] `Dependency` or features of it.
+    second, skipping input. Work and output are log-normal. Dependencies stand in the order of their targets.
     """
-    seed = np.uint64(number)
+    seed, used, work, output = np.uint64(number), 0, 0.0, 0.0
     count = _FEWEST + to_int(uniform_at(seed, 0, 0) * (OPERATIONS + 1 - _FEWEST))
-    branches, used, work, output = uniform_at(seed, 0, 1), 0, 0.0, 0.0
+    branches = uniform_at(seed, 0, 1)
     for i in range(count):
         operations[i].work = np.exp(_DEVIATION * normal_at(seed, 1, i))
         operations[i].output = np.exp(_DEVIATION * normal_at(seed, 2, i))
@@ -53,20 +49,21 @@ def draw_graph(number: int, operations: Any, dependencies: Any) -> tuple[int, in
         first = to_int(uniform_at(seed, 3, i) * i) if uniform_at(seed, 4, i) < branches else i - 1
         second = to_int(uniform_at(seed, 5, i) * i) if uniform_at(seed, 6, i) < _SKIPS else first
         for k in range(0 if i == 0 else 1 if second == first else 2):
-            source = first if k == 0 else second
-            dependencies[used].source = source
-            dependencies[used].target = i
+            source, edge = first if k == 0 else second, dependencies[used]
+            edge.source, edge.target, edge.output = source, i, operations[source].output
             operations[i].depth = max(operations[i].depth, operations[source].depth + 1)
             used += 1
     for i in range(count):
         operations[i].work /= work
         operations[i].output /= output
+    for k in range(used):
+        dependencies[k].output /= output
     return count, used
 
 
 @kernel
 def span(operations: Records1[Operation], dependencies: Records1[Dependency], quantum: float) -> float:
-    """Return the longest path, as a share of all work, if parts of operations have at least a `quantum` of it.
+    """Return the longest path, as a share of all work, if an operation has parts of at least a `quantum`.
 
     An operation of work c is cut into floor(c / quantum) parts, which may all run at once, or stays whole.
     """
@@ -79,10 +76,3 @@ def span(operations: Records1[Operation], dependencies: Records1[Dependency], qu
         operations[i].end += operations[i].work / max(np.floor(operations[i].work / quantum), 1.0)
         longest = max(longest, operations[i].end)
     return min(longest, 1.0)
-
-
-def graph_span(number: int, quantum: float) -> float:
-    """Return the `span` of the graph of a `number`."""
-    operations, dependencies = Operation.zeros(OPERATIONS), Dependency.zeros(DEPENDENCIES)
-    count, used = draw_graph(number, operations, dependencies)
-    return float(span(operations[:count], dependencies[:used], quantum))

@@ -13,7 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id, profile
-from ringyard.state.operations import graph_span
+from ringyard.state.operations import DEPENDENCIES, OPERATIONS, Dependency, Operation, draw_graph, span
 from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment, scale_to_load
@@ -122,9 +122,12 @@ class PartitionedJobs:
         table = replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
         if self.quantum_seconds is None:
             return table
-        graphs = rng.integers(2**31, size=self.num_jobs)
-        drawn = zip(graphs.tolist(), (self.quantum_seconds / seconds).tolist(), strict=True)
-        return replace(table, graph=graphs, fixed_fraction=np.array([graph_span(*one) for one in drawn]))
+        graphs, fixed = rng.integers(2**31, size=self.num_jobs), np.zeros(self.num_jobs)
+        operations, dependencies = Operation.zeros(OPERATIONS), Dependency.zeros(DEPENDENCIES)
+        for job, number in enumerate(graphs.tolist()):
+            count, used = draw_graph(number, operations, dependencies)
+            fixed[job] = span(operations[:count], dependencies[:used], self.quantum_seconds / seconds[job])
+        return replace(table, graph=graphs, fixed_fraction=fixed)
 
 
 @checked("workload")

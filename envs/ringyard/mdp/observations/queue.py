@@ -4,17 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ringyard.compiled import (
-    Float32Vector,
-    FloatVector,
-    Record,
-    Records1,
-    f4,
-    implements,
-    kernel,
-    take_rows,
-    to_int,
-)
+from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, implements, kernel, take_rows
 from ringyard.mdp.episode import Episode, next_running
 from ringyard.mdp.features import Feature, squash
 from ringyard.mdp.observations.observation import Block, ItemAxis, Observation, Observe, Present, mark_present
@@ -207,11 +197,9 @@ _RESOURCE_BLOCKS = (
 _GRAPH_BLOCKS = (
     Block("graph", ItemAxis.CLUSTER, GraphTotals),
     Block("operations", ItemAxis.OPERATION, OperationFeatures),
-    Block("operations_mask", ItemAxis.OPERATION, Present),
     Block("dependencies", ItemAxis.DEPENDENCY, DependencyFeatures),
-    Block("dependencies_mask", ItemAxis.DEPENDENCY, Present),
 )
-_GRAPH_NUMBERS = 4 + OPERATIONS * (5 + 1) + DEPENDENCIES * (4 + 1)
+_GRAPH_NUMBERS = 4 + 5 * OPERATIONS + 4 * DEPENDENCIES
 #: what all blocks show. Durations are predictions
 _SHOWN = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS
 _OBSERVABILITY = _SHOWN | Observability.SPEEDS
@@ -397,15 +385,11 @@ def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> 
 
 @kernel
 def _write_graph(number: int, out: Float32Vector) -> None:
-    """Write the graph blocks for the graph of a `number`."""
+    """Write the blocks of the graph of a `number`."""
     rows, rest = take_rows(out, 1, GraphTotals)
     operations, rest = take_rows(rest, OPERATIONS, OperationFeatures)
-    operations_mask, rest = take_rows(rest, OPERATIONS, Present)
-    dependencies, rest = take_rows(rest, DEPENDENCIES, DependencyFeatures)
-    dependencies_mask, _ = take_rows(rest, DEPENDENCIES, Present)
+    dependencies, _ = take_rows(rest, DEPENDENCIES, DependencyFeatures)
     count, used = draw_graph(number, operations, dependencies)
-    mark_present(operations_mask, count)
-    mark_present(dependencies_mask, used)
     totals, deepest = rows[0], 0.0
     totals.operations, totals.dependencies = count / OPERATIONS, used / 32.0
     for i in range(count):
@@ -419,13 +403,12 @@ def _write_graph(number: int, out: Float32Vector) -> None:
             one.output / totals.largest,
             one.depth / deepest,
         )
-        one.is_longest = 1.0 if one.work == 1.0 else 0.0
-        one.is_largest = 1.0 if one.output == 1.0 else 0.0
+        one.is_longest, one.is_largest = float(one.work == 1.0), float(one.output == 1.0)
     for k in range(used):
         edge = dependencies[k]
-        before = operations[to_int(edge.source)]
         edge.source, edge.target = edge.source / OPERATIONS, edge.target / OPERATIONS
-        edge.output, edge.is_largest = before.output, before.is_largest
+        edge.output = edge.output / totals.largest
+        edge.is_largest = float(edge.output == 1.0)
 
 
 @kernel
@@ -489,8 +472,7 @@ def _operation_graph(
     for i in range(len(placements)):
         placements[i].slowdown = 0.0
     if state.clusters[b].num_waiting > 0 and state.jobs[b, waiting_at(state, b, 0)].graph >= 0:
-        number = to_int(state.jobs[b, waiting_at(state, b, 0)].graph)
-        _write_graph(number, out[len(out) - _GRAPH_NUMBERS :])
+        _write_graph(state.jobs[b, waiting_at(state, b, 0)].graph, out[len(out) - _GRAPH_NUMBERS :])
 
 
 def queue_and_cluster(flat: bool = False) -> Observation:
