@@ -397,18 +397,16 @@ def _write_graph(number: int, out: Float32Vector) -> None:
         totals.largest = max(totals.largest, operations[i].output)
         deepest = max(deepest, operations[i].depth)
     for i in range(count):
-        one = operations[i]
-        one.work, one.output, one.depth = (
-            one.work / totals.longest,
-            one.output / totals.largest,
-            one.depth / deepest,
-        )
-        one.is_longest, one.is_largest = float(one.work == 1.0), float(one.output == 1.0)
+        operations[i].work /= totals.longest
+        operations[i].output /= totals.largest
+        operations[i].depth /= deepest
+        operations[i].is_longest = 1.0 if operations[i].work == 1.0 else 0.0
+        operations[i].is_largest = 1.0 if operations[i].output == 1.0 else 0.0
     for k in range(used):
-        edge = dependencies[k]
-        edge.source, edge.target = edge.source / OPERATIONS, edge.target / OPERATIONS
-        edge.output = edge.output / totals.largest
-        edge.is_largest = float(edge.output == 1.0)
+        dependencies[k].source /= OPERATIONS
+        dependencies[k].target /= OPERATIONS
+        dependencies[k].output /= totals.largest
+        dependencies[k].is_largest = 1.0 if dependencies[k].output == 1.0 else 0.0
 
 
 @kernel
