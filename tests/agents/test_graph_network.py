@@ -1,13 +1,15 @@
-"""Graphs of operations: how they are drawn, what they make of a job's speed, and a network that reads them."""
+"""Graphs of operations: how they are drawn, how fast they let a job run, and a network that reads them."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from hydra.utils import instantiate
 from torch import nn
 
-from conftest import leaf
+from conftest import composed
 from ringyard import Cluster, ClusterEnv
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import experiment
@@ -61,15 +63,15 @@ def extractor(rounds=2):
 @pytest.mark.parametrize(
     ("edges", "quantum", "longest"),
     [
-        ([(0, 1), (1, 2)], 1.0, 1.0),  # a chain, too short to split: nothing is faster on more workers
-        ([(0, 1), (0, 2)], 1.0, 0.5 + 0.3),  # two branches: the longer one
-        ([(0, 1), (1, 2)], 0.2, 0.5 / 2 + 0.3 + 0.2),  # the first in two parts of 0.25
-        ([(0, 1), (0, 2)], 0.1, 0.5 / 5 + 0.1),  # in parts of 0.1
-        ([(0, 1), (0, 2), (1, 2)], 0.1, 3 * 0.1),  # a skip
+        ([(0, 1), (1, 2)], 1.0, 1.0),  # a chain, too short to split: more workers are no faster
+        ([(0, 1), (0, 2)], 1.0, 0.5 + 0.375),  # two branches: the longer one
+        ([(0, 1), (1, 2)], 0.25, 0.5 / 2 + 0.375 + 0.125),  # the first one in two parts
+        ([(0, 1), (0, 2)], 0.125, 2 * 0.125),  # each in parts of 0.125
+        ([(0, 1), (0, 2), (1, 2)], 0.125, 3 * 0.125),  # a skip
     ],
 )
 def test_what_no_worker_shortens_is_the_longest_path(edges, quantum, longest):
-    assert span(*graph_of([0.5, 0.3, 0.2], edges), quantum) == pytest.approx(longest)
+    assert span(*graph_of([0.5, 0.375, 0.125], edges), quantum) == longest
 
 
 def test_graphs_are_functions_of_their_number():
@@ -162,5 +164,16 @@ def test_other_observations_are_an_error():
         GraphExtractor(spaces.Box(0, 1, (3,)))
     with pytest.raises(ConfigurationError, match="rounds is -1"):
         GraphExtractor(SPACE, -1)
-    made = leaf("agent", "maskable_graph").model.keywords["policy_kwargs"]
-    assert issubclass(made["features_extractor_class"], BaseFeaturesExtractor)
+
+
+def test_the_agent_learns_with_the_network(tmp_path):
+    config = experiment("operation_graphs")
+    learner = instantiate(
+        composed("train", "agent=maskable_graph", "agent.num_envs=2").agent, _convert_="all"
+    )
+    learner.setup({"": replace(config, num_workloads=2)}, 0)
+    assert isinstance(learner._network.features_extractor, GraphExtractor)
+    before = {name: weights.copy() for name, weights in learner.weights().arrays.items()}
+    learner.learn(64, lambda scalars: None)
+    changed = {name for name, weights in learner.weights().arrays.items() if (weights != before[name]).any()}
+    assert any("rounds.0" in name for name in changed)
