@@ -16,6 +16,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.state.operations import DEPENDENCIES, OPERATIONS, Dependency, Operation, draw_graph, span
 from ringyard.workloads import PartitionedJobs
 from ringyard_agents.learning.graph_network import GraphExtractor
+from ringyard_agents.learning.learner import adapt_env_config
 
 SPACE = spaces.Dict(
     {
@@ -87,9 +88,8 @@ def test_graphs_are_functions_of_their_number():
         for target in range(1, len(operations)):
             before = dependencies["source"][dependencies["target"] == target]
             assert depths[target] == depths[before].max() + 1
-        assert all(
-            np.array_equal(one, other) for one, other in zip(drawn(number), (operations, dependencies))
-        )
+        assert drawn(number)[0].tobytes() == operations.tobytes()
+        assert drawn(number)[1].tobytes() == dependencies.tobytes()
     assert len({drawn(number)[0].tobytes() for number in range(200)}) == 200
 
 
@@ -136,8 +136,8 @@ def test_the_network_sees_edges_and_no_order():
 
 def test_the_network_learns_how_deep_a_graph_is():
     rng, rows, depths = np.random.default_rng(0), [], []
-    for _ in range(256):
-        count = 8
+    for _ in range(96):
+        count = 6
         edges = [(int(rng.integers(i)) if rng.random() < 0.5 else i - 1, i) for i in range(1, count)]
         operations, dependencies = graph_of([1 / count] * count, edges)
         rows.append(blocks_of([1.0] * count, edges))
@@ -148,8 +148,8 @@ def test_the_network_learns_how_deep_a_graph_is():
     for rounds in (0, 2):
         network = extractor(rounds)
         head = nn.Sequential(nn.Linear(network.features_dim, 32), nn.Tanh(), nn.Linear(32, 1))
-        optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 3e-3)
-        for _ in range(300):
+        optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 1e-2)
+        for _ in range(120):
             loss = (head(network(blocks))[:, 0] - wanted).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -166,12 +166,12 @@ def test_other_observations_are_an_error():
         GraphExtractor(SPACE, -1)
 
 
-def test_the_agent_learns_with_the_network(tmp_path):
+def test_the_agent_learns_with_the_network():
     config = experiment("operation_graphs")
     learner = instantiate(
         composed("train", "agent=maskable_graph", "agent.num_envs=2").agent, _convert_="all"
     )
-    learner.setup({"": replace(config, num_workloads=2)}, 0)
+    learner.setup({"": adapt_env_config(replace(config, num_workloads=2), learner)}, 0)
     assert isinstance(learner._network.features_extractor, GraphExtractor)
     before = {name: weights.copy() for name, weights in learner.weights().arrays.items()}
     learner.learn(64, lambda scalars: None)

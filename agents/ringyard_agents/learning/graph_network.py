@@ -1,5 +1,6 @@
 """`GraphExtractor`: a graph network on the operations of a job, for policies of Stable-Baselines3."""
 
+import itertools
 from typing import Annotated, Any
 
 import torch
@@ -20,38 +21,15 @@ def _layer(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(nn.LayerNorm(inputs), nn.Linear(inputs, outputs), nn.ReLU())
 
 
-class MessageRound(nn.Module):
-    """One round of PAC-ML's message passing, from `inputs` to `outputs` numbers of an operation.
-
-    An operation becomes the mean of its own message and those of the operations whose output it needs.
-    Half of a message describes the sender, half the dependency.
-    """
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.operation, self.dependency = _layer(inputs, _HALF), _layer(2, _HALF)
-        self.reduce = _layer(2 * _HALF, outputs)
-
-    def forward(self, operations: Tensor, dependencies: Tensor) -> Tensor:
-        """Return [B, N, outputs] of `operations` [B, N, inputs] with `dependencies` [B, E, 4]."""
-        present = (dependencies[..., 1:2] > 0).float()
-        source, target = (dependencies[..., :2] * OPERATIONS).round().long().unbind(-1)
-        own = self.operation(operations)
-        sender = own.gather(1, source.unsqueeze(-1).expand(-1, -1, _HALF))
-        sent = self.reduce(torch.cat((sender, self.dependency(dependencies[..., 2:])), -1)) * present
-        kept = self.reduce(nn.functional.pad(own, (0, _HALF)))
-        count = torch.ones_like(kept[..., :1]).scatter_add(1, target.unsqueeze(-1), present)
-        return kept.scatter_add(1, target.unsqueeze(-1).expand_as(sent), sent) / count
-
-
 class GraphExtractor(BaseFeaturesExtractor):
-    """All blocks of `operation_graph` but the graph, and in its place what a graph network makes of it.
+    """All blocks of `operation_graph` but the graph, and in its place the output of PAC-ML's graph network.
 
-    `MaskablePPO("MultiInputPolicy", env, policy_kwargs={"features_extractor_class": GraphExtractor})`.
+    In each round an operation becomes the mean of its own message and those of the operations whose output
+    it needs. Half of a message is about the sender, half about the dependency. The result is a mean, too.
 
     Args:
         observation_space: Dict space of `ringyard.mdp.observations.operation_graph`.
-        rounds: number of rounds of message passing. 0: the graph is left out.
+        rounds: number of rounds. 0: the graph is left out.
 
     Raises:
         ConfigurationError: another space, or a number out of its range.
@@ -61,23 +39,35 @@ class GraphExtractor(BaseFeaturesExtractor):
         require("rounds", rounds, Annotated[int, "[0, 64]"])
         if not isinstance(observation_space, spaces.Dict) or set(_GRAPH) - set(observation_space.spaces):
             raise ConfigurationError(
-                f"GraphExtractor got {observation_space}; expected a Dict with {', '.join(_GRAPH)}"
+                f"GraphExtractor got {observation_space}; expected a Dict with {' and '.join(_GRAPH)}"
                 " (observation=operation_graph, flat=False)"
             )
-        sizes = {name: spaces.flatdim(space) for name, space in observation_space.spaces.items()}
-        others = [name for name in sizes if name not in _GRAPH]
-        super().__init__(observation_space, sum(sizes[name] for name in others) + (_RESULT if rounds else 0))
-        widths = [sizes["operations"] // OPERATIONS, *[_HIDDEN] * (rounds - 1), _RESULT]
-        self.others = others
-        self.rounds = nn.ModuleList(MessageRound(*widths[i : i + 2]) for i in range(rounds))
+        sizes = {name: spaces.flatdim(one) for name, one in observation_space.items() if name not in _GRAPH}
+        super().__init__(observation_space, sum(sizes.values()) + (_RESULT if rounds else 0))
+        self.others = list(sizes)
+        widths = [
+            spaces.flatdim(observation_space["operations"]) // OPERATIONS,
+            *[_HIDDEN] * (rounds - 1),
+            _RESULT,
+        ]
+        self.rounds = nn.ModuleList(
+            nn.ModuleList((_layer(inputs, _HALF), _layer(2, _HALF), _layer(2 * _HALF, outputs)))
+            for inputs, outputs in itertools.islice(itertools.pairwise(widths), rounds)
+        )
 
     def forward(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, features] of the `blocks`."""
-        parts = [blocks[name] for name in self.others]
-        if self.rounds:
-            operations = blocks["operations"].unflatten(-1, (OPERATIONS, -1))
-            present = (operations[..., :1] > 0).float()  # other rows are 0
-            for one in self.rounds:
-                operations = one(operations, blocks["dependencies"].unflatten(-1, (DEPENDENCIES, -1)))
-            parts.append((operations * present).sum(1) / present.sum(1).clamp(min=1.0))
-        return torch.cat(parts, -1)
+        operations = blocks["operations"].unflatten(-1, (OPERATIONS, -1))
+        dependencies = blocks["dependencies"].unflatten(-1, (DEPENDENCIES, -1))
+        there, used = (operations[..., :1] > 0).float(), (dependencies[..., 1:2] > 0).float()  # else all is 0
+        source, target = (dependencies[..., :2] * OPERATIONS).round().long().split(1, -1)
+        for of_operation, of_dependency, reduce in self.rounds:  # type: ignore[misc]
+            own = of_operation(operations)
+            sent = torch.cat(
+                (own.gather(1, source.expand(-1, -1, _HALF)), of_dependency(dependencies[..., 2:])), -1
+            )
+            messages, kept = reduce(sent) * used, reduce(nn.functional.pad(own, (0, _HALF)))
+            total = kept.scatter_add(1, target.expand_as(messages), messages)
+            operations = total / torch.ones_like(there).scatter_add(1, target, used)
+        result = [(operations * there).sum(1) / there.sum(1).clamp(min=1.0)] if len(self.rounds) else []
+        return torch.cat([*(blocks[name] for name in self.others), *result], -1)
