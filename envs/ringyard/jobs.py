@@ -194,6 +194,8 @@ class JobTable:
     #: standard deviation of a point about this curve, as a share of the way from start to target. Assumption:
     #: 0.03, the middle of four Pollux runs (1.4, 3.0, 3.1 and 7.6 %).
     loss_noise: Annotated[_Float, "[0, 1e3]", 0.03]
+    #: number of its graph of operations (`ringyard.state.operations.draw_graph`). -1: none.
+    graph: Annotated[_Whole, "[-1, 2147483647]", -1]
     #: time at which the user cancels the job, seconds. inf: never.
     cancel_seconds: Annotated[_Float, "(0, inf]", np.inf]
     #: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked

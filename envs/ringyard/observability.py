@@ -75,7 +75,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         # what the user writes into the submission, and the present allocation
         (Observability.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Observability.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Observability.SIZES, "parameter_servers asked_parameter_servers"),
+        (Observability.SIZES, "parameter_servers asked_parameter_servers graph"),
         (Observability.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Observability.SIZES, "cores_per_server_task asked_cores_per_server_task"),
         (Observability.SIZES, "uses_host_resources sample_bytes dataset_bytes stored_bytes"),

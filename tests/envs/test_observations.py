@@ -26,8 +26,8 @@ What an agent sees, feature by feature. This page is generated from the blocks i
 Their names are those of `conf/observation`, as in `observation=live_jobs`. An observation is a Dict of
 float32 vectors, the blocks, or, with `flat=True`, one Box: the same numbers in the same order, which is that
 of Gymnasium's `FlattenObservation`. A block has features of each item, item by item: V visible waiting jobs,
-T templates, R running slots, N live jobs that get a score, S servers. `env.metadata["blocks"]` has each
-block's shape and the names of its features. So
+T templates, R running slots, N live jobs that get a score, S servers, O = 16 operations of a graph and D = 29
+dependencies between them. `env.metadata["blocks"]` has each block's shape and the names of its features. So
 `observation["waiting"].reshape(env.metadata["blocks"]["waiting"]["shape"])` has a row for each waiting job.
 Values are within [-10, 10], most within [0, 1]. `s(x, c)` is x / (x + c). Unused slots are 0 and have a 0 in
 the block's mask. Running slots are in heap order of ends, or by row if any end is uncertain. Live jobs are in

@@ -45,7 +45,7 @@ _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 _FIELDS_WITHOUT_EFFECT = (
     *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop"),
     *("isolated_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from"),
-    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds"),
+    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds", "graph"),
 )
 
 

@@ -224,6 +224,7 @@ class Job(Record):
     asked_cores_per_server_task: i4
     outcome: i4  # JobOutcome, how it ends
     loss_curve: i4  # LossCurve
+    graph: i4  # number of its graph of operations (`ringyard.state.operations`). -1: none
 
 
 class Gpu(Record):

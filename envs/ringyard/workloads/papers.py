@@ -13,6 +13,7 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id, profile
+from ringyard.state.operations import DEPENDENCIES, OPERATIONS, Dependency, Operation, draw_graph, span
 from ringyard.state.records import JobKind
 from ringyard.workloads.extensions import LossCurves, ParameterServers, Predictability
 from ringyard.workloads.workload import CostAssignment, scale_to_load
@@ -94,12 +95,19 @@ class PartitionedJobs:
 
     w workers divide a job's operations evenly and exchange the bytes between operations: compute seconds / w,
     and a ring over these bytes. That approximates PAC-ML's partitioning by operation.
+
+    With `quantum_seconds`, each job has a graph of operations of its own (`ringyard.state.operations`). The
+    longest path through it, in which an operation counts as one of its parts, is not shortened by workers; by
+    Brent's theorem (JACM 21(2), 1974) the seconds on w workers are at most path + (work - path) / w.
     """
 
     num_jobs: PositiveInt = 1001  #: jobs per table
     gap_seconds: Positive = 1000.0  #: seconds between arrivals
     skew: float | None = None  #: skew of acceptable / sequential completion time (beta). None: uniform.
     max_workers: PositiveInt = 16  #: largest number of workers (GPUs) of a job
+    #: least seconds of a part of an operation, in a training step; shorter operations are not split.
+    #: Assumption. None: no graphs, all is split evenly.
+    quantum_seconds: Positive | None = None
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw the jobs of one episode on `cluster` from `rng`. Each round draws all models once."""
@@ -111,7 +119,15 @@ class PartitionedJobs:
         table = JobTable.from_columns(np.arange(self.num_jobs) * self.gap_seconds, ones, sequential)
         seconds, most = sequential / _STEPS, np.minimum(self.max_workers, cluster.num_gpus) * ones
         table = replace(table, compute_seconds=seconds, gradient_bytes=between, max_gpus=most)
-        return replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
+        table = replace(table, acceptable_jct=_acceptable_ratio(self.skew, self.num_jobs, rng) * sequential)
+        if self.quantum_seconds is None:
+            return table
+        graphs, fixed = rng.integers(2**31, size=self.num_jobs), np.zeros(self.num_jobs)
+        operations, dependencies = Operation.zeros(OPERATIONS), Dependency.zeros(DEPENDENCIES)
+        for job, number in enumerate(graphs.tolist()):
+            count, used = draw_graph(number, operations, dependencies)
+            fixed[job] = span(operations[:count], dependencies[:used], self.quantum_seconds / seconds[job])
+        return replace(table, graph=graphs, fixed_fraction=fixed)
 
 
 @checked("workload")

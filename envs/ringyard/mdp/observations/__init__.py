@@ -2,13 +2,14 @@
 
 from ringyard.mdp.observations.jobs import live_job_summary, live_jobs
 from ringyard.mdp.observations.observation import Observation, Observe
-from ringyard.mdp.observations.queue import queue_and_cluster, queue_cluster_and_resources
+from ringyard.mdp.observations.queue import operation_graph, queue_and_cluster, queue_cluster_and_resources
 
 __all__ = [
     "Observation",
     "Observe",
     "live_job_summary",
     "live_jobs",
+    "operation_graph",
     "queue_and_cluster",
     "queue_cluster_and_resources",
 ]

@@ -18,6 +18,7 @@ from ringyard.mdp.episode import Episode
 from ringyard.mdp.features import Feature
 from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State
+from ringyard.state.operations import DEPENDENCIES, OPERATIONS
 
 
 class ItemAxis(StrEnum):
@@ -29,15 +30,18 @@ class ItemAxis(StrEnum):
     LIVE = "N"
     SERVER = "S"
     SUMMARY = "all N"
+    OPERATION = "O"
+    DEPENDENCY = "D"
     CLUSTER = "1"
 
     def axes(self, cluster: Cluster, actions: ActionKind) -> tuple[int, ...]:
-        """Return the axes of the items of `cluster` and `actions`: (V,), (V, T), (R,), (N,), (S,) or ().
+        """Return the axes of the items of `cluster` and `actions`, such as (V,), (V, T), (S,) or ().
 
         Raises:
             ConfigurationError: the action space has no such items.
         """
         known = {ItemAxis.SERVER: (cluster.num_servers,), ItemAxis.CLUSTER: (), **actions.items}
+        known |= {ItemAxis.OPERATION: (OPERATIONS,), ItemAxis.DEPENDENCY: (DEPENDENCIES,)}
         if self not in known:
             raise ConfigurationError(
                 f"the observation has a block of items {self} ({self.name.lower()}), the actions"

@@ -1,4 +1,4 @@
-"""`queue_and_cluster` and `queue_cluster_and_resources`, the observations for `Actions`."""
+"""Observations for `Actions`: `queue_and_cluster`, `queue_cluster_and_resources`, `operation_graph`."""
 
 from typing import Annotated
 
@@ -11,6 +11,7 @@ from ringyard.mdp.observations.observation import Block, ItemAxis, Observation, 
 from ringyard.observability import Observability
 from ringyard.performance.elastic import statistical_efficiency
 from ringyard.state.arrays import State, waiting_at
+from ringyard.state.operations import DEPENDENCIES, OPERATIONS, draw_graph
 from ringyard.state.progress import (
     attained_service,
     predicted_iterations,
@@ -146,6 +147,34 @@ class ClusterResources(Record):
     shared: Annotated[f4, Feature("GPUs with two jobs or more / GPUs")]
 
 
+class GraphTotals(Record):
+    """Features of the operation graph of the first visible waiting job, without its edges."""
+
+    operations: Annotated[f4, Feature("operations / 16")]
+    dependencies: Annotated[f4, Feature("dependencies / 32")]
+    longest: Annotated[f4, Feature("seconds of its longest operation / of all operations")]
+    largest: Annotated[f4, Feature("output bytes of its largest operation / of all operations")]
+
+
+class OperationFeatures(Record):
+    """Features of an operation of this job."""
+
+    work: Annotated[f4, Feature("seconds / those of the longest operation")]
+    is_longest: Annotated[f4, Feature("1 if it is the longest")]
+    output: Annotated[f4, Feature("output bytes / those of the largest")]
+    is_largest: Annotated[f4, Feature("1 if it has the largest output")]
+    depth: Annotated[f4, Feature("most dependencies on a way to it / the most of any operation")]
+
+
+class DependencyFeatures(Record):
+    """Features of a dependency between two of these operations."""
+
+    source: Annotated[f4, Feature("number of the operation before / 16")]
+    target: Annotated[f4, Feature("number of the operation after / 16")]
+    output: Annotated[f4, Feature("output bytes of the one before / those of the largest")]
+    is_largest: Annotated[f4, Feature("1 if that is the largest output")]
+
+
 #: blocks of `queue_and_cluster`, in the order of the row
 BLOCKS = (
     Block("waiting", ItemAxis.WAITING, WaitingFeatures),
@@ -164,6 +193,13 @@ _RESOURCE_BLOCKS = (
     Block("server_resources", ItemAxis.SERVER, ServerResources),
     Block("cluster_resources", ItemAxis.CLUSTER, ClusterResources),
 )
+#: further blocks of `operation_graph`
+_GRAPH_BLOCKS = (
+    Block("graph", ItemAxis.CLUSTER, GraphTotals),
+    Block("operations", ItemAxis.OPERATION, OperationFeatures),
+    Block("dependencies", ItemAxis.DEPENDENCY, DependencyFeatures),
+)
+_GRAPH_NUMBERS = 4 + 5 * OPERATIONS + 4 * DEPENDENCIES
 #: what all blocks show. Durations are predictions
 _SHOWN = Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.PREDICTIONS
 _OBSERVABILITY = _SHOWN | Observability.SPEEDS
@@ -348,6 +384,32 @@ def _write_cluster(state: State, b: int, visible: int, out: ClusterFeatures) -> 
 
 
 @kernel
+def _write_graph(number: int, out: Float32Vector) -> None:
+    """Write the blocks of the graph of a `number`."""
+    rows, rest = take_rows(out, 1, GraphTotals)
+    operations, rest = take_rows(rest, OPERATIONS, OperationFeatures)
+    dependencies, _ = take_rows(rest, DEPENDENCIES, DependencyFeatures)
+    count, used = draw_graph(number, operations, dependencies)
+    totals, deepest = rows[0], 0.0
+    totals.operations, totals.dependencies = count / OPERATIONS, used / 32.0
+    for i in range(count):
+        totals.longest = max(totals.longest, operations[i].work)
+        totals.largest = max(totals.largest, operations[i].output)
+        deepest = max(deepest, operations[i].depth)
+    for i in range(count):
+        operations[i].work /= totals.longest
+        operations[i].output /= totals.largest
+        operations[i].depth /= deepest
+        operations[i].is_longest = 1.0 if operations[i].work == 1.0 else 0.0
+        operations[i].is_largest = 1.0 if operations[i].output == 1.0 else 0.0
+    for k in range(used):
+        dependencies[k].source /= OPERATIONS
+        dependencies[k].target /= OPERATIONS
+        dependencies[k].output /= totals.largest
+        dependencies[k].is_largest = 1.0 if dependencies[k].output == 1.0 else 0.0
+
+
+@kernel
 def _write(
     state: State, episode: Episode, b: int, num_running: int, shows_resources: int, out: Float32Vector
 ) -> None:
@@ -396,6 +458,21 @@ def _queue_cluster_and_resources(
     _write(state, episode, b, num_running, 1, out)
 
 
+@implements(Observe)
+def _operation_graph(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    _write(state, episode, b, num_running, 1, out)
+    num_waiting = episode.placement_contexts.shape[1]
+    _, rest = take_rows(out, num_waiting, WaitingFeatures)
+    _, rest = take_rows(rest, num_waiting, Present)
+    placements, _ = take_rows(rest, num_waiting * episode.placement_contexts.shape[2], PlacementFeatures)
+    for i in range(len(placements)):
+        placements[i].slowdown = 0.0
+    if state.clusters[b].num_waiting > 0 and state.jobs[b, waiting_at(state, b, 0)].graph >= 0:
+        _write_graph(state.jobs[b, waiting_at(state, b, 0)].graph, out[len(out) - _GRAPH_NUMBERS :])
+
+
 def queue_and_cluster(flat: bool = False) -> Observation:
     """Create the observation of waiting jobs, their possible placements, running jobs, servers and totals.
 
@@ -417,3 +494,15 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
         flat: one Box row instead of a Dict of blocks.
     """
     return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY)
+
+
+def operation_graph(flat: bool = False) -> Observation:
+    """Create `queue_cluster_and_resources` with the operation graph of the first waiting job.
+
+    The feature `slowdown` of placements is 0: how fast a job would run there follows from its graph.
+    docs/observations.md has the table of features.
+
+    Args:
+        flat: one Box row (for an MLP) instead of a Dict of blocks (for a graph network).
+    """
+    return Observation(_operation_graph, (*BLOCKS, *_RESOURCE_BLOCKS, *_GRAPH_BLOCKS), flat, _OBSERVABILITY)

@@ -104,7 +104,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     same = ["submit_seconds", "gradient_bytes", "min_gpus", "max_gpus", "min_batch", "max_batch", "kind"]
     same += ["noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome"]
     same += ["prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share"]
-    same += ["loss_curve", "loss_noise"]
+    same += ["loss_curve", "loss_noise", "graph"]
     if cluster.storage_bytes_per_second:
         same += ["sample_bytes", "dataset_bytes"]
     columns: dict[str, Any] = {name: getattr(table, name) for name in same}
