@@ -49,3 +49,8 @@ def test_the_citation_and_the_changelog_have_the_version_of_pyproject():
     assert re.findall(r"version = \{(.*)\}", (ROOT / "README.md").read_text()) == [version]
     released = re.findall(r"^## (\d\S*) \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert released[0] == (version, str(citation["date-released"]))
+
+
+def test_the_entry_for_gymnasiums_list_names_the_oldest_version():
+    entry = (ROOT / ".github" / "third_party_entry.md").read_text()
+    assert f"badge/Gymnasium-v{pins('constraints-oldest.txt')['gymnasium']}-blue" in entry

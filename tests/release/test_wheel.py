@@ -91,7 +91,7 @@ def test_examples_of_the_readme_run_from_the_wheel(installed, tmp_path, code):
 
 
 def test_commands_of_the_readme_run_from_the_wheel(installed, tmp_path):
-    """Those of "On the command line", in one folder as they stand there; TensorBoard lists and does not serve."""
+    """Those of "On the command line", in one folder, in their order; TensorBoard lists and does not serve."""
     [block] = re.findall(r"## On the command line\n+```\n(.*?)```", README, re.DOTALL)
     lines = [shlex.split(line) for line in block.splitlines()]
     for program, *words in lines:
