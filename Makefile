@@ -5,7 +5,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/
 NAME ?= quickstart
 
-.PHONY: setup quickstart test slow release mutants oldest attack check docs benchmark clean
+.PHONY: setup quickstart test slow release dist mutants oldest attack check docs benchmark clean
 
 # what tests, checks and the site need
 setup: $(VENV)/.installed
@@ -37,8 +37,19 @@ slow: setup
 	$(MAKE) attack oldest
 
 # what a release needs beside `test` and `slow`: the wheel in an empty environment, mutants that tests must notice
-release: setup
+release: setup dist
 	$(RUN)python -m pytest -m release
+
+# what is published, dist/: wheel and source distribution, with metadata and README as the package index takes them
+dist: $(VENV)-release/.installed
+	rm -rf dist
+	$(VENV)-release/bin/python -m build --outdir dist
+	$(VENV)-release/bin/python -m twine check --strict dist/*
+
+$(VENV)-release/.installed: constraints.txt
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt build twine
+	touch $@
 
 # change the papers' schedulers and the allocator in one place at a time: do their tests notice? (hours; what is
 # stored is kept, so that it goes on where it was stopped)
@@ -77,6 +88,6 @@ benchmark: setup
 	$(RUN)python benchmarks/run_all.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-release .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	rm -rf build docs/environments docs/examples docs/reference docs/registry docs/schedulers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 import re
 import tomllib
 
+import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -39,3 +40,17 @@ def test_what_is_pinned_is_allowed():
     pinned = pins("constraints.txt")
     for one in needed("agents", "sweeps", "docs", "dev"):
         assert one.specifier.contains(pinned[one.name.lower()], prereleases=True), one
+
+
+def test_the_citation_and_the_changelog_have_the_version_of_pyproject():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(citation["version"]) == version
+    assert re.findall(r"version = \{(.*)\}", (ROOT / "README.md").read_text()) == [version]
+    released = re.findall(r"^## (\d\S*) \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[0] == (version, str(citation["date-released"]))
+
+
+def test_the_entry_for_gymnasiums_list_names_the_oldest_version():
+    entry = (ROOT / ".github" / "third_party_entry.md").read_text()
+    assert f"badge/Gymnasium-v{pins('constraints-oldest.txt')['gymnasium']}-blue" in entry

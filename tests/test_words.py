@@ -71,7 +71,8 @@ def files():
     for package in ("envs/ringyard", "baselines/ringyard_baselines", "agents/ringyard_agents"):
         found |= dict.fromkeys(sorted((ROOT / package).rglob("*.py")), python_prose)
     found |= dict.fromkeys(sorted((ROOT / "conf").rglob("*.yaml")), yaml_comments)
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    pages += sorted((ROOT / "docs").rglob("*.md"))
     written = {"environments", "examples", "reference", "registry", "schedulers"}  # by docs/generators
     found |= {page: page_prose for page in pages if page.parent.name not in written}
     del found[ROOT / "conf" / "renamed.yaml"], found[ROOT / "docs" / "renamed.md"]  # they list old names

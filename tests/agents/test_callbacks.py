@@ -1,10 +1,13 @@
 """Callbacks of the user's own are called by every learner, and may stop it."""
 
 import json
+import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from conftest import names
+from conftest import ROOT, names
 from ringyard_agents import cli
 
 TRAIN = ["train", "debug=tiny_training", "agent.num_envs=8", "name=run", "evaluate.every=300"]
@@ -80,3 +83,32 @@ def test_a_run_stops_at_a_target_and_goes_on_without(tmp_path, monkeypatch):
     assert decisions(tmp_path) == 0  # any agent reaches it
     assert cli.main(["train", "resume=runs/run", "total_decisions=900", "callbacks=none"]) == 0
     assert decisions(tmp_path) >= 900
+
+
+def test_the_callbacks_of_the_page_reach_weights_and_biases_and_mlflow(tmp_path, monkeypatch):
+    """As docs/tracking.md has them, with stand-ins for the two libraries."""
+    calls = []
+
+    def library(*functions):
+        return SimpleNamespace(
+            **{name: lambda _name=name, **given: calls.append((_name, given)) for name in functions}
+        )
+
+    monkeypatch.setitem(sys.modules, "wandb", library("init", "finish"))
+    mlflow = library("start_run", "end_run")
+    mlflow.log_metrics = lambda values, step: calls.append(("log_metrics", {**values, "step": step}))
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    page = (ROOT / "docs" / "tracking.md").read_text()
+    [code] = re.findall(r"```python title=tracking.py\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "tracking.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = re.findall(r"\+callbacks\.\S+", page)
+    assert len(settings) == 3
+    assert cli.main([*TRAIN, "total_decisions=300", *settings]) == 0
+    assert calls[0] == ("init", {"sync_tensorboard": True, "project": "ringyard"})
+    assert calls[1] == ("start_run", {"run_name": "run"})
+    assert {name for name, _ in calls[-2:]} == {"finish", "end_run"}
+    logged = [given for name, given in calls if name == "log_metrics"]
+    assert len(logged) >= 2
+    assert all(given["eval/mean_jct"] > 0 and "baselines/sjf consolidate" in given for given in logged)
