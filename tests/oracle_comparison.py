@@ -178,7 +178,7 @@ def compare_jobs(seed, sim, oracle):
 
 def compare_losses(seed, sim, oracle):
     """Where the time of every job that ended has gone: equal but for rounding, and all of its time."""
-    near = 1e-13 * sim.now
+    near = 1e-13 * sim.now + 1e-14  # seconds
     times = job_times(sim.state, 0, sim.jobs)
     total = times.queueing_seconds + times.work_seconds
     for name in LOSS_NAMES:
