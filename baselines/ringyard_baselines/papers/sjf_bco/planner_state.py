@@ -19,7 +19,6 @@ class PlannerState:
     free_at: FloatMatrix  #: [R, G] exit of the GPU's last planned job
     spans_servers: IntMatrix  #: [R, G] 1 on one GPU of each server held by a job that spans servers
     mean_load: FloatMatrix  #: [R, S] mean load of the server's GPUs
-    max_load: FloatMatrix  #: [R, S] largest load of the server's GPUs
     latest_exit: FloatMatrix  #: [R, S] latest exit of the server's GPUs
     ranked: IntMatrix  #: [R, S] servers by mean load, then by id
     clock: FloatMatrix  #: [R, 3] start of the last job, last exit, largest load that a job has led to
@@ -38,7 +37,6 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
         free_at=np.zeros(gpus),
         spans_servers=np.zeros(gpus, np.int64),
         mean_load=np.zeros(servers),
-        max_load=np.zeros(servers),
         latest_exit=np.zeros(servers),
         ranked=np.zeros(servers, np.int64),
         clock=np.zeros((rows, 3)),
@@ -52,16 +50,14 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
 
 @kernel
 def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
-    """Update mean load, largest load and latest exit of a server."""
+    """Update mean load and latest exit of a server."""
     load, free_at = planner.load[r], planner.free_at[r]
     begin, end = planner.first_gpu[s], planner.first_gpu[s + 1]
-    total, max_load, latest = 0.0, 0.0, 0.0
+    total, latest = 0.0, 0.0
     for g in range(begin, end):
         total += load[g]
-        max_load = max(max_load, load[g])
         latest = max(latest, free_at[g])
     planner.mean_load[r, s] = total / (end - begin)
-    planner.max_load[r, s] = max_load
     planner.latest_exit[r, s] = latest
 
 
@@ -106,7 +102,6 @@ def copy_trial(planner: PlannerState, source: int, target: int) -> None:
         planner.spans_servers[target, g] = planner.spans_servers[source, g]
     for s in range(planner.mean_load.shape[1]):
         planner.mean_load[target, s] = planner.mean_load[source, s]
-        planner.max_load[target, s] = planner.max_load[source, s]
         planner.latest_exit[target, s] = planner.latest_exit[source, s]
         planner.ranked[target, s] = planner.ranked[source, s]
     for k in range(3):
