@@ -112,14 +112,6 @@ def test_jobs_of_one_demand_class_ask_for_the_same(name):
         assert classes.tolist() == demand_classes(table, setting.cluster).tolist()
 
 
-def test_values_without_number_are_counted_anew(monkeypatch):
-    setting = experiment("full")
-    table = setting.workload.sample(setting.cluster, rng(0))
-    monkeypatch.setattr("ringyard.sim.engine.prepare._MOST_CODES", 100)
-    classes = prepare_jobs(table, setting.cluster, setting.performance, setting.restart)["demand_class"]
-    assert classes.tolist() == demand_classes(table, setting.cluster).tolist()
-
-
 def test_elastic_jobs_of_other_tables_tell_no_jobs_apart():
     setting = EnvConfig(cluster=Cluster((4,)), workload=SomeElastic(), num_workloads=40)
     cache = WorkloadCache(setting)

@@ -1,7 +1,5 @@
 """AFS-L (Hwang et al., NSDI 2021): GPUs one by one to the job that shortens mean completion time most."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,45 +20,25 @@ def _next_size(speed: FloatMatrix, j: int, size: int, free: int) -> int:
     return 0
 
 
-class _RelativeGains(NamedTuple):
-    """Gains that the rule compares, of jobs that have GPUs already."""
-
-    remaining: FloatVector  #: [jobs] work left / present speed
-    to_next: FloatVector  #: [jobs] speed gained by the next size / speed at the next size
-    to_present: FloatVector  #: [jobs] the same gain / present speed
-
-
 @kernel
-def _update_gains(
-    speed: FloatMatrix, left: FloatVector, sizes: IntVector, j: int, larger: int, gains: _RelativeGains
-) -> None:
-    """Write the gains of job j, which has GPUs, for growing to `larger` GPUs."""
-    now, then = speed[j, sizes[j]], speed[j, larger]
-    gains.remaining[j] = left[j] / now
-    gains.to_next[j] = (then - now) / then
-    gains.to_present[j] = (then - now) / now
-
-
-@kernel
-def _is_preferred(left: FloatVector, sizes: IntVector, gains: _RelativeGains, a: int, b: int) -> bool:
+def _is_preferred(
+    speed: FloatMatrix, left: FloatVector, sizes: IntVector, next_sizes: IntVector, a: int, b: int
+) -> bool:
     """Return whether job b goes before job a (the rule of the public implementation)."""
     if sizes[a] == 0 or sizes[b] == 0:
         if sizes[a] == 0 and sizes[b] == 0:
             return left[b] < left[a]
         return sizes[b] == 0
-    if gains.remaining[a] <= gains.remaining[b]:
-        return gains.to_next[b] > gains.to_present[a]
-    return not gains.to_next[a] > gains.to_present[b]
+    now_a, then_a = speed[a, sizes[a]], speed[a, next_sizes[a]]
+    now_b, then_b = speed[b, sizes[b]], speed[b, next_sizes[b]]
+    if left[a] / now_a <= left[b] / now_b:
+        return (then_b - now_b) / then_b > (then_a - now_a) / now_a
+    return not (then_a - now_a) / then_a > (then_b - now_b) / now_b
 
 
 @kernel
 def _grant_gpus(
-    speed: FloatMatrix,
-    left: FloatVector,
-    sizes: IntVector,
-    next_sizes: IntVector,
-    gains: _RelativeGains,
-    gpus: int,
+    speed: FloatMatrix, left: FloatVector, sizes: IntVector, next_sizes: IntVector, gpus: int
 ) -> None:
     """Hand out `gpus` one size step at a time until no job can take more, into `sizes` (`elastic_shares`)."""
     free = gpus
@@ -70,7 +48,7 @@ def _grant_gpus(
         top = -1
         for j in range(len(left)):
             if 0 < next_sizes[j] <= sizes[j] + free:
-                if top < 0 or _is_preferred(left, sizes, gains, top, j):
+                if top < 0 or _is_preferred(speed, left, sizes, next_sizes, top, j):
                     top = j
         if top < 0:
             return
@@ -78,8 +56,6 @@ def _grant_gpus(
         free -= size - sizes[top]
         sizes[top] = size
         next_sizes[top] = _next_size(speed, top, size, speed.shape[1])
-        if next_sizes[top] > 0:
-            _update_gains(speed, left, sizes, top, next_sizes[top], gains)
 
 
 def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: int) -> NDArray[np.int64]:
@@ -89,7 +65,7 @@ def elastic_shares(speed: NDArray[np.float64], left: NDArray[np.float64], gpus: 
     work left in its units.
     """
     sizes, next_sizes = np.zeros((2, len(left)), dtype=np.int64)
-    _grant_gpus(speed, left, sizes, next_sizes, _RelativeGains(*np.zeros((3, len(left)))), gpus)
+    _grant_gpus(speed, left, sizes, next_sizes, gpus)
     return sizes
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -172,13 +171,10 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
         if changes or target.num_gpus < held[target.job]:
             allocations += _resize(view, plan, rule, target)
     allocations += start_cpu_jobs(view, plan, rule)
-    for (runs, own), group in groupby(more, lambda target: (target.job in held, target.rule)):
-        if runs:
-            for target in group:
-                allocations += _resize(view, plan, rule, target)
+    for target in more:
+        if target.job in held:
+            allocations += _resize(view, plan, rule, target)
         else:
-            starts = list(group)
-            named = [target.shape or Allocation(target.job) for target in starts]
-            sizes = [target.num_gpus for target in starts]
-            allocations += plan.start_in_shapes(own or rule, sizes, named)
+            shape = target.shape or Allocation(target.job)
+            allocations += plan.start_in_shapes(target.rule or rule, [target.num_gpus], [shape])
     return work_conserving(view, plan, rule, None, allocations)

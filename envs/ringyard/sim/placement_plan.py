@@ -10,17 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import shown
-from ringyard.compiled import (
-    BoolMatrix,
-    BoolVector,
-    FloatMatrix,
-    FloatVector,
-    Int32Vector,
-    IntVector,
-    kernel,
-    linked_kernel,
-    to_int,
-)
+from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
 from ringyard.resources import RESOURCES
@@ -61,12 +51,6 @@ def _release(state: State, b: int, j: int) -> None:
 
 
 @kernel
-def _release_all(state: State, b: int, jobs: Int32Vector) -> None:
-    for i in range(len(jobs)):
-        _release(state, b, jobs[i])
-
-
-@kernel
 def _reset_shape(state: State, b: int, j: int) -> None:
     set_asked_shape(state.jobs[b, j])
 
@@ -101,61 +85,37 @@ def _start(
     state: State,
     b: int,
     jobs: Int32Vector,
-    overrides: FloatMatrix,
     rule: PlacementRule,
     admission: AdmissionFilter,
-    groups: IntVector,
-    unplaced: BoolMatrix,
     counts: Int32Vector,
-    fell_back: BoolVector,
     places: Int32Vector,
 ) -> int:
     """Start jobs in their order where the rule places them, if the filter admits them.
 
-    A job is tried in the shape given for it (`wanted`), then with the cores, RAM and parameter servers that
-    it asks for (`modest`).
-
-    `overrides` [n, 8], or [1, 8] for all, are shapes as in `override_shape`. `groups` [n] are equal for jobs
-    of one `Job.demand_class` with the same shape given, and `unplaced` [groups, 2] gets whether the group
-    found no place in that shape, and as it asks. `counts` [n] and `places` [slots + n] get the places of each
-    job that starts, ascending within a job, `fell_back` [n] whether it started as it asks.
+    Once a job finds no place, the others of its demand class are not tried. `counts` [n] and `places` [slots
+    + n] get the places of each job that starts, ascending within a job.
 
     Returns the number of places, or -1 - i if the i-th job holds something, at which the loop ends.
     """
-    out = state.gpu_scratch[b]
+    cluster, out = state.clusters[b], state.gpu_scratch[b]
+    cluster.visit_mark += 1
     taken = 0
     for i in range(len(jobs)):
         j = jobs[i]
         job = state.jobs[b, j]
         if job.first_slot >= 0 or job.server >= 0:
             return to_int(-1 - i)
-        if unplaced[groups[i], 0] and unplaced[groups[i], 1]:
+        if state.class_marks[b, job.demand_class] == cluster.visit_mark:
             continue
-        own = current_shape(job)
-        row = overrides[min(i, len(overrides) - 1)]
-        wanted, modest = override_shape(own, row, True), override_shape(own, row, False)
-        if wanted == modest:
-            unplaced[groups[i], 1] = True
-        count = 0
-        for k in range(2):
-            if count > 0 or unplaced[groups[i], k]:
-                continue
-            shape = wanted if k == 0 else modest
-            if shape != current_shape(job):
-                set_shape(job, shape)
-            count = place(state, b, j, rule, out)
-            unplaced[groups[i], k] = count == 0
-            fell_back[i] = k == 1
-        if count > 0 and admission.admit_start(
-            state, b, j, out, count, admission.of_jobs, admission.parameters
-        ):
+        count = place(state, b, j, rule, out)
+        if count == 0:
+            state.class_marks[b, job.demand_class] = cluster.visit_mark
+        elif admission.admit_start(state, b, j, out, count, admission.of_jobs, admission.parameters):
             counts[i] = count
             allocate(state, b, j, out, count)
             for k in range(count):
                 places[taken + k] = out[k]
             taken += count
-        elif wanted != own or modest != own:
-            set_asked_shape(job)
     return to_int(taken)
 
 
@@ -251,15 +211,32 @@ class PlacementPlan(Occupancy):
         Raises:
             PlacementError: `jobs` are not rows, or one holds something in this plan.
         """
-        rows = self._rows(jobs)
-        groups = self._state.jobs["demand_class"][self._b, rows].astype(np.int64)
-        started = self._start(rule, rows, _NO_OVERRIDES[None], groups, admission)
-        return [self._at(Allocation(int(rows[i])), places) for i, places, _ in started]
+        b, state, rows = self._b, self._state, self._rows(jobs)
+        counts = np.zeros(len(rows), np.int32)
+        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
+        try:
+            taken = _start(state, b, rows, rule, admission, counts, places)
+            self._live.clusters["rng"][b] = state.clusters["rng"][b]
+            self._last_placed = None
+            if taken < 0:
+                self._raise_if_held(int(rows[-1 - taken]))
+        except Exception:
+            for job in rows[counts > 0].tolist():  # an error must leave the plan as it was
+                self.release(job)
+            raise
+        started = rows[counts > 0].tolist()
+        self._changed.update(started)
+        ends = np.cumsum(counts[counts > 0]).tolist()
+        every = places[:taken].tolist()
+        return [
+            self._at(Allocation(job), tuple(every[begin:end]))
+            for job, begin, end in zip(started, [0, *ends], ends, strict=False)
+        ]
 
     def start_in_shapes(
         self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
     ) -> list[Allocation]:
-        """Place many GPU jobs in given shapes, in one compiled loop.
+        """Place many GPU jobs in given shapes.
 
         A job without a place in its shape is tried with the cores, RAM and parameter servers that it asks
         for.
@@ -276,54 +253,24 @@ class PlacementPlan(Occupancy):
         Raises:
             PlacementError: there is no such job, or it holds something in this plan, or it uses no GPUs.
         """
-        rows = self._rows([shape.job for shape in shapes])
-        self._changed.update(rows.tolist())
-        jobs = self._state.jobs[self._b]
-        overrides = [(size, *_shape_values(shape)) for size, shape in zip(num_gpus, shapes, strict=True)]
-        if min(num_gpus, default=1) < 1 or (jobs["kind"][rows] == JobKind.CPU_ONLY).any():
+        kinds = self._state.jobs["kind"][self._b, self._rows([shape.job for shape in shapes])]
+        if min(num_gpus, default=1) < 1 or (kinds == JobKind.CPU_ONLY).any():
             raise PlacementError("a job is CPU-only or given 0 GPUs; expected GPU jobs and at least 1 each")
-        numbers: dict[tuple[Any, ...], int] = {}
-        asks = zip(jobs["demand_class"][rows].tolist(), overrides, strict=True)
-        groups = np.array([numbers.setdefault(one, len(numbers)) for one in asks], np.int64)
-        given = np.array(overrides, np.float64).reshape(len(rows), 1 + len(SHAPE_FIELDS))  # None becomes NaN
-        return [
-            (self._beside_as_asked(shapes[i]) if fell_back else shapes[i]).at(places)
-            for i, places, fell_back in self._start(rule, rows, given, groups, ADMIT_ALL)
-        ]
-
-    def _start(
-        self,
-        rule: PlacementRule,
-        rows: NDArray[np.int32],
-        overrides: NDArray[np.float64],
-        groups: NDArray[np.int64],
-        admission: AdmissionFilter,
-    ) -> list[tuple[int, tuple[int, ...], bool]]:
-        """Return (position in `rows`, places, whether it fell back) of each job that the kernel starts."""
-        b, state = self._b, self._state
-        unplaced = np.zeros((int(groups.max(initial=0)) + 1, 2), np.bool_)
-        fell_back = np.zeros(len(rows), np.bool_)
-        counts = np.zeros(len(rows), np.int32)
-        places = np.empty(state.slots.shape[1] + len(rows), np.int32)
+        started: list[Allocation] = []
         try:
-            outputs = unplaced, counts, fell_back, places
-            taken = _start(state, b, rows, overrides, rule, admission, groups, *outputs)
-            self._live.clusters["rng"][b] = state.clusters["rng"][b]
-            self._last_placed = None
-            if taken < 0:
-                self._raise_if_held(int(rows[-1 - taken]))
+            for size, shape in zip(num_gpus, shapes, strict=True):
+                self._raise_if_held(shape.job)
+                wanted = shape.at(tuple(range(size)))  # only their number counts
+                found = self.place(rule, shape.job, wanted)
+                if found is None:
+                    found = self.place(rule, shape.job, self._beside_as_asked(wanted))
+                if found is not None:
+                    started.append(found)
         except Exception:
-            for job in rows[counts > 0].tolist():  # an error must leave the plan as it was
-                self.release(job)
+            for one in started:  # an error must leave the plan as it was
+                self.release(one.job)
             raise
-        started = np.flatnonzero(counts)
-        self._changed.update(rows[started].tolist())
-        ends = np.cumsum(counts[started]).tolist()
-        every = places[:taken].tolist()
-        return [
-            (i, tuple(every[begin:end]), bool(fell_back[i]))
-            for i, begin, end in zip(started.tolist(), [0, *ends], ends, strict=False)
-        ]
+        return started
 
     def _beside_as_asked(self, shape: Allocation) -> Allocation:
         """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
@@ -441,7 +388,7 @@ class PlacementPlan(Occupancy):
         return None
 
     def preempt(self, jobs: ArrayLike) -> list[Allocation]:
-        """Preempt running jobs in one compiled loop and return their [n] empty allocations.
+        """Preempt running jobs and return their [n] empty allocations.
 
         Args:
             jobs: [n] rows.
@@ -449,13 +396,10 @@ class PlacementPlan(Occupancy):
         Raises:
             PlacementError: `jobs` are not rows.
         """
-        rows = self._rows(jobs)
-        if len(rows):
-            self._unplaced.clear()
-            self._last_placed = None
-            self._changed.update(rows.tolist())
-            _release_all(self._state, self._b, rows)
-        return [Allocation(job) for job in rows.tolist()]
+        rows = self._rows(jobs).tolist()
+        for job in rows:
+            self.release(job)
+        return [Allocation(job) for job in rows]
 
     def preempt_for(self, rule: PlacementRule, job: int, others: Iterable[int]) -> list[Allocation]:
         """Preempt running jobs one by one until a rule finds a place for a job as it asks.

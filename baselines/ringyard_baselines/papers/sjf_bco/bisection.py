@@ -5,7 +5,7 @@ Its comparators FF, LS and RAND have a limit on the accumulated time of each GPU
 
 import numpy as np
 
-from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
+from ringyard.compiled import FloatVector, IntVector, bundle, kernel
 from ringyard_baselines.papers.sjf_bco.gpu_choice import (
     choose_for_large,
     choose_for_small,
@@ -22,9 +22,6 @@ from ringyard_baselines.papers.sjf_bco.planner_state import (
     start_trial,
 )
 
-#: number of parts of a trial's large jobs. Another trial may continue from the beginning of each part.
-PARTS = 8
-
 
 @bundle
 class Trials:
@@ -32,8 +29,7 @@ class Trials:
 
     A trial in which no load exceeds the smaller theta is the same there: GPUs outside theta stay outside, and
     the chosen ones stay inside. Row k of the planner holds the k-th trial after its small jobs, row K + k the
-    same at another theta, row 2 K the present trial, and row 2 K + 1 + PARTS k + p the k-th trial where part
-    p of its large jobs begins.
+    same at another theta, and row 2 K the present trial.
     """
 
     planner: PlannerState  #: work space with `num_rows` rows
@@ -43,12 +39,11 @@ class Trials:
     makespan: FloatVector  #: [K] last exit. inf: a job found no place or ended too late.
     highest_load: FloatVector  #: [K] largest load until then
     load_after_small: FloatVector  #: [K] largest load after the small jobs. inf: these were not planned.
-    load_at_part: FloatMatrix  #: [K, PARTS] largest load where a part begins. inf: it was not reached.
 
 
 def num_rows(task: PlanningProblem) -> int:
     """Return the rows of the planner that the trials of `task` need."""
-    return (2 + PARTS) * len(task.kappas) + 1
+    return 2 * len(task.kappas) + 1
 
 
 def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) -> Trials:
@@ -56,8 +51,7 @@ def empty_trials(planner: PlannerState, task: PlanningProblem, plan: GpuPlan) ->
     kappas = task.kappas
     num_small = np.searchsorted(np.diff(plan.begin), kappas, side="right").astype(np.int64)
     makespan, highest_load, load_after_small = np.full((3, len(kappas)), np.inf)
-    load_at_part = np.full((len(kappas), PARTS), np.inf)
-    return Trials(planner, plan, task, num_small, makespan, highest_load, load_after_small, load_at_part)
+    return Trials(planner, plan, task, num_small, makespan, highest_load, load_after_small)
 
 
 @kernel
@@ -94,38 +88,12 @@ def _plan_small_jobs(trials: Trials, r: int, k: int, before: int, theta: float, 
 
 
 @kernel
-def _part_begin(trials: Trials, k: int, part: int) -> int:
-    """Return where a part of the k-th trial's large jobs begins, and with it where the part before ends."""
-    return trials.num_small[k] + (len(trials.task.batch.records) - trials.num_small[k]) * part // PARTS
-
-
-@kernel
 def _plan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """Plan the large jobs of the k-th kappa after row `source`, keep each part, and return the last exit."""
+    """Plan the large jobs of the k-th kappa after row `source`, and return the last exit, inf: no plan."""
     planner = trials.planner
     r = 2 * len(trials.num_small)
     copy_trial(planner, source, r)
-    for part in range(PARTS):
-        copy_trial(planner, r, r + 1 + PARTS * k + part)
-        trials.load_at_part[k, part] = planner.clock[r, HIGHEST]
-        since, until = _part_begin(trials, k, part), _part_begin(trials, k, part + 1)
-        if not _plan_jobs(trials, r, since, until, False, theta, limit):
-            return np.inf
-    return planner.clock[r, EXIT]
-
-
-@kernel
-def _replan_large_jobs(trials: Trials, k: int, source: int, theta: float, limit: float) -> float:
-    """Plan as `_plan_large_jobs` at a smaller theta, from the last part on where both trials are the same."""
-    planner = trials.planner
-    r = 2 * len(trials.num_small)
-    since = trials.num_small[k]
-    if trials.load_after_small[k] <= theta:
-        for part in range(PARTS):
-            if trials.load_at_part[k, part] <= theta:
-                source, since = r + 1 + PARTS * k + part, _part_begin(trials, k, part)
-    copy_trial(planner, source, r)
-    until = len(trials.task.batch.records)
+    since, until = trials.num_small[k], len(trials.task.batch.records)
     if _plan_jobs(trials, r, since, until, False, theta, limit):
         return planner.clock[r, EXIT]
     return np.inf
@@ -138,7 +106,6 @@ def _try_all(trials: Trials, theta: float, best: float) -> tuple[float, int]:
     found, chosen, count = np.inf, 0, len(trials.num_small)
     trials.makespan[:] = np.inf
     trials.load_after_small[:] = np.inf
-    trials.load_at_part[:] = np.inf
     for k in range(count):
         limit = min(trials.task.horizon, best, found)  # a trial that ends later changes nothing
         if not _plan_small_jobs(trials, k, k, k - 1, theta, limit):
@@ -168,7 +135,7 @@ def _try_changed(trials: Trials, theta: float, best: float) -> tuple[float, int]
                 if not _plan_small_jobs(trials, count + k, k, row, theta, limit):
                     break
                 row = count + k
-            makespan = _replan_large_jobs(trials, k, row, theta, limit)
+            makespan = _plan_large_jobs(trials, k, row, theta, limit)
         if makespan <= limit and makespan < found:
             found, chosen = makespan, k
     return found, chosen

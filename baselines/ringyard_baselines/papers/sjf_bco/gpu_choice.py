@@ -137,8 +137,6 @@ def choose_for_large(
         servers += 1
     if gpus < len(out):
         return np.inf
-    if gpus == len(out):
-        return _choose_all(planner, r, estimate, theta, servers, out)
     for k in range(servers):
         planner.marks[ranked[k]] = 1
     count = 0
@@ -149,22 +147,3 @@ def choose_for_large(
                 planner.candidates[count] = g
                 count += int(planner.load[r, g] + estimate <= theta)
     return _choose_among(planner, r, count, False, out)
-
-
-@kernel
-def _choose_all(
-    planner: PlannerState, r: int, estimate: float, theta: float, servers: int, out: IntVector
-) -> float:
-    """Choose all GPUs of the first `servers` in rank. Return when they are free, inf: one exceeds theta."""
-    ranked, first_gpu = planner.ranked[r], planner.first_gpu
-    time = planner.clock[r, TIME]
-    for k in range(servers):
-        if planner.max_load[r, ranked[k]] + estimate > theta:
-            return np.inf
-        time = max(time, planner.latest_exit[r, ranked[k]])
-    n = 0
-    for k in range(servers):
-        for g in range(first_gpu[ranked[k]], first_gpu[ranked[k] + 1]):
-            out[n] = g
-            n += 1
-    return time

@@ -19,14 +19,12 @@ class PlannerState:
     free_at: FloatMatrix  #: [R, G] exit of the GPU's last planned job
     spans_servers: IntMatrix  #: [R, G] 1 on one GPU of each server held by a job that spans servers
     mean_load: FloatMatrix  #: [R, S] mean load of the server's GPUs
-    max_load: FloatMatrix  #: [R, S] largest load of the server's GPUs
     latest_exit: FloatMatrix  #: [R, S] latest exit of the server's GPUs
     ranked: IntMatrix  #: [R, S] servers by mean load, then by id
     clock: FloatMatrix  #: [R, 3] start of the last job, last exit, largest load that a job has led to
     first_gpu: IntVector  #: [S + 1] first GPU of each server
     server: IntVector  #: [G] server of each GPU
     marks: IntVector  #: [S] scratch
-    changed_servers: IntVector  #: [S] scratch
     candidates: IntVector  #: [G] scratch
     values: FloatVector  #: [G] scratch
 
@@ -39,14 +37,12 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
         free_at=np.zeros(gpus),
         spans_servers=np.zeros(gpus, np.int64),
         mean_load=np.zeros(servers),
-        max_load=np.zeros(servers),
         latest_exit=np.zeros(servers),
         ranked=np.zeros(servers, np.int64),
         clock=np.zeros((rows, 3)),
         first_gpu=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
         server=cluster.server_of_gpu.astype(np.int64),
         marks=np.zeros(cluster.num_servers, np.int64),
-        changed_servers=np.zeros(cluster.num_servers, np.int64),
         candidates=np.zeros(cluster.num_gpus, np.int64),
         values=np.zeros(cluster.num_gpus),
     )
@@ -54,16 +50,14 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
 
 @kernel
 def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
-    """Update mean load, largest load and latest exit of a server."""
+    """Update mean load and latest exit of a server."""
     load, free_at = planner.load[r], planner.free_at[r]
     begin, end = planner.first_gpu[s], planner.first_gpu[s + 1]
-    total, max_load, latest = 0.0, 0.0, 0.0
+    total, latest = 0.0, 0.0
     for g in range(begin, end):
         total += load[g]
-        max_load = max(max_load, load[g])
         latest = max(latest, free_at[g])
     planner.mean_load[r, s] = total / (end - begin)
-    planner.max_load[r, s] = max_load
     planner.latest_exit[r, s] = latest
 
 
@@ -74,9 +68,9 @@ def _precedes(mean_load: FloatVector, one: int, other: int) -> bool:
 
 
 @kernel
-def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector, count: int) -> None:
-    """Sort the first `count` servers, which are nearly in order."""
-    for i in range(1, count):
+def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector) -> None:
+    """Sort servers that are nearly in order."""
+    for i in range(1, len(servers)):
         s = servers[i]
         k = i - 1
         while k >= 0 and _precedes(mean_load, s, servers[k]):
@@ -95,7 +89,7 @@ def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> Non
     for s in range(len(planner.marks)):
         _summarize_server(planner, r, s)
         planner.ranked[r, s] = s
-    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r], len(planner.marks))
+    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
     planner.clock[r, :] = 0.0
 
 
@@ -108,38 +102,10 @@ def copy_trial(planner: PlannerState, source: int, target: int) -> None:
         planner.spans_servers[target, g] = planner.spans_servers[source, g]
     for s in range(planner.mean_load.shape[1]):
         planner.mean_load[target, s] = planner.mean_load[source, s]
-        planner.max_load[target, s] = planner.max_load[source, s]
         planner.latest_exit[target, s] = planner.latest_exit[source, s]
         planner.ranked[target, s] = planner.ranked[source, s]
     for k in range(3):
         planner.clock[target, k] = planner.clock[source, k]
-
-
-@kernel
-def _update_ranking(planner: PlannerState, r: int) -> None:
-    """Put marked servers back in order after their load has grown, and clear the marks."""
-    ranked, mean_load = planner.ranked[r], planner.mean_load[r]
-    marks, changed_servers = planner.marks, planner.changed_servers
-    count, left = 0, 0
-    for k in range(len(ranked)):
-        s = ranked[k]
-        if marks[s] != 0:
-            changed_servers[count] = s
-            marks[s] = 0
-            count += 1
-        else:
-            ranked[left] = s
-            left += 1
-    _sort_by_mean_load(mean_load, changed_servers, count)
-    for k in range(len(ranked) - 1, -1, -1):
-        if count == 0:
-            break
-        if left > 0 and _precedes(mean_load, changed_servers[count - 1], ranked[left - 1]):
-            left -= 1
-            ranked[k] = ranked[left]
-        else:
-            count -= 1
-            ranked[k] = changed_servers[count]
 
 
 @kernel
@@ -176,7 +142,9 @@ def assign_job(
         if marks[server[g]] == 2:
             marks[server[g]] = 3
             _summarize_server(planner, r, server[g])
-    _update_ranking(planner, r)
+    for g in gpus:
+        marks[server[g]] = 0
+    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
     planner.clock[r, TIME] = time
     planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
     planner.clock[r, HIGHEST] = highest

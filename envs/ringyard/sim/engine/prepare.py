@@ -215,10 +215,6 @@ def prepare_jobs(
     return jobs
 
 
-#: number of combinations of values above which codes are renumbered, to stay within 64 bits
-_MOST_CODES = 1 << 62
-
-
 def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return [jobs] demand classes, from 0 per owner: equal for jobs that placement rules treat alike.
 
@@ -241,29 +237,13 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
         elastic = np.bincount(owner, resizes)[owner] > 0  # whether the job's table has elastic jobs
         sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]
         columns += [np.where(elastic, column, column[0]) for column in (*of_models, *sizes)]
-    classes, count = owner, int(owner[-1]) + 1
-    for column in columns:
-        low, high = column.min(), column.max()
-        if low == high:
-            continue
-        if column.dtype.kind == "i":  # integers are codes already
-            codes, values = column - low, int(high) - int(low) + 1
-        else:
-            found, codes = np.unique(column, return_inverse=True)
-            values = len(found)
-        if count * values > _MOST_CODES:
-            found, classes = np.unique(classes, return_inverse=True)
-            count = len(found)
-        classes, count = classes * values + codes, count * values
-    classes = _dense_ranks(classes, count)
+    keys = [owner, *(column for column in columns if column.min() < column.max())]
+    order = np.lexsort(keys[::-1])
+    differs = np.zeros(len(order), np.bool_)  # from the job before in this order
+    for key in keys:
+        ordered = key[order]
+        differs[1:] |= ordered[1:] != ordered[:-1]
+    classes = np.zeros(len(order), np.int64)
+    classes[order] = np.cumsum(differs)
     firsts = np.flatnonzero(np.concatenate([[True], owner[1:] > owner[:-1]]))
     return np.asarray(classes - np.minimum.reduceat(classes, firsts)[owner])
-
-
-def _dense_ranks(codes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return [jobs] rank of each code among those that occur, of 0 to `count` - 1."""
-    if count > len(codes):
-        return np.asarray(np.unique(codes, return_inverse=True)[1])
-    occurs = np.zeros(count, np.int64)
-    occurs[codes] = 1
-    return (np.cumsum(occurs) - 1)[codes]
