@@ -399,15 +399,14 @@ def _run_and_store(file: str, number: int, seed: int, again: bool) -> None:
     stored = [Mutant(**row) for row in rows]
     equivalent = config["equivalent"].get(file, {})
     usable = [one for one in stored if one.outcome == "tests" or one.name in equivalent or not again]
-    found = []
-    for one in run_file(file, suites, usable, number, seed):
-        print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
-        found.append(one)
-    kept = [one for one in stored if one.file != file] + sorted(found, key=lambda one: one.line)
-    kept.sort(key=lambda one: list(config["files"]).index(one.file))
     command = f"python -m tools.mutants --number {number} --seed {seed}"
     about = {"command": command, "number": number, "seed": seed}
-    RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in kept]}, indent=1) + "\n")
+    kept = [one for one in stored if one.file != file]
+    for one in run_file(file, suites, usable, number, seed):
+        print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
+        kept.append(one)
+        kept.sort(key=lambda one: (list(config["files"]).index(one.file), one.line))
+        RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in kept]}, indent=1) + "\n")
 
 
 def main(words: Sequence[str]) -> None:
