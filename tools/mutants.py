@@ -390,21 +390,26 @@ def page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def _stored() -> list[Mutant]:
+    rows = json.loads(RESULTS.read_text())["mutants"] if RESULTS.is_file() else []
+    return [Mutant(**row) for row in rows]
+
+
 def _run_and_store(file: str, number: int, seed: int, again: bool) -> None:
     config = yaml.safe_load(CONFIG.read_text())
     entry = config["files"][file]
     golden = [f"tests/test_golden.py::test_metrics_are_as_recorded[{one}]" for one in entry.get("golden", ())]
     suites = {"tests": entry["tests"]} | ({"golden": golden} if golden else {})
-    rows = json.loads(RESULTS.read_text())["mutants"] if RESULTS.is_file() else []
-    stored = [Mutant(**row) for row in rows]
+    stored = _stored()
     equivalent = config["equivalent"].get(file, {})
     usable = [one for one in stored if one.outcome == "tests" or one.name in equivalent or not again]
     command = f"python -m tools.mutants --number {number} --seed {seed}"
     about = {"command": command, "number": number, "seed": seed}
-    kept = [one for one in stored if one.file != file]
+    found = []
     for one in run_file(file, suites, usable, number, seed):
         print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
-        kept.append(one)
+        found.append(one)
+        kept = [one for one in _stored() if one.file != file] + found  # other files may be run meanwhile
         kept.sort(key=lambda one: (list(config["files"]).index(one.file), one.line))
         RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in kept]}, indent=1) + "\n")
 

@@ -237,6 +237,24 @@ def test_ones_grows_jobs_and_their_batches():
     assert sim.state.jobs["num_resizes"][0, 0] >= 2
 
 
+@pytest.mark.parametrize(
+    ("clock", "grown"), [("total", {1: 0, 2: 10, 4: 15}), ("since_change", {1: 0, 2: 10, 4: 20})]
+)
+def test_ones_waits_for_two_epochs_in_all_or_since_the_last_change(clock, grown):
+    # an epoch takes 10 s on one GPU and 5 s on two; the validation before training is the first of all
+    jobs = elastic([1], [400.0])
+    jobs = replace(jobs, batch_size=np.array([8.0]), min_batch=np.array([8.0]), max_batch=np.array([32.0]))
+    scheduler = Ones(pack(), epoch_seconds=10.0, round_seconds=5.0, growth_clock=clock)
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, perfect(), round_seconds=5.0)
+    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+    first = {}
+    while sim.now < 30.0:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+        first.setdefault(int(sim.view().num_gpus[0]), sim.now)
+    assert first == grown
+
+
 def test_beta_progress_learns_how_long_jobs_are():
     rng = np.random.default_rng(0)
     done = np.repeat(np.arange(1.0, 20.0), 20)
