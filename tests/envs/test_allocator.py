@@ -313,7 +313,7 @@ def test_estimates_of_seconds_left():
 
 @pytest.mark.parametrize("short", [0, 1])
 def test_the_heavier_job_gets_the_gpu_type_that_speeds_it_up(short):
-    """A P100 and a V100. The short job weighs more. The other one moves up later if a restart takes no time."""
+    """A P100 and a V100. The short job weighs more. The other one moves up later if restarts take no time."""
     cluster = Cluster.of_groups(
         [{"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("p100", "v100")]
     )
@@ -342,3 +342,25 @@ def test_plans_grow_with_the_sizes_of_the_next_jobs():
         assert grown.utility[0, 1].tolist() == [*range(sizes + 1), *[0] * (2 - sizes)]
         assert grown.max_utility[0, :2].tolist() == grown.max_speed[0, :2].tolist() == [sizes, sizes]
         assert not grown.wanted_cores.any()
+
+
+@pytest.mark.parametrize(("seconds", "together"), [(1200, {0, 1}), (1800, {0, 2})])
+def test_a_job_joins_another_if_that_gains_more_than_the_other_loses(seconds, together):
+    """Weights are 1 / sqrt(seconds). Job 0 would lose 0.75 x 0.0316 beside job 1, nothing beside job 2."""
+    assert set(shared(1, {0: 0}, [1000, seconds, 1_000_000], 1.0)) == together
+
+
+def test_the_tightest_server_that_fits_is_taken():
+    sim = simulated(Cluster.homogeneous(2, 4), jobs_of([3, 1], [900, 900], [0, 1]))
+    scheduler = ready(sim, allocator())
+    sim.apply([Allocation(0, (4, 5, 6))])
+    sim.advance()
+    assert decide(sim, scheduler) == {0: (4, 5, 6), 1: (7,)}
+
+
+def test_a_job_that_needs_all_servers_preempts_what_runs_there():
+    sim = simulated(Cluster.homogeneous(2, 4), jobs_of([1, 8], [9000, 10], [0, 1]))
+    scheduler = ready(sim, allocator())
+    decide(sim, scheduler)
+    sim.advance()
+    assert decide(sim, scheduler) == {1: tuple(range(8))}
