@@ -2,11 +2,14 @@
 
 Cosmic-ray and mutmut write each mutant to a file. Machine code is kept under a hash of the sources, so that
 all kernels would be compiled for each mutant, which takes minutes. Here a mutant is in the memory of one
-process, and only the kernels into which it is compiled are compiled again.
+process, and only the kernels into which it is compiled are compiled again. Tests are imported once for all
+mutants of a file, and kernels loaded once for all that are not in a kernel: each mutant runs in a fork.
 """
 
 import argparse
 import ast
+import contextlib
+import gc
 import hashlib
 import importlib
 import json
@@ -15,6 +18,7 @@ import random
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import yaml
@@ -142,26 +147,54 @@ def mutated(source: str, number: int) -> tuple[ast.Module, str]:
     return ast.fix_missing_locations(tree), function
 
 
+def _is_imported(path: Path) -> bool:
+    return any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values()))
+
+
+def _full_name(python: Any) -> str:
+    """Return a function's name as `Mutant.name` has it."""
+    return python.__code__.co_qualname.replace(".<locals>", "")
+
+
+def _codes_within(code: CodeType) -> Iterator[CodeType]:
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield one
+            yield from _codes_within(one)
+
+
+def _kernels() -> list[Any]:
+    from ringyard.compiled.functions import ByName
+
+    return [one for one in gc.get_objects() if isinstance(one, ByName)]
+
+
 def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
-    """Let this process import the mutant, and compile the kernels that contain it."""
+    """Let this process import the mutant, or have its functions, and compile the kernels that contain it."""
     from ringyard.compiled.cache import DiskCache
     from ringyard.compiled.functions import _kernels_within
 
-    if any(getattr(module, "__file__", None) == str(path) for module in list(sys.modules.values())):
-        raise RuntimeError(f"{path} was imported before its mutant; expected that only tests import it")
+    code = compile(tree, str(path), "exec")
     get_code: Any = SourceFileLoader.get_code
 
     def get_mutant(loader: Any, name: str) -> Any:
-        return compile(tree, str(path), "exec") if Path(loader.path) == path else get_code(loader, name)
+        return code if Path(loader.path) == path else get_code(loader, name)
 
     def contains(python: Any) -> bool:
         inlined = [kernel.python for kernel in _kernels_within(python, set(), False) if not kernel.linked]
-        codes = [one.__code__ for one in (python, *inlined)]
-        return any(Path(c.co_filename) == path and function in ("", c.co_qualname) for c in codes)
+        return any(
+            Path(one.__code__.co_filename) == path and function in ("", _full_name(one))
+            for one in (python, *inlined)
+        )
 
     def unless_mutated(method: Any) -> Any:
         return lambda cache, *given: None if contains(cache._function) else method(cache, *given)
 
+    if _is_imported(path):
+        new = {(one.co_qualname, one.co_firstlineno): one for one in _codes_within(code)}
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType) and Path(one.__code__.co_filename) == path:
+                one.__code__ = new[one.__code__.co_qualname, one.__code__.co_firstlineno]
     for name in ("load_overload", "save_overload"):
         setattr(DiskCache, name, unless_mutated(getattr(DiskCache, name)))
     setattr(SourceFileLoader, "get_code", get_mutant)  # noqa: B010
@@ -177,9 +210,17 @@ class _FirstFailure:
             self.name = report.nodeid
 
 
+def _first_failure(*arguments: str) -> str:
+    """Run pytest here and return the first test that failed, "import", or "" if all passed."""
+    import pytest
+
+    first = _FirstFailure()
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return "" if pytest.main([*quiet, *arguments], plugins=[first]) == pytest.ExitCode.OK else first.name
+
+
 def _child(tests: Sequence[str], seconds: float, prepare: Callable[[], object]) -> str:
     import hypothesis
-    import pytest
 
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -189,9 +230,7 @@ def _child(tests: Sequence[str], seconds: float, prepare: Callable[[], object]) 
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
     prepare()
-    first = _FirstFailure()
-    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    return "" if pytest.main([*quiet, *tests], plugins=[first]) == pytest.ExitCode.OK else first.name
+    return _first_failure(*tests)
 
 
 def run_tests(
@@ -240,6 +279,8 @@ def run_file(
 ) -> Iterator[Mutant]:
     """Yield the outcomes of some of a file's mutants, drawn at random. Those `stored` are not run again.
 
+    This process must not have imported the file, and imports it.
+
     Args:
         file: path from the root of the checkout.
         suites: {outcome: tests that have it if they fail}, in order.
@@ -252,24 +293,72 @@ def run_file(
     every = mutants_of(file, source)
     known = {(one.source, one.name): one for one in stored if one.file == file}
     drawn = random.Random(f"{seed} {file}").sample(range(len(every)), min(number, len(every)))
+    yield from (
+        known[every[i].source, every[i].name] for i in drawn if (every[i].source, every[i].name) in known
+    )
+    left = [i for i in drawn if (every[i].source, every[i].name) not in known]
+    if not left:
+        return
+    if _is_imported(path):
+        raise RuntimeError(f"{path} was imported before its mutant; expected that only tests import it")
     limits: dict[str, float] = {}
-    for outcome, tests in suites.items():
-        failed, used = run_tests(tests)
+
+    def passed(outcome: str, failed: str, limit: float) -> None:
         if failed:
             raise SystemExit(f"{file}: {failed} fails without a mutant")
-        limits[outcome] = 4 * used + 90  # kernels may be compiled
-    for i in drawn:
-        one = every[i]
-        if earlier := known.get((one.source, one.name)):
-            yield earlier
-            continue
-        found = replace(one, outcome="survived")
-        for outcome, tests in suites.items():
-            noticed, _ = run_tests(tests, limits[outcome], partial(load_mutant, path, *mutated(source, i)))
-            if noticed:
-                found = replace(one, outcome=outcome, noticed_by=noticed)
-                break
-        yield found
+        limits[outcome] = limit
+
+    def outcomes(numbers: Sequence[int], warm: bool = False) -> Iterator[Mutant]:
+        for outcome, tests in suites.items() if numbers and not (warm or limits) else ():
+            failed, used = run_tests(tests)
+            passed(outcome, failed, 4 * used + 90)  # kernels may be compiled
+        for i in numbers:
+            found = replace(every[i], outcome="survived")
+            for outcome, tests in suites.items():
+                noticed, _ = run_tests(
+                    tests, limits[outcome], partial(load_mutant, path, *mutated(source, i))
+                )
+                if noticed:
+                    found = replace(found, outcome=outcome, noticed_by=noticed)
+                    break
+            yield found
+
+    # on import, then with tests imported but no kernel loaded, then with all loaded
+    functions = {i: mutated(source, i)[1] for i in left}
+    yield from outcomes([i for i in left if not functions[i]])
+    all_tests = [one for tests in suites.values() for one in tests]
+    with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
+        failed = _first_failure("--collect-only", *all_tests)
+    if failed or any({"_inside", "outside"} & vars(kernel).keys() for kernel in _kernels()):
+        raise RuntimeError(
+            f"{file}: expected that its tests can be imported and load no kernels then: {failed}"
+        )
+    of_file = [one.python for one in _kernels() if Path(one.python.__code__.co_filename) == path]
+    compiled = [i for i in left if functions[i] in set(map(_full_name, of_file))]
+    yield from outcomes(compiled)
+    plain = [i for i in left if functions[i] and i not in compiled]
+    for outcome, tests in suites.items() if plain else ():
+        begin = time.process_time()
+        with open(os.devnull, "w") as silent, contextlib.redirect_stdout(silent):
+            failed = _first_failure(*tests)
+        passed(outcome, failed, 3 * (time.process_time() - begin) + 10)
+    yield from outcomes(plain, warm=True)
+
+
+def _in_a_fork(work: Callable[[], object]) -> None:
+    """Run something in a process of its own, and end this one if it fails."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    if os.wait4(child, 0)[1]:
+        raise SystemExit(1)
 
 
 def page() -> str:
@@ -301,9 +390,32 @@ def page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def _stored() -> list[Mutant]:
+    rows = json.loads(RESULTS.read_text())["mutants"] if RESULTS.is_file() else []
+    return [Mutant(**row) for row in rows]
+
+
+def _run_and_store(file: str, number: int, seed: int, again: bool) -> None:
+    config = yaml.safe_load(CONFIG.read_text())
+    entry = config["files"][file]
+    golden = [f"tests/test_golden.py::test_metrics_are_as_recorded[{one}]" for one in entry.get("golden", ())]
+    suites = {"tests": entry["tests"]} | ({"golden": golden} if golden else {})
+    stored = _stored()
+    equivalent = config["equivalent"].get(file, {})
+    usable = [one for one in stored if one.outcome == "tests" or one.name in equivalent or not again]
+    command = f"python -m tools.mutants --number {number} --seed {seed}"
+    about = {"command": command, "number": number, "seed": seed}
+    found = []
+    for one in run_file(file, suites, usable, number, seed):
+        print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
+        found.append(one)
+        kept = [one for one in _stored() if one.file != file] + found  # other files may be run meanwhile
+        kept.sort(key=lambda one: (list(config["files"]).index(one.file), one.line))
+        RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in kept]}, indent=1) + "\n")
+
+
 def main(words: Sequence[str]) -> None:
     """Run the command."""
-    config = yaml.safe_load(CONFIG.read_text())
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("files", nargs="*", help="files of tools/conf/mutants.yaml (all)")
     parser.add_argument(
@@ -312,26 +424,10 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw (0)")
     parser.add_argument("--again", action="store_true", help="run those again that tests did not notice")
     options = parser.parse_args(words)
-    command = f"python -m tools.mutants --number {options.number} --seed {options.seed}"
     preload()
-    for file in (options.files or config["files"]) if options.number else ():
-        entry = config["files"][file]
-        golden = [
-            f"tests/test_golden.py::test_metrics_are_as_recorded[{one}]" for one in entry.get("golden", ())
-        ]
-        suites = {"tests": entry["tests"]} | ({"golden": golden} if golden else {})
-        stored = (
-            [Mutant(**row) for row in json.loads(RESULTS.read_text())["mutants"]] if RESULTS.is_file() else []
-        )
-        usable = [one for one in stored if one.outcome == "tests" or not options.again]
-        found = []
-        for one in run_file(file, suites, usable, options.number, options.seed):
-            print(one.outcome, f"{file}:{one.line}", one.name, one.noticed_by, sep="  ", flush=True)
-            found.append(one)
-        rows = [one for one in stored if one.file != file] + sorted(found, key=lambda one: one.line)
-        rows.sort(key=lambda one: list(config["files"]).index(one.file))
-        about = {"command": command, "number": options.number, "seed": options.seed}
-        RESULTS.write_text(json.dumps({**about, "mutants": [asdict(one) for one in rows]}, indent=1) + "\n")
+    files = options.files or list(yaml.safe_load(CONFIG.read_text())["files"])
+    for file in files if options.number else ():
+        _in_a_fork(partial(_run_and_store, file, options.number, options.seed, options.again))
     PAGE.write_text(page())
 
 

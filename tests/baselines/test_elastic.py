@@ -162,6 +162,28 @@ def test_drf_gives_equal_dominant_shares():
     assert times_of(sim).start_seconds.tolist() == [10.0, 0.0]
 
 
+def decided_sizes(scheduler, cluster, jobs, performance=None):
+    """GPUs of each job after the first decision."""
+    sim = arrived(cluster, jobs, performance or perfect())
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    sim.apply(scheduler.decide(sim.view()))
+    return [len(sim.view().gpus_of(job)) for job in range(len(jobs))]
+
+
+def test_drf_grows_jobs_by_the_scarcer_of_gpus_and_cores():
+    # a worker is a fourth of the GPUs, but one with 12 cores is half of the cores
+    cluster = Cluster.homogeneous(1, 4, cores_per_server=24)
+    for cores, sizes in (([1, 1], [2, 2]), ([1, 12], [3, 1]), ([12, 1], [1, 3])):
+        jobs = replace(elastic([1, 1], [100.0, 100.0]), cores_per_worker=np.array(cores))
+        assert decided_sizes(DominantResourceFairness(pack()), cluster, jobs) == sizes
+
+
+def test_gadget_gives_no_job_more_gpus_than_its_work_left_is_worth():
+    # one GPU ends the short job within the slot; the long one is hardly worth more, but takes the rest
+    jobs = elastic([1, 1], [100_000.0, 100.0])
+    assert decided_sizes(Gadget(pack(), slot_seconds=600.0), Cluster.homogeneous(1, 4), jobs) == [3, 1]
+
+
 def test_pollux_shares_among_equals():
     # the harmonic mean of speed-ups is largest at 2 and 2 GPUs
     assert ends(Pollux(pack()), elastic([1, 1], [40.0, 40.0])).tolist() == pytest.approx([20.0, 20.0])
@@ -215,6 +237,24 @@ def test_ones_grows_jobs_and_their_batches():
     assert sim.state.jobs["num_resizes"][0, 0] >= 2
 
 
+@pytest.mark.parametrize(
+    ("clock", "grown"), [("total", {1: 0, 2: 10, 4: 15}), ("since_change", {1: 0, 2: 10, 4: 20})]
+)
+def test_ones_waits_for_two_epochs_in_all_or_since_the_last_change(clock, grown):
+    # an epoch takes 10 s on one GPU and 5 s on two; the validation before training is the first of all
+    jobs = elastic([1], [400.0])
+    jobs = replace(jobs, batch_size=np.array([8.0]), min_batch=np.array([8.0]), max_batch=np.array([32.0]))
+    scheduler = Ones(pack(), epoch_seconds=10.0, round_seconds=5.0, growth_clock=clock)
+    sim = Simulator(Cluster.homogeneous(1, 4), jobs, perfect(), round_seconds=5.0)
+    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+    first = {}
+    while sim.now < 30.0:
+        sim.advance()
+        sim.apply(scheduler.decide(sim.view()))
+        first.setdefault(int(sim.view().num_gpus[0]), sim.now)
+    assert first == grown
+
+
 def test_beta_progress_learns_how_long_jobs_are():
     rng = np.random.default_rng(0)
     done = np.repeat(np.arange(1.0, 20.0), 20)
@@ -230,9 +270,10 @@ def test_beta_progress_learns_how_long_jobs_are():
     assert np.abs(progress - done / 20).mean() < 0.5 * np.abs(naive - done / 20).mean()
 
 
-def test_aiturbo_makes_single_unit_changes():
-    # alone on 4 GPUs nobody needs: one GPU more each slot
-    jobs = elastic([1], [1000.0])
+@pytest.mark.parametrize(("most", "grown"), [(4, [2, 3, 4, 4]), (2, [2] * 5)])
+def test_aiturbo_makes_single_unit_changes(most, grown):
+    # alone on 4 GPUs nobody needs: one GPU more each slot, as many as the job may hold
+    jobs = elastic([1], [1000.0], high=most)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, perfect(), round_seconds=100.0)
     scheduler = AITurbo(pack(), round_seconds=100.0)
     scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
@@ -242,7 +283,7 @@ def test_aiturbo_makes_single_unit_changes():
         sim.apply(scheduler.decide(sim.view()))
         sizes.append(int(sim.view().num_gpus[0]))
         sim.advance()
-    assert sizes == [2, 3, 4, 4]  # 200 + 300 of 1000 s of work done at 200 s, the rest on 4
+    assert sizes == grown  # with 4: 200 + 300 of 1000 s of work done at 200 s, the rest on 4
 
 
 def test_aiturbo_shrinks_jobs_where_that_is_cheaper_and_all_do_not_fit():

@@ -47,6 +47,7 @@ def test_link_shares_follow_the_time_left_and_the_load():
     assert shares(two_rings()) == [0.5, 2.0]
     assert shares(two_rings(), time_power=0.0) == [1.0, 1.0]
     assert shares(two_rings(seconds=(1e5, 10.0)))[0] == 0.125
+    assert shares(two_rings(seconds=(4.0, 0.1))) == [0.5, 2.0]  # as if a second were left
     heavy = two_rings(models=("vgg16", "resnet50"), seconds=(100.0, 100.0))
     first, second = shares(heavy, time_power=0.0, load_power=1.0)
     assert first > 1.0 > second

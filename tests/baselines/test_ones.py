@@ -153,6 +153,19 @@ def test_moves_are_elastic(before, after):
     assert sim.state.jobs["num_preemptions"].sum() == 0
 
 
+def test_a_job_moves_through_more_gpus_if_it_may_not_have_fewer():
+    jobs = elastic([2], [1000.0], low=2)  # up to 4
+    sim = Simulator(Cluster.homogeneous(1, 6), jobs, perfect(), constant(30.0, resize_seconds=2.4))
+    sim.advance()
+    sim.apply([Allocation(0, (0, 1))])
+    view = sim.view()
+    plan = Deployment(
+        PlacementPlan(view), gpus_of_running_jobs(view), speed_table(view, BatchRule.PER_GPU), True
+    )
+    plan.migrate({0: (2, 3)})
+    assert [one.gpu_ids for one in plan.allocations] == [(0, 1, 2, 3), (2, 3)]
+
+
 def test_moves_that_are_not_elastic_are_restarts():
     sim = running([(0, 1)])
     view = sim.view()

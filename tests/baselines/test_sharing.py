@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import composed, leaf
-from ringyard import Cluster, JobTable
+from ringyard import Cluster, JobTable, Simulator
 from ringyard.errors import ConfigurationError
 from ringyard.performance import composite, sensitivity_pressure
 from ringyard.placement import consolidate, pack, share
@@ -28,6 +28,21 @@ def test_gandiva_packs_while_it_pays():
     together = simulated(Gandiva(pack(), 50.0), cluster, jobs, performance)
     in_turn = simulated(Gandiva(pack(), 50.0, packing_threshold=2.0), cluster, jobs, performance)
     assert together.metrics().makespan < in_turn.metrics().makespan == pytest.approx(2000.0, rel=0.02)
+
+
+def test_gandiva_packs_pairs_even_where_more_jobs_could_share():
+    jobs = JobTable.from_columns(np.zeros(4), [1] * 4, [1000.0] * 4)
+    jobs = jobs.with_models(np.full(4, model_id("a3c_pong")))
+    cluster = Cluster.homogeneous(1, 2, gpu_type="v100", jobs_per_gpu=3)
+    performance = composite(1e9, 40e9, interference=sensitivity_pressure())
+    for seed in range(6):  # partners are drawn
+        sim = Simulator(cluster, jobs, performance, round_seconds=50.0)
+        scheduler = Gandiva(pack(), 50.0)
+        scheduler.reset(cluster, jobs, np.random.default_rng(seed))
+        while sim.now < 50.0:
+            sim.advance()
+            sim.apply(scheduler.decide(sim.view()))
+        assert sorted(sim.view().gpus_of(job) for job in range(4)) == [(0,), (0,), (1,), (1,)]
 
 
 def neighbours(*names, gpus=1, durations=None):
@@ -186,3 +201,16 @@ def test_sjf_bsbf_shares_one_server_before_it_takes_several():
         sim.apply([Allocation(0, (0,)), Allocation(1, (2,))])
         sim.apply(SjfBsbf(rule).decide(sim.view()))
         assert sim.view().gpus_of(2) == gpus
+
+
+def test_sjf_bsbf_shares_the_server_with_fewer_jobs():
+    names = ["a3c_pong", "a3c_pong", "a3c_pong", "lstm_wikitext2"]
+    _, jobs, performance = neighbours(*names, durations=[500.0, 500.0, 500.0, 100.0])
+    gpus = np.array([1, 1, 2, 2])
+    jobs = replace(jobs, num_gpus=gpus, max_gpus=gpus)
+    cluster = Cluster.homogeneous(2, 2, gpu_type="v100", jobs_per_gpu=2)
+    for places, there in ((((0,), (1,), (2, 3)), (2, 3)), (((2,), (3,), (0, 1)), (0, 1))):
+        sim = arrived(cluster, jobs, performance)
+        sim.apply([Allocation(job, held) for job, held in enumerate(places)])
+        sim.apply(SjfBsbf(consolidate()).decide(sim.view()))
+        assert sim.view().gpus_of(3) == there

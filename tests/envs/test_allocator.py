@@ -16,7 +16,9 @@ from ringyard.allocator import (
     write_utilities,
 )
 from ringyard.allocator.core_allocation import divide_cores
+from ringyard.allocator.estimates import attained, predicted
 from ringyard.allocator.target_sizes import set_target_gpus, set_weights
+from ringyard.allocator.utilities import with_capacity_for
 from ringyard.allocator.worker_resources import seconds_in_shape, with_cores
 from ringyard.compiled import FloatMatrix, FloatVector, implements
 from ringyard.errors import ObservabilityError, PluginError
@@ -293,3 +295,72 @@ def test_who_is_slowed_moves_beside_a_milder_job(restart):
     held = shared(2, {0: 0, 1: 0, 2: 1}, [1000, 1100, 1200], restart)
     assert set(held) == {0, 1, 2}
     assert (held[0] == held[1]) == (restart > 1.0)
+
+
+def test_estimates_of_seconds_left():
+    """Two jobs of 400 s run for 100 s, one waits. The first's is predicted; 50 s are added where none is."""
+    jobs = jobs_of([1, 1, 2], [400, 400, 400], [0, 0, 100])
+    jobs = replace(jobs, predictable_from=np.array([0.0, np.inf, np.inf]))
+    sim = simulated(Cluster.homogeneous(1, 2), jobs)
+    sim.advance()
+    sim.apply([Allocation(0, (0,)), Allocation(1, (1,))])
+    sim.advance()
+    for estimate, expected in ((predicted(50.0), [300, 150, 50]), (attained(50.0), [150, 150, 50])):
+        plan = empty_allocation_plan(sim.state, 2)
+        set_weights(sim.state, 0, plan, Allocator(estimate=estimate).config)
+        assert plan.seconds_left[0, :3] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_the_heavier_job_gets_the_gpu_type_that_speeds_it_up(short):
+    """A P100 and a V100. The short job weighs more. The other one moves up later if restarts take no time."""
+    cluster = Cluster.of_groups(
+        [{"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("p100", "v100")]
+    )
+    seconds = [2000, 2000]
+    seconds[short] = 500
+    jobs = jobs_of([1, 1], seconds).with_models(np.full(2, model_id("resnet50_imagenet")))
+    for restart, then in ((0.0, (1,)), (1000.0, (0,))):
+        sim = simulated(cluster, jobs, restart)
+        scheduler = ready(sim, allocator())
+        assert decide(sim, scheduler) == {short: (1,), 1 - short: (0,)}
+        sim.advance()
+        assert decide(sim, scheduler) == {1 - short: then}
+
+
+def test_plans_grow_with_the_sizes_of_the_next_jobs():
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([1, 1], [10, 10]))
+    plan = empty_allocation_plan(sim.state, 2)
+    plan.wanted_cores[:] = 3  # of the jobs before
+    for sizes in (1, 2, 4):
+        worth = np.tile(np.arange(sizes + 1.0), (2, 1))
+        utilities = JobUtilities(worth, 8.0 * worth, np.full(2, float(sizes)))
+        grown = with_capacity_for(plan, utilities)
+        assert (grown is plan) == (sizes <= 2)
+        write_utilities(grown, 0, utilities)
+        assert grown.utility.shape == grown.batch_size.shape == (1, 2, max(sizes, 2) + 1)
+        assert grown.utility[0, 1].tolist() == [*range(sizes + 1), *[0] * (2 - sizes)]
+        assert grown.max_utility[0, :2].tolist() == grown.max_speed[0, :2].tolist() == [sizes, sizes]
+        assert not grown.wanted_cores.any()
+
+
+@pytest.mark.parametrize(("seconds", "together"), [(1200, {0, 1}), (1800, {0, 2})])
+def test_a_job_joins_another_if_that_gains_more_than_the_other_loses(seconds, together):
+    """Weights are 1 / sqrt(seconds). Job 0 would lose 0.75 x 0.0316 beside job 1, nothing beside job 2."""
+    assert set(shared(1, {0: 0}, [1000, seconds, 1_000_000], 1.0)) == together
+
+
+def test_the_tightest_server_that_fits_is_taken():
+    sim = simulated(Cluster.homogeneous(2, 4), jobs_of([3, 1], [900, 900], [0, 1]))
+    scheduler = ready(sim, allocator())
+    sim.apply([Allocation(0, (4, 5, 6))])
+    sim.advance()
+    assert decide(sim, scheduler) == {0: (4, 5, 6), 1: (7,)}
+
+
+def test_a_job_that_needs_all_servers_preempts_what_runs_there():
+    sim = simulated(Cluster.homogeneous(2, 4), jobs_of([1, 8], [9000, 10], [0, 1]))
+    scheduler = ready(sim, allocator())
+    decide(sim, scheduler)
+    sim.advance()
+    assert decide(sim, scheduler) == {1: tuple(range(8))}
