@@ -58,6 +58,7 @@ def blocks_of(work, edges):
 
 def extractor(rounds=2):
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     return GraphExtractor(SPACE, rounds)
 
 
@@ -134,29 +135,30 @@ def test_the_network_sees_edges_and_no_order():
     assert torch.equal(blind(moved), blind(blocks_of(work, [])))
 
 
-def test_the_network_learns_how_deep_a_graph_is():
-    rng, rows, depths = np.random.default_rng(0), [], []
-    for _ in range(96):
-        count = 6
-        edges = [(int(rng.integers(i)) if rng.random() < 0.5 else i - 1, i) for i in range(1, count)]
-        operations, dependencies = graph_of([1 / count] * count, edges)
-        rows.append(blocks_of([1.0] * count, edges))
-        depths.append(span(operations, dependencies, 1.0))
-    blocks = {name: torch.cat([row[name] for row in rows]) for name in SPACE.spaces}
-    wanted = torch.tensor(depths, dtype=torch.float32)
+def test_the_network_learns_what_only_edges_show():
+    """How many operations need the output of the first one, where all operations look alike."""
+    rng, rows, wanted = np.random.default_rng(0), [], []
+    for _ in range(64):
+        edges = [(int(rng.integers(i)), i) for i in range(1, 6)]
+        rows.append(blocks_of([1.0] * 6, edges))
+        wanted.append(sum(source == 0 for source, _ in edges) / 5)
+    blocks, aim = (
+        {name: torch.cat([row[name] for row in rows]) for name in SPACE.spaces},
+        torch.tensor(wanted),
+    )
     errors = {}
     for rounds in (0, 2):
         network = extractor(rounds)
-        head = nn.Sequential(nn.Linear(network.features_dim, 32), nn.Tanh(), nn.Linear(32, 1))
+        head = nn.Linear(network.features_dim, 1)
         optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 1e-2)
-        for _ in range(120):
-            loss = (head(network(blocks))[:, 0] - wanted).square().mean()
+        for _ in range(150):
+            loss = (head(network(blocks))[:, 0] - aim).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        errors[rounds] = loss.item() / wanted.var().item()
+        errors[rounds] = loss.item() / aim.var().item()
     assert errors[0] > 0.9
-    assert errors[2] < 0.5
+    assert errors[2] < 0.1
 
 
 def test_other_observations_are_an_error():
@@ -171,7 +173,7 @@ def test_the_agent_learns_with_the_network():
     learner = instantiate(
         composed("train", "agent=maskable_graph", "agent.num_envs=2").agent, _convert_="all"
     )
-    learner.setup({"": adapt_env_config(replace(config, num_workloads=2), learner)}, 0)
+    learner.setup({"": adapt_env_config(learner, replace(config, num_workloads=2))}, 0)
     assert isinstance(learner._network.features_extractor, GraphExtractor)
     before = {name: weights.copy() for name, weights in learner.weights().arrays.items()}
     learner.learn(64, lambda scalars: None)
