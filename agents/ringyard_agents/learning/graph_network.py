@@ -45,11 +45,8 @@ class GraphExtractor(BaseFeaturesExtractor):
         sizes = {name: spaces.flatdim(one) for name, one in observation_space.items() if name not in _GRAPH}
         super().__init__(observation_space, sum(sizes.values()) + (_RESULT if rounds else 0))
         self.others = list(sizes)
-        widths = [
-            spaces.flatdim(observation_space["operations"]) // OPERATIONS,
-            *[_HIDDEN] * (rounds - 1),
-            _RESULT,
-        ]
+        self.operation_size = spaces.flatdim(observation_space["operations"]) // OPERATIONS
+        widths = [self.operation_size, *[_HIDDEN] * (rounds - 1), _RESULT]
         self.rounds = nn.ModuleList(
             nn.ModuleList((_layer(inputs, _HALF), _layer(2, _HALF), _layer(2 * _HALF, outputs)))
             for inputs, outputs in itertools.islice(itertools.pairwise(widths), rounds)
@@ -57,11 +54,12 @@ class GraphExtractor(BaseFeaturesExtractor):
 
     def forward(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, features] of the `blocks`."""
-        operations = blocks["operations"].unflatten(-1, (OPERATIONS, -1))
-        dependencies = blocks["dependencies"].unflatten(-1, (DEPENDENCIES, -1))
+        operations = blocks["operations"].reshape(-1, OPERATIONS, self.operation_size)
+        dependencies = blocks["dependencies"].reshape(-1, DEPENDENCIES, 4)
         there, used = (operations[..., :1] > 0).float(), (dependencies[..., 1:2] > 0).float()  # else all is 0
-        source, target = (dependencies[..., :2] * OPERATIONS).round().long().split(1, -1)
-        for of_operation, of_dependency, reduce in self.rounds:  # type: ignore[misc]
+        source, target = (dependencies[..., :2, None] * OPERATIONS).round().long().unbind(-2)
+        rounds: Any = self.rounds
+        for of_operation, of_dependency, reduce in rounds:
             own = of_operation(operations)
             sent = torch.cat(
                 (own.gather(1, source.expand(-1, -1, _HALF)), of_dependency(dependencies[..., 2:])), -1
