@@ -24,8 +24,8 @@ def _layer(inputs: int, outputs: int) -> nn.Module:
 class GraphExtractor(BaseFeaturesExtractor):
     """All blocks of `operation_graph` but the graph, and in its place the output of PAC-ML's graph network.
 
-    In each round an operation becomes the mean of its own message and those of the operations whose output
-    it needs. Half of a message is about the sender, half about the dependency. The result is a mean, too.
+    In each round an operation becomes the mean of its own message and those of the operations that it needs.
+    Half of a message is about the sender, half about the dependency. The result is a mean, too.
 
     Args:
         observation_space: Dict space of `ringyard.mdp.observations.operation_graph`.
@@ -45,8 +45,11 @@ class GraphExtractor(BaseFeaturesExtractor):
         sizes = {name: spaces.flatdim(one) for name, one in observation_space.items() if name not in _GRAPH}
         super().__init__(observation_space, sum(sizes.values()) + (_RESULT if rounds else 0))
         self.others = list(sizes)
-        self.operation_size = spaces.flatdim(observation_space["operations"]) // OPERATIONS
-        widths = [self.operation_size, *[_HIDDEN] * (rounds - 1), _RESULT]
+        widths = [
+            spaces.flatdim(observation_space["operations"]) // OPERATIONS,
+            *[_HIDDEN] * (rounds - 1),
+            _RESULT,
+        ]
         self.rounds = nn.ModuleList(
             nn.ModuleList((_layer(inputs, _HALF), _layer(2, _HALF), _layer(2 * _HALF, outputs)))
             for inputs, outputs in itertools.islice(itertools.pairwise(widths), rounds)
@@ -54,12 +57,13 @@ class GraphExtractor(BaseFeaturesExtractor):
 
     def forward(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, features] of the `blocks`."""
-        operations = blocks["operations"].reshape(-1, OPERATIONS, self.operation_size)
-        dependencies = blocks["dependencies"].reshape(-1, DEPENDENCIES, 4)
+        operations = blocks["operations"].view(len(blocks["operations"]), OPERATIONS, -1)
+        dependencies = blocks["dependencies"].view(-1, DEPENDENCIES, 4)
         there, used = (operations[..., :1] > 0).float(), (dependencies[..., 1:2] > 0).float()  # else all is 0
-        source, target = (dependencies[..., :2, None] * OPERATIONS).round().long().unbind(-2)
-        rounds: Any = self.rounds
-        for of_operation, of_dependency, reduce in rounds:
+        source, target = (dependencies[..., :2] * OPERATIONS).round().long().chunk(2, -1)
+        one: Any
+        for one in self.rounds:
+            of_operation, of_dependency, reduce = one
             own = of_operation(operations)
             sent = torch.cat(
                 (own.gather(1, source.expand(-1, -1, _HALF)), of_dependency(dependencies[..., 2:])), -1
