@@ -58,6 +58,9 @@ def rng():
     return np.random.default_rng(0)
 
 
+#: {agent: words that choose what it goes with}
+WORDS_OF = {"ppo_jobs": ["form=jobs"], "maskable_graph": ["observation=operation_graph"]}
+
 #: {a leaf for scores: the other part that it goes with}
 WITH = {
     "scores": {"observation": "live_jobs"},

@@ -18,7 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from attacks import hostile_agents
-from conftest import names
+from conftest import WORDS_OF, names
 from ringyard import Cluster
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError, RingyardError
@@ -60,7 +60,7 @@ def begun(agent):
     discrete = re.search("num_envs|group_relative", leaf_text(agent))
     words = ["debug=tiny_training"] if discrete else scores
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config = compose("train", [*words, "name=small", f"agent={agent}"])
+        config = compose("train", [*words, "name=small", f"agent={agent}", *WORDS_OF.get(agent, [])])
     learner = instantiate(config.agent, _convert_="all")
     learner.setup({"one": adapt_env_config(learner, build_env_config(config, 4, 0))}, 0)
     return config, learner

@@ -17,7 +17,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from conftest import ROOT, composed, names
+from conftest import ROOT, WORDS_OF, composed, names
 from ringyard import Cluster, Simulator
 from ringyard.errors import ConfigurationWarning, WorkloadWarning
 from ringyard.sim.metrics import LOSS_NAMES
@@ -380,7 +380,7 @@ SCORING = ("evolution", "evolution_taught", "group_noise")
     [one if one in SOME_AGENTS else pytest.param(one, marks=pytest.mark.slow) for one in names("agent")],
 )
 def test_every_agent_trains(tmp_path, agent):
-    words = SCORES if agent in SCORING else ["form=jobs"] if agent == "ppo_jobs" else []
+    words = SCORES if agent in SCORING else WORDS_OF.get(agent, [])
     words = [*words, "agent.teacher.gradient_steps=20"] if agent in ("evolution_taught", "optimum") else words
     words = [*words, "agent.teacher.num_workloads=20"] if agent == "optimum" else words
     words = [*words, "agent.batch_size=64", "agent.num_envs=8"] if "offline" in agent else words

@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from conftest import composed, names
+from conftest import WORDS_OF, composed, names
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.experiments import build_env_config
@@ -144,7 +144,7 @@ def test_every_learner_begins_with_weights_of_its_network(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         learner = instantiate(compose("train", [f"agent={agent}"]).agent, _convert_="all")
         small = SCORES if isinstance(learner, ScoreLearner) else ["debug=tiny_training", "agent.num_envs=8"]
-        small = [*small, *(["form=jobs"] if agent == "ppo_jobs" else [])]
+        small = [*small, *WORDS_OF.get(agent, [])]
         config = compose("train", [f"agent={agent}", *small])
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]
     for seed, learner in enumerate(learners):
