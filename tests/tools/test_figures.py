@@ -35,6 +35,7 @@ OTHERS = {
     "reproduction",
     "validation",
     "log",
+    "mutants",
 }
 #: folders that tools and the build of the site write
 FOLDERS = {"environments", "examples", "reference", "registry", "schedulers"}

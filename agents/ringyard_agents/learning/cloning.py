@@ -68,8 +68,8 @@ class SchedulerTeacher(QueueTeacher):
     """A policy that decides as a `scheduler` (a name, name@placement, or LABEL:run_folder of an agent) does.
 
     It takes the first of the scheduler's allocations that an action makes, or that has a job which an action
-    starts elsewhere: by the template of `QueueTeacher`, else by another. If there is none, it waits. It decides when
-    the environment does, without rounds, in the clusters of `batch` (`ClusterBatch`), which the caller sets.
+    starts elsewhere: by the template of `QueueTeacher`, else by another. If there is none, it waits. It
+    decides when the environment does, without rounds, in the clusters of `batch`, which the caller sets.
 
     Raises:
         ConfigurationError: an unknown name, or a scheduler that can do what the actions cannot.
