@@ -67,9 +67,9 @@ class QueueTeacher:
 class SchedulerTeacher(QueueTeacher):
     """A policy that decides as a `scheduler` (a name, name@placement, or LABEL:run_folder of an agent) does.
 
-    It takes the first of the scheduler's allocations that an action makes, or whose job an action starts
-    elsewhere: by the template of `QueueTeacher`, else by another. If there is none, it waits. It decides when
-    the environment does, without rounds, in the clusters of `batch` (`ClusterBatch`), which the caller sets.
+    It takes the first of the scheduler's allocations that an action makes, or with a job that an action
+    starts elsewhere: by the template of `QueueTeacher`, else by another. If there is none, it waits.
+    Decisions are the environment's, without rounds, in the clusters of `batch`, which the caller sets.
 
     Raises:
         ConfigurationError: an unknown name, or a scheduler that can do what the actions cannot.
@@ -91,7 +91,7 @@ class SchedulerTeacher(QueueTeacher):
         self._episodes = dict[int, Any]()
 
     def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return [n] actions of the clusters whose episodes go on, with `masks` [n, actions]."""
+        """Return [n] actions of the clusters with an unfinished episode, for their `masks` [n, actions]."""
         active = np.flatnonzero(~(self.batch.done | self.batch.truncated)).tolist()
         return np.array([self._choose(b, mask) for b, mask in zip(active, masks, strict=True)])
 
