@@ -58,6 +58,13 @@ def rng():
     return np.random.default_rng(0)
 
 
+#: {cut of a trace: its folder}
+TRACES = {
+    "venus_gpu_jobs.csv.gz": "helios",
+    "philly_jobs.csv.gz": "philly",
+    "pai_gpu_tasks_sample.csv.gz": "alibaba_pai_v2020",
+}
+
 #: {agent: words that choose what it goes with}
 WORDS_OF = {"ppo_jobs": ["form=jobs"], "maskable_graph": ["observation=operation_graph"]}
 

@@ -44,7 +44,7 @@ def graph_of(work, edges):
 
 
 def blocks_of(work, edges):
-    """The blocks of one observation, whose operations have `work` and no other features."""
+    """The blocks of one observation: operations have `work` and no other features."""
     operations, dependencies = torch.zeros(OPERATIONS, 5), torch.zeros(DEPENDENCIES, 4)
     operations[: len(work), 0] = torch.tensor(work)
     for row, (source, target) in enumerate(edges):

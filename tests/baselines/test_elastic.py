@@ -272,7 +272,7 @@ def test_beta_progress_learns_how_long_jobs_are():
 
 @pytest.mark.parametrize(("most", "grown"), [(4, [2, 3, 4, 4]), (2, [2] * 5)])
 def test_aiturbo_makes_single_unit_changes(most, grown):
-    # alone on 4 GPUs nobody needs: one GPU more each slot, as many as the job may hold
+    # alone on 4 GPUs: one GPU more each slot, as many as the job may hold
     jobs = elastic([1], [1000.0], high=most)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, perfect(), round_seconds=100.0)
     scheduler = AITurbo(pack(), round_seconds=100.0)

@@ -15,7 +15,6 @@ from ringyard.restart import constant
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter, AdmitStart
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.state.arrays import copy_state
-from ringyard.state.records import JobKind
 from small_simulations import everything, random_allocation, random_decision, random_jobs
 
 #: what a job holds beside its GPUs, and the columns with what it asks for
@@ -352,68 +351,11 @@ def test_moves_are_of_one_job_that_can_be_moved():
     assert draft.num_free_gpus == 8
 
 
-@pytest.mark.parametrize("seed", [*range(6), 7])  # with the others no gated job starts
-def test_jobs_that_start_together_in_shapes_of_their_own_do_as_one_by_one(seed):
-    rng = np.random.default_rng(seed)
-    cluster, jobs, performance, failures = everything(rng, 25)
-    sim = Simulator(cluster, jobs, performance, constant(2.5, 0.7), 19.0, seed, failures=failures)
-    started = fell_back = 0
-    for _ in range(200):
-        if sim.done:
-            break
-        view = sim.view()
-        together, alone = PlacementPlan(view), PlacementPlan(view)
-        stopped = [job for job in view.running.tolist() if rng.random() < 0.4]
-        assert together.preempt(stopped) == [one for job in stopped for one in alone.preempt([job])]
-        waiting = view.waiting[view.column("kind")[view.waiting] != JobKind.CPU_ONLY]
-        given = [random_allocation(view, rng, job) for job in rng.permutation(waiting).tolist()]
-        if given and rng.random() < 0.3:
-            given[0] = replace(given[0], cores_per_worker=100)
-        expected = []
-        for shape in given:
-            found = alone.place(pack(), shape.job, shape)
-            if found is None:
-                asked = {
-                    name: int(view.column(column)[shape.job])
-                    for name, column in ASKED.items()
-                    if getattr(shape, name) is not None
-                }
-                found = alone.place(pack(), shape.job, replace(shape, **asked))
-                fell_back += found is not None
-            if found is not None:
-                expected.append(found)
-        sizes = [len(shape.gpu_ids) for shape in given]
-        assert together.start_in_shapes(pack(), sizes, given) == expected
-        assert present(together._state) == present(alone._state)
-        started += len(expected)
-        del together, alone
-        for job in [*view.running.tolist(), *view.waiting.tolist()]:
-            with contextlib.suppress(PlacementError):
-                sim.apply([random_allocation(view, rng, job)])
-        sim.advance()
-    assert started
-    assert fell_back
-
-
-def test_only_gpu_jobs_that_hold_nothing_start_in_shapes_of_their_own():
-    cluster = Cluster.homogeneous(1, 4, cores_per_server=8)
-    table = JobTable.from_columns([0, 0], [2, 2], [10, 10])
-    sim = Simulator(cluster, table.merged(JobTable.cpu_only([0.0], [1], [5.0], [0.0])), ideal())
-    sim.advance()
-    draft = PlacementPlan(sim.view())
-    assert draft.start_in_shapes(pack(), [], []) == draft.preempt([]) == []
-    cpu_only = int(np.flatnonzero(sim.view().column("kind") == JobKind.CPU_ONLY)[0])
-    first, second = (job for job in range(3) if job != cpu_only)
-    for size, job in ((1, cpu_only), (0, first)):
-        with pytest.raises(PlacementError, match="at least 1 each"):
-            draft.start_in_shapes(pack(), [size], [Allocation(job)])
-    with pytest.raises(PlacementError, match="list of rows"):
-        draft.start_in_shapes(pack(), [1], [Allocation(3)])
+def test_jobs_that_are_preempted_hold_nothing():
+    draft = PlacementPlan(filled([4, 4]).view())
     with pytest.raises(PlacementError, match="list of rows"):
         draft.preempt([3])
-    assert [found.gpu_ids for found in draft.start_in_shapes(pack(), [2], [Allocation(first)])] == [(0, 1)]
-    with pytest.raises(PlacementError, match="release it first"):
-        draft.start_in_shapes(pack(), [2, 2], [Allocation(second), Allocation(first)])
-    assert draft.num_free_gpus == 2
-    assert draft.preempt([first]) == [Allocation(first)]
-    assert draft.num_free_gpus == 4
+    free = draft.num_free_gpus
+    assert draft.preempt([]) == []
+    assert draft.preempt([0, 1]) == [Allocation(0), Allocation(1)]
+    assert draft.num_free_gpus == free + 8

@@ -47,10 +47,10 @@ def test_who_only_starts_jobs_is_held_against_all_who_only_start():
 
 
 def test_who_knows_and_may_everything_is_held_against_all_published():
-    everybody = found("allocator", "experiment=helios_like")
-    assert everybody > BLIND | STARTS
-    assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= everybody
-    assert not everybody & {"allocator", "allocator_attained", "hazard"}
+    every = found("allocator", "experiment=helios_like")
+    assert every > BLIND | STARTS
+    assert {"srsf", "srtf", "synergy_tune", "aiturbo", "themis"} <= every
+    assert not every & {"allocator", "allocator_attained", "hazard"}
 
 
 def test_who_cannot_serve_the_jobs_is_none():

@@ -15,16 +15,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
 
-from conftest import shared  # noqa: E402
+from conftest import TRACES, shared  # noqa: E402
 from tools import figures  # noqa: E402
 
 TYPED = ROOT / "tests" / "typed_figures.csv"
-#: {cut of a trace: its folder}
-TRACES = {
-    "venus_gpu_jobs.csv.gz": "helios",
-    "philly_jobs.csv.gz": "philly",
-    "pai_gpu_tasks_sample.csv.gz": "alibaba_pai_v2020",
-}
 #: pages that other tools write whole, and the research log, which is history
 OTHERS = {
     "agents",

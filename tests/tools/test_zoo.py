@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 
-from conftest import ROOT, shared
+from conftest import ROOT, TRACES, shared
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents import cli
@@ -26,13 +26,6 @@ from tools.zoo.evaluation import race_of, read_records
 from tools.zoo.page import agents_page
 from tools.zoo.recipes import read_recipes
 from tools.zoo.training import hardware, is_trained
-
-#: {cut of a trace: its folder}
-TRACES = {
-    "venus_gpu_jobs.csv.gz": "helios",
-    "philly_jobs.csv.gz": "philly",
-    "pai_gpu_tasks_sample.csv.gz": "alibaba_pai_v2020",
-}
 
 RECIPES = {recipe.name: recipe for recipe in read_recipes()}
 RECORDS = read_records()

@@ -133,8 +133,8 @@ def judge(
         workloads: in each world; None: as the recipe says.
         workers: processes; None: one per core.
         console: shows progress.
-        kept: an earlier record. A world in which all has the same mean stays as it is there, so that rows of
-            training seeds stay whose runs are gone.
+        kept: an earlier record. An environment with equal means keeps its rows, also those of training seeds
+            that cannot be run again.
         again: run the worlds that `kept` has, too.
 
     Returns:

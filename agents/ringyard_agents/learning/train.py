@@ -298,14 +298,13 @@ def _learn(
 
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
-    unit = " (s)" if evaluation.metric.startswith(SECONDS) else ""
+    metric = evaluation.metric + (" (s)" if evaluation.metric.startswith(SECONDS) else "")
     before = {} if evaluation.first is None else {"before learning": evaluation.first}
-    metric, against = f"{evaluation.metric}{unit}", "best agent / it"
     rows = [
         {
             "": name,
             metric: f"{value:,.0f}" if value >= 100 else f"{value:.3f}",
-            against: f"{ratio(evaluation.best, value):.3f}",
+            "best agent / it": f"{ratio(evaluation.best, value):.3f}",
         }
         for name, value in {**evaluation.baselines, **before, "best agent": evaluation.best}.items()
     ]

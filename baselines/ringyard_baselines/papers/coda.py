@@ -200,9 +200,10 @@ class Coda(Scheduler):
             else:
                 uncapped = demand[server] + wanted[job] * (1.0 - caps[job]) / view.memory_bandwidth[server]
                 cap = 1.0 if uncapped <= self.bandwidth_limit else float(caps[job])
-            changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
-            if cap != caps[job] and plan.reallocate(changed):
-                allocations.append(changed)
+            if cap != caps[job]:
+                changed = replace(view.allocation_of(job), memory_bandwidth_cap=cap)
+                if plan.reallocate(changed):
+                    allocations.append(changed)
         return allocations
 
     def _start(

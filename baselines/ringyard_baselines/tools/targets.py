@@ -131,13 +131,18 @@ def _resize(
         wanted = _with_gpus(target, view.gpus_of(target.job))
         return [wanted] if plan.reallocate(wanted) else []
     wanted = _with_gpus(target, tuple(range(target.num_gpus)))  # only their number counts
-    asked: dict[str, Any] = {
-        name: int(view.column(column)[target.job])
-        for name, column in _FALLBACKS.items()
-        if getattr(wanted, name) is not None
-    }
-    found = plan.migrate(target.rule or rule, target.job, [wanted, replace(wanted, **asked)])
+    found = plan.migrate(target.rule or rule, target.job, [wanted, _as_asked(view, wanted)])
     return [] if found is None else [found]
+
+
+def _as_asked(view: SchedulingView, shape: Allocation) -> Allocation:
+    """Return a shape with the cores, RAM and parameter servers that its job asks for."""
+    asked: dict[str, Any] = {
+        name: int(view.column(column)[shape.job])
+        for name, column in _FALLBACKS.items()
+        if getattr(shape, name) is not None
+    }
+    return replace(shape, **asked)
 
 
 def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: PlacementRule) -> list[Allocation]:
@@ -175,6 +180,9 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
         if target.job in held:
             allocations += _resize(view, plan, rule, target)
         else:
-            shape = target.shape or Allocation(target.job)
-            allocations += plan.start_in_shapes(target.rule or rule, [target.num_gpus], [shape])
+            shape = _with_gpus(target, tuple(range(target.num_gpus)))
+            for tried in (shape, _as_asked(view, shape)):
+                if found := plan.place(target.rule or rule, target.job, tried):
+                    allocations.append(found)
+                    break
     return work_conserving(view, plan, rule, None, allocations)

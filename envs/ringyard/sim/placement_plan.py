@@ -4,7 +4,6 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,6 @@ from ringyard.checks import shown
 from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import PlacementError
 from ringyard.placement import PlacementRule, place
-from ringyard.resources import RESOURCES
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import allocate, release
@@ -32,11 +30,6 @@ from ringyard.state.records import JobKind
 
 _shape_values = attrgetter(*SHAPE_FIELDS)
 _NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # overrides nothing of a shape
-
-#: {field of an allocation of host resources: job column with what the job asks for}
-_ASKED_COLUMNS = {one.per_worker: one.asked for one in RESOURCES if one.can_change} | {
-    name: f"asked_{name}" for name in ("parameter_servers", "cores_per_server_task")
-}
 
 
 @kernel
@@ -232,52 +225,6 @@ class PlacementPlan(Occupancy):
             self._at(Allocation(job), tuple(every[begin:end]))
             for job, begin, end in zip(started, [0, *ends], ends, strict=False)
         ]
-
-    def start_in_shapes(
-        self, rule: PlacementRule, num_gpus: Sequence[int], shapes: Sequence[Allocation]
-    ) -> list[Allocation]:
-        """Place many GPU jobs in given shapes.
-
-        A job without a place in its shape is tried with the cores, RAM and parameter servers that it asks
-        for.
-
-        Args:
-            rule: placement rule.
-            num_gpus: [n] number of GPUs of each job, at least 1.
-            shapes: [n] batch, cores, RAM and parameter servers of GPU jobs that hold nothing in this plan,
-                the first to be placed first. Fields that are None are as the job asks.
-
-        Returns:
-            The allocations of the jobs that start, in order.
-
-        Raises:
-            PlacementError: there is no such job, or it holds something in this plan, or it uses no GPUs.
-        """
-        kinds = self._state.jobs["kind"][self._b, self._rows([shape.job for shape in shapes])]
-        if min(num_gpus, default=1) < 1 or (kinds == JobKind.CPU_ONLY).any():
-            raise PlacementError("a job is CPU-only or given 0 GPUs; expected GPU jobs and at least 1 each")
-        started: list[Allocation] = []
-        try:
-            for size, shape in zip(num_gpus, shapes, strict=True):
-                self._raise_if_held(shape.job)
-                wanted = shape.at(tuple(range(size)))  # only their number counts
-                found = self.place(rule, shape.job, wanted)
-                if found is None:
-                    found = self.place(rule, shape.job, self._beside_as_asked(wanted))
-                if found is not None:
-                    started.append(found)
-        except Exception:
-            for one in started:  # an error must leave the plan as it was
-                self.release(one.job)
-            raise
-        return started
-
-    def _beside_as_asked(self, shape: Allocation) -> Allocation:
-        """Return `shape` with the cores, RAM and parameter servers that its job asks for."""
-        job = self._state.jobs[self._b, shape.job]
-        names = [name for name in _ASKED_COLUMNS if getattr(shape, name) is not None]
-        asked: dict[str, Any] = {name: int(job[_ASKED_COLUMNS[name]]) for name in names}
-        return replace(shape, **asked)
 
     def _rows(self, jobs: ArrayLike) -> NDArray[np.int32]:
         """Return users' `jobs` as [n] rows."""

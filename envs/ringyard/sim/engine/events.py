@@ -23,6 +23,7 @@ from ringyard.performance.model import Physics
 from ringyard.sim.engine.allocation import fail_server, repair_server
 from ringyard.sim.engine.lifecycle import arrive, become_predictable, end_job, fail_job, log_downtime
 from ringyard.sim.engine.livelock import count_step
+from ringyard.sim.engine.queues import waiting_add_all
 from ringyard.state.arrays import State
 from ringyard.state.random_numbers import exponential_at
 from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatus
@@ -248,10 +249,12 @@ def _process_next_event(state: State, b: int, physics: Physics) -> bool:
         _cancel_due(state, b, physics)
     if cluster.next_change_seconds <= time:
         _fail_and_repair_due(state, b, physics)
+    first = cluster.next_arrival
     while (
         cluster.next_arrival < cluster.num_jobs and state.jobs[b, cluster.next_arrival].submit_seconds <= time
     ):
         arrive(state, b)
+    waiting_add_all(state, b, first, cluster.next_arrival)
     if cluster.next_round_seconds <= time:
         cluster.next_round_seconds = next_round(time, cluster.round_seconds)
     if cluster.wake_seconds <= time:

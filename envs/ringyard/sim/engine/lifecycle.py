@@ -242,7 +242,7 @@ def apply_allocation(
 
 @kernel
 def arrive(state: State, b: int) -> None:
-    """Submit the next job of the table of cluster `b` of `state`."""
+    """Submit the next job of the table of cluster `b` of `state`. The caller adds it to the waiting list."""
     cluster = state.clusters[b]
     j = cluster.next_arrival
     job = state.jobs[b, j]
@@ -254,7 +254,6 @@ def arrive(state: State, b: int) -> None:
     if job.predictable_from <= 0.0:
         cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
-    waiting_add(state, b, j)
 
 
 @kernel

@@ -3,6 +3,9 @@
 from ringyard.compiled import kernel, linked_kernel
 from ringyard.state.arrays import State, close_holes, end_of_waiting, shift_entries
 
+#: number of jobs from which on they are sorted before they are inserted: one by one they take time n^2
+_BURST = 256
+
 #: number of entries that are moved at once when a job is removed. More of them wait for a reader.
 _NEAR = 256
 
@@ -105,11 +108,11 @@ def _waiting_position(state: State, b: int, j: int) -> int:
 
 
 @linked_kernel
-def _center_waiting(state: State, b: int) -> None:
-    """Move the waiting list to the middle of its array, of 2 x jobs entries."""
+def _make_room(state: State, b: int, more: int) -> None:
+    """Move the waiting list so that it and `more` jobs fill the middle of its array, of 2 x jobs entries."""
     close_holes(state, b)
     cluster = state.clusters[b]
-    first = (state.waiting.shape[1] - cluster.num_waiting) >> 1
+    first = (state.waiting.shape[1] - cluster.num_waiting - more) >> 1
     shift_entries(
         state.waiting[b], cluster.first_waiting, end_of_waiting(cluster), first - cluster.first_waiting
     )
@@ -121,7 +124,7 @@ def waiting_add(state: State, b: int, j: int) -> None:
     """Insert job `j` into the waiting list of cluster `b` of `state` by (priority, row)."""
     cluster, row = state.clusters[b], state.waiting[b]
     if cluster.first_waiting == 0 or end_of_waiting(cluster) == len(row):
-        _center_waiting(state, b)
+        _make_room(state, b, 0)
     first, end = cluster.first_waiting, end_of_waiting(cluster)
     position = _waiting_position(state, b, j)
     if position < end and row[position] == -1 - j:  # the hole that it left
@@ -137,6 +140,43 @@ def waiting_add(state: State, b: int, j: int) -> None:
     row[position] = j
     cluster.num_waiting += 1
     state.class_waiting[b, state.jobs[b, j].demand_class] += 1
+
+
+@kernel
+def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
+    """Insert jobs `first` to `end` - 1, later rows than any that wait, as `waiting_add` one by one."""
+    if end - first >= _BURST:
+        _add_burst(state, b, first, end - first)
+        return
+    for j in range(first, end):
+        waiting_add(state, b, j)
+
+
+@linked_kernel
+def _add_burst(state: State, b: int, first: int, count: int) -> None:
+    """Insert `count` jobs from row `first` on: sorted at the end of the array, then merged into the list."""
+    _make_room(state, b, 2 * count)
+    cluster, row = state.clusters[b], state.waiting[b]
+    new = len(row) - count
+    for i in range(count):
+        row[new + i] = first + i
+        state.class_waiting[b, state.jobs[b, first + i].demand_class] += 1
+    gap = count >> 1
+    while gap > 0:  # Shell's sort, in place: no memory is allocated in a step
+        for i in range(new + gap, len(row)):
+            j, k = row[i], i
+            while k >= new + gap and _waits_before(state, b, j, row[k - gap]):
+                row[k] = row[k - gap]
+                k -= gap
+            row[k] = j
+        gap = 1 if gap == 2 else gap * 5 // 11
+    last = end_of_waiting(cluster) - 1
+    cluster.num_waiting += count
+    for i in range(count - 1, -1, -1):
+        while last >= cluster.first_waiting and _waits_before(state, b, row[new + i], row[last]):
+            row[last + i + 1] = row[last]
+            last -= 1
+        row[last + i + 1] = row[new + i]
 
 
 @kernel
