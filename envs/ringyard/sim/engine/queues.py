@@ -145,7 +145,11 @@ def waiting_add(state: State, b: int, j: int) -> None:
 @kernel
 def waiting_add_all(state: State, b: int, first: int, end: int) -> None:
     """Insert jobs `first` to `end` - 1, later rows than any that wait, as `waiting_add` one by one."""
+    in_order = True
     if end - first >= _BURST:
+        for j in range(first + 1, end):
+            in_order = in_order and _waits_before(state, b, j - 1, j)
+    if not in_order:
         _add_burst(state, b, first, end - first)
         return
     for j in range(first, end):
