@@ -351,3 +351,8 @@ def test_every_pod_of_the_follow_ons_list_has_five_cores():
     assert set(jobs.cores_per_worker.tolist()) == set(jobs.cores_per_server_task.tolist()) == {5}
     assert (jobs.min_gpus == 1).all()
     assert (jobs.max_gpus == 4).all()
+
+
+def test_elastic_dp_admits_jobs_while_the_fewest_gpus_of_all_fit():
+    jobs = elastic([2, 2, 2], [40.0] * 3, low=2)
+    assert decided_sizes(ElasticDP(pack()), Cluster.homogeneous(1, 4), jobs) == [2, 2, 0]

@@ -36,13 +36,15 @@ def two_rings(contention="worst_link", models=("vgg16", "vgg16"), seconds=(400.0
     return Simulator(cluster, jobs, composite(1e9, 1e12, contention=contention, **parts), seed=0)
 
 
-def test_link_shares_follow_the_time_left_and_the_load():
-    def shares(sim, **options):
-        scheduler = LinkShares(spread(), **options)
-        sim.advance()
-        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
-        return sim.state.jobs["link_share"][0, :2].tolist()
+def shares(sim, **options):
+    """The link shares of two rings after the first decision."""
+    scheduler = LinkShares(spread(), **options)
+    sim.advance()
+    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+    return sim.state.jobs["link_share"][0, :2].tolist()
 
+
+def test_link_shares_follow_the_time_left_and_the_load():
     # 400 and 100 s left, the median between them is 1 / sqrt of both: rounded to powers of 2
     assert shares(two_rings()) == [0.5, 2.0]
     assert shares(two_rings(), time_power=0.0) == [1.0, 1.0]
@@ -125,3 +127,16 @@ def test_transfers_agree_with_runs_of_the_public_code():
             for seed in range(8)
         ]
         assert np.mean(ours) == pytest.approx(reported, rel=0.3)
+
+
+def test_a_ring_that_sends_next_to_nothing_counts_as_if_it_sent_a_byte_a_second():
+    """1 and 4 bytes a second, 2.5 between them: rounded to powers of 2."""
+    sim = two_rings(seconds=(100.0, 100.0))
+    isolated = replace(sim.jobs, gradient_bytes=np.zeros(2))
+    first = Simulator(sim.cluster, isolated, composite(1e9, 1e12), seed=0)
+    first.advance()
+    seconds = first.view().column("isolated_iteration_seconds")
+    sent = replace(isolated, gradient_bytes=np.array([0.0, 4.0 * seconds[1]]))
+    assert shares(
+        Simulator(sim.cluster, sent, composite(1e9, 1e12), seed=0), time_power=0.0, load_power=1.0
+    ) == [0.5, 2.0]

@@ -29,6 +29,7 @@ def test_elastic_dp_maximises_the_sum_of_speed_ups():
     assert best_sizes(np.array([scales, hardly]), 4).tolist() == [3, 1]  # 3.7, against 3.1 and 2.3
     assert best_sizes(np.array([hardly, hardly]), 9).tolist() == [4, 4]
     assert best_sizes(np.array([scales] * 3), 2) is None  # nobody may go without
+    assert best_sizes(np.array([[0, 0, 0], [0, 1, 2.0]]), 2) is None  # no size of the first is allowed
     rigid = [0, 0, 1, 0, 0]
     assert best_sizes(np.array([rigid, scales]), 4).tolist() == [2, 2]
 

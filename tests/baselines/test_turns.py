@@ -95,3 +95,10 @@ def test_gavel_serves_gangs_larger_than_any_type():
     jobs = JobTable.from_columns([0, 0, 0], [3, 1, 1], [500.0, 3000.0, 3000.0])
     jobs = jobs.with_models(np.full(3, model_id("resnet50_imagenet")))
     assert simulated(Gavel(pack(), 100.0), cluster, jobs, composite(1e9, 40e9)).done
+
+
+def test_gittins_looks_no_further_than_256_quanta():
+    """Services of 400, 256 and 1 s: a fresh job has index 1/3, one that ran 255 s 1/2, a longer one 0."""
+    start, end = times(GittinsTiresias(pack(), 1.0), [0, 399.5, 600], [1, 1, 1], [400.0, 1.0, 256.0], size=1)
+    assert start == [0, 399.5, 600]
+    assert end == [401, 400.5, 856]
