@@ -118,12 +118,12 @@ def test_wanted_cores_are_the_fewest_that_nearly_reach_the_best_speed():
 def test_a_job_keeps_its_gpu_type_if_another_is_no_faster():
     """Scores like the P100, then the V100. Models without a profile run as fast on both."""
     groups = [{"num_servers": 1, "gpus_per_server": 1, "gpu_type": kind} for kind in ("p100", "v100")]
-    sim = simulated(Cluster.of_groups(groups), jobs_of([1, 1], [100, 1000], [0, 10]))
+    sim = simulated(Cluster.of_groups(groups), jobs_of([1, 1, 1], [100, 1000, 1000], [0, 10, 20]))
     setting = replace(
         experiment("contention"),
         cluster=sim.cluster,
         performance=sim.performance,
-        actions=Scores(num_jobs=2, type_scores=("p100", "v100")),
+        actions=Scores(num_jobs=3, type_scores=("p100", "v100")),
         observation=live_jobs(),
         num_workloads=1,
     )
@@ -131,9 +131,9 @@ def test_a_job_keeps_its_gpu_type_if_another_is_no_faster():
     batch.resume()
     held = []
     for liked in (0, 1):
-        scores = np.zeros((1, 3, 2), np.float32)
+        scores = np.zeros((1, 3, 3), np.float32)
         scores[0, 1:, 0] = [1 - 2 * liked, 2 * liked - 1]
-        batch.step(scores.reshape(1, 6))
+        batch.step(scores.reshape(1, 9))
         held.append(sim.view().gpus_of(0))
     assert held == [(0,), (0,)]
 
