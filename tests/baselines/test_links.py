@@ -1,5 +1,6 @@
 """Ada-SRSF and its model of single transfers, worked out by hand and beside the public code."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +102,34 @@ def test_transfers_by_hand():
     result = simulate_transfers(pair, num_servers=2, adaptive=False, max_transfers=1)
     one = 526.4 * 0.856
     assert sorted(result.jct.tolist()) == pytest.approx([90 + one, max(90 + one, 180) + one])
+
+
+@pytest.mark.parametrize(
+    ("model", "megabytes", "computing", "memory"),
+    [
+        (0, 526.4, 36 + 54, 4527.0),
+        (1, 99.2, 25 + 37, 3213.0),
+        (2, 103.0, 35 + 52, 3291.0),
+        (3, 251.8, 32 + 47, 2751.0),
+    ],
+)
+def test_models_of_the_public_code_send_compute_and_fill_the_memory(model, megabytes, computing, memory):
+    """VGG-16, ResNet-50, Inception-v3, LSTM. Of two jobs on a GPU the shorter goes first if it holds both."""
+    across = simulate_transfers(mix((model, 5, 10, 0)), num_servers=2)
+    assert across.jct.tolist() == pytest.approx([10 * (computing + megabytes * 0.856)])
+    pair = mix((model, 1, 100, 0), (model, 1, 10, 5 * computing))
+    for room, expected in ((2 * memory, [110, 10]), (2 * memory - 1, [100, 105])):
+        found = simulate_transfers(pair, num_servers=1, gpus_per_server=1, gpu_megabytes=room)
+        assert found.jct.tolist() == pytest.approx([count * computing for count in expected])
+
+
+def test_the_published_list_has_160_jobs_of_six_sizes():
+    found = published_mix(np.random.default_rng(0))
+    assert Counter(found.workers.tolist()) == {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
+    assert set(found.model.tolist()) == {0, 1, 2, 3}
+    assert (found.iterations.min(), found.iterations.max()) == (10, 60)
+    assert 0.0 <= found.arrival[0] <= found.arrival[-1] <= 12_000.0
+    assert (np.diff(found.arrival) >= 0.0).all()
 
 
 def test_public_counting_error_makes_waiting_jobs_speed_up_transfers():
