@@ -73,6 +73,18 @@ def test_themis_leases_to_the_worst_off():
     assert (start, end) == ([0, 100], [330, 130])
 
 
+@pytest.mark.parametrize(
+    ("submit", "durations", "starts"),
+    [
+        ([0, 0, 10, 20], [1000.0, 1000.0, 50.0, 100.0], [0, 0, 100, 150]),  # rho x 2: 1, 1, 2.8, 1.8
+        ([0, 0, 10, 80], [1000.0, 1000.0, 100.0, 50.0], [0, 0, 100, 200]),  # 1, 1, 1.9, 1.4
+    ],
+)
+def test_themis_offers_to_a_fifth_of_the_jobs_first_then_to_those_that_run(submit, durations, starts):
+    """Of four jobs one is invited when the lease ends at 100 s, and a GPU is left for a running one."""
+    assert times(Themis(pack(), lease_seconds=100.0), submit, [2] * 4, durations)[0] == starts
+
+
 def test_gittins_prefers_who_may_end_soon():
     # of (1, 1, 100) GPU-quanta: fresh jobs first; the long one is stopped when its quantum is over
     start, end = times(GittinsTiresias(pack(), 10.0), [0, 1, 2], [1, 1, 1], [100.0, 10.0, 10.0], size=1)

@@ -7,8 +7,10 @@ import pytest
 from test_allocator import decide, jobs_of, ready, simulated
 
 from ringyard import Allocation, Cluster, Simulator
-from ringyard.allocator import Allocator, empty_allocation_plan
-from ringyard.allocator.allocation_plan import MOVES
+from ringyard.allocator import Allocator, empty_allocation_plan, write_utilities
+from ringyard.allocator.allocation_plan import logged_moves
+from ringyard.allocator.allocator import run_allocator
+from ringyard.allocator.utilities import job_utilities
 from ringyard.allocator.worker_resources import set_wanted_cores
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.batch import ClusterBatch
@@ -17,9 +19,8 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.performance import composite, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
-from ringyard_baselines.scheduler import run
+from ringyard.sim.speeds import IsolatedJobs, isolated_iteration_seconds
+from ringyard_baselines.policies.allocating import allocator
 from small_simulations import arrived, specs
 
 
@@ -97,11 +98,15 @@ def test_a_light_job_replaces_a_heavier_one_that_slows_its_neighbour(seconds, ho
 
 
 def test_wanted_cores_are_the_fewest_that_nearly_reach_the_best_speed():
-    """Of all cores of the server. The last job asks for none, and its cores are not counted."""
+    """Of all cores of the server. The last job asks for none, and its cores are not counted.
+
+    Reading takes no time, as the cluster has no rate of storage.
+    """
     models = ("alexnet_imagenet", "resnet50_imagenet", "mobilenet_v2_imagenet")
     jobs = replace(
         specs(*((1, name) for name in (*models, models[0]))), cores_per_worker=np.array([1, 2, 4, 0])
     )
+    jobs = replace(jobs, sample_bytes=np.full(4, 1e5), dataset_bytes=np.full(4, 1e12))
     sim = arrived(Cluster.homogeneous(1, 4, "v100", 40), jobs, composite(1e9, 1e9))
     seconds = [
         isolated_iteration_seconds(sim.view(), np.full(40, job), cores_per_worker=np.arange(1, 41))
@@ -138,14 +143,34 @@ def test_a_job_keeps_its_gpu_type_if_another_is_no_faster():
     assert held == [(0,), (0,)]
 
 
-def test_a_run_without_a_log_records_no_changes():
-    jobs = jobs_of([4, 4], [1000, 10], [0, 1])
-    ends = []
-    for compiled in (True, False):
-        sim = simulated(Cluster.homogeneous(1, 4), jobs)
-        scheduler = AllocatingScheduler(Allocator())
-        run(sim, scheduler, np.random.default_rng(0), compiled)
-        assert sim.state.jobs["num_preemptions"][0, 0] == 1
-        ends.append(sim.state.jobs["end_seconds"][0, :2].tolist())
-        assert scheduler._plan.counts[0, MOVES] == (not compiled)  # the last decision starts a job again
-    assert ends == [[1010.0, 11.0]] * 2
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_plan_without_a_log_records_no_changes(logged):
+    """Job 1 preempts job 0."""
+    sim = simulated(Cluster.homogeneous(1, 4), jobs_of([4, 4], [1000, 10], [0, 1]))
+    sim.advance()
+    sim.apply([Allocation(0, (0, 1, 2, 3))])
+    sim.advance()
+    view = sim.view()
+    plan = empty_allocation_plan(sim.state, 4, logged=logged)
+    write_utilities(plan, 0, job_utilities(IsolatedJobs.of_view(view), 1.0))
+    run_allocator(sim.state, 0, plan, Allocator().config, sim.physics)
+    assert view.running.tolist() == [1]
+    found = [(one.job, one.gpu_ids) for one in logged_moves(plan, sim.state, 0)]
+    assert found == ([(0, ()), (1, (0, 1, 2, 3))] if logged else [])
+
+
+@pytest.mark.parametrize(("held", "there"), [(7 * 10**9, 0), (7 * 10**9 + 1, 1)])
+def test_a_job_takes_a_server_with_a_byte_less_than_it_needs_for_full(held, there):
+    """Two servers of 3 GPUs and 9 GB. Two workers of job 2 need 1 GB each, a third of a GPU's share.
+
+    Job 0 stays. Job 1, on all of server 1, shall hold nothing, as jobs 2 and 3 weigh more.
+    """
+    jobs = jobs_of([1, 3, 2, 1], [100, 9000, 10, 20], [0, 0, 1, 1])
+    jobs = replace(jobs, ram_per_worker=np.array([8e9, 0, 3e9, 0]))
+    cluster = replace(Cluster.homogeneous(2, 3), ram_bytes_per_server=(9 * 10**9,) * 2)
+    sim = simulated(cluster, jobs)
+    scheduler = ready(sim, allocator())
+    sim.apply([Allocation(0, (0,), ram_per_worker=held), Allocation(1, (3, 4, 5))])
+    sim.advance()
+    found = decide(sim, scheduler)
+    assert {gpu // 3 for gpu in found[2]} == {there}
