@@ -169,3 +169,20 @@ def test_a_ring_that_sends_next_to_nothing_counts_as_if_it_sent_a_byte_a_second(
     assert shares(
         Simulator(sim.cluster, sent, composite(1e9, 1e12), seed=0), time_power=0.0, load_power=1.0
     ) == [0.5, 2.0]
+
+
+def test_ada_srsf_keeps_no_job_on_one_server_and_no_job_that_sends_nothing():
+    """A ring of 3 GPUs on servers of 2. At most one ring on a server, or two without a threshold."""
+    jobs = replace(JobTable.from_columns([0, 0], [3, 1], [100.0] * 2), gradient_bytes=np.full(2, 1e3))
+    found = times_of(simulated(AdaSrsf(lwf(1), False, 1), Cluster.homogeneous(3, 2), jobs))
+    assert found.start_seconds.tolist() == [0.0, 0.0]
+    jobs = replace(JobTable.from_columns([0, 0], [3, 3], [100.0] * 2), gradient_bytes=np.zeros(2))
+    found = times_of(simulated(AdaSrsf(lwf(1), False, 2), Cluster.homogeneous(3, 2), jobs))
+    assert found.start_seconds.tolist() == [0.0, 0.0]
+
+
+def test_transfers_are_placed_on_the_lightest_server():
+    """Two jobs of two workers and two servers of two GPUs: each has its own server, and nothing to send."""
+    pair = mix((0, 2, 10, 0), (0, 2, 10, 1))
+    found = simulate_transfers(pair, num_servers=2, gpus_per_server=2)
+    assert found.jct.tolist() == pytest.approx([900.0, 900.0])

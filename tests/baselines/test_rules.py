@@ -44,6 +44,7 @@ def test_afs_l_weighs_the_longer_jobs_relative_gain(second_gpu, shares):
 def test_afs_l_gives_the_shortest_its_first_gpu_first():
     speed = np.array([[0, 1.0], [0, 1.0], [0, 1.0]])
     assert elastic_shares(speed, np.array([30.0, 10.0, 20.0]), 2).tolist() == [0, 1, 1]
+    assert elastic_shares(speed, np.array([10.0, 10.0, 10.0]), 2).tolist() == [1, 1, 0]  # else in order
 
 
 def test_gittins_index():

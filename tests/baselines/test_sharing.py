@@ -1,6 +1,7 @@
 """Schedules of the schedulers that share GPUs, worked out by hand."""
 
 from dataclasses import replace
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ from ringyard.profiles import model_id, profile
 from ringyard.sim.allocation import Allocation
 from ringyard_baselines.papers.burst_sharing import BurstSharing
 from ringyard_baselines.papers.gandiva import Gandiva
-from ringyard_baselines.papers.interference_aware.networks import REFERENCES, InterferenceNetworks
+from ringyard_baselines.papers.interference_aware import networks
+from ringyard_baselines.papers.interference_aware.networks import (
+    REFERENCES,
+    InterferenceNetworks,
+    job_profiles,
+)
 from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware, place_tasks
 from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
 from small_simulations import arrived, simulated, times_of
@@ -264,3 +270,18 @@ def test_burst_sharing_joins_foreground_jobs_to_background_jobs_if_it_may(names,
         scheduler = BurstSharing(pack(), max_slowdown=10.0, join_background=joins)
         found = times_of(simulated(scheduler, cluster, jobs, performance))
         assert found.start_seconds[-1] == pytest.approx(start, abs=0.1)
+
+
+def test_profiles_are_speeds_beside_the_references_and_those_of_the_references():
+    suffered, inflicted = np.array([0.0, 1.0]), np.array([0.25, 3.0])
+    assert job_profiles(suffered, inflicted).tolist() == [1.0, 0.5, 0.8, 0.25]
+
+
+def test_weights_that_unpack_to_more_than_the_limit_are_not_read(monkeypatch):
+    with ZipFile(networks.DEFAULT_WEIGHTS) as archive:
+        size = sum(one.file_size for one in archive.infolist())
+    monkeypatch.setattr(networks, "_MAX_BYTES", size)
+    assert InterferenceNetworks.load().profiles
+    monkeypatch.setattr(networks, "_MAX_BYTES", size - 1)
+    with pytest.raises(ConfigurationError, match="unpacks to more than"):
+        InterferenceNetworks.load()
