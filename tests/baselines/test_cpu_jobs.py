@@ -13,7 +13,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.start_only import fifo_backfill
-from ringyard_baselines.papers.coda import Coda
+from ringyard_baselines.papers.coda import Coda, _CoreTuning
 from ringyard_baselines.papers.synergy import SynergyTune
 from small_simulations import arrived, simulated, times_of
 
@@ -305,3 +305,16 @@ def test_synergy_gives_a_third_of_the_fair_share_of_ram_to_a_job_that_reads_noth
     scheduler.reset(cluster, jobs, np.random.default_rng(0))
     (found,) = scheduler.decide(arrived(cluster, jobs, composite(1e9, 40e9)).view())
     assert (found.ram_per_worker, found.cores_per_worker) == (2 * 10**9, None)
+
+
+def test_coda_learns_from_its_own_steps_only():
+    """Utilisation has fallen since the last step, which was judged. Fewer cores are tried all the same."""
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.9, more_helps=False)
+    coda = Coda(pack())
+    assert coda._steps(tuning, 0.5, 4) == [-1]
+    tuning.last_step = -1  # that step did cost utilisation: a core more
+    assert coda._steps(tuning, 0.4, 3) == [1]
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.5, last_step=1)
+    assert coda._steps(tuning, 0.5, 4) == [-1]  # the step up gained nothing
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.5, last_step=1)
+    assert coda._steps(tuning, 0.6, 4) == [1, -1]
