@@ -8,7 +8,7 @@ from test_allocator import decide, jobs_of, ready, simulated
 
 from ringyard import Allocation, Cluster, Simulator
 from ringyard.allocator import Allocator, empty_allocation_plan, write_utilities
-from ringyard.allocator.allocation_plan import logged_moves
+from ringyard.allocator.allocation_plan import MOVES, logged_moves
 from ringyard.allocator.allocator import run_allocator
 from ringyard.allocator.utilities import job_utilities
 from ringyard.allocator.worker_resources import set_wanted_cores
@@ -157,6 +157,7 @@ def test_a_plan_without_a_log_records_no_changes(logged):
     assert view.running.tolist() == [1]
     found = [(one.job, one.gpu_ids) for one in logged_moves(plan, sim.state, 0)]
     assert found == ([(0, ()), (1, (0, 1, 2, 3))] if logged else [])
+    assert plan.counts[0, MOVES] == len(found)
 
 
 @pytest.mark.parametrize(("held", "there"), [(7 * 10**9, 0), (7 * 10**9 + 1, 1)])
