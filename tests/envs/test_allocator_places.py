@@ -162,12 +162,12 @@ def test_a_plan_without_a_log_records_no_changes(logged):
 
 @pytest.mark.parametrize(("held", "there"), [(7 * 10**9, 0), (7 * 10**9 + 1, 1)])
 def test_a_job_takes_a_server_with_a_byte_less_than_it_needs_for_full(held, there):
-    """Two servers of 3 GPUs and 9 GB. Two workers of job 2 need 1 GB each, a third of a GPU's share.
+    """Two servers of 3 GPUs and 9 GB. Workers of jobs 2 and 3 need 1 GB each, a third of a GPU's share.
 
     Job 0 stays. Job 1, on all of server 1, shall hold nothing, as jobs 2 and 3 weigh more.
     """
-    jobs = jobs_of([1, 3, 2, 1], [100, 9000, 10, 20], [0, 0, 1, 1])
-    jobs = replace(jobs, ram_per_worker=np.array([8e9, 0, 3e9, 0]))
+    jobs = jobs_of([1, 3, 2, 2], [100, 9000, 10, 20], [0, 0, 1, 1])
+    jobs = replace(jobs, ram_per_worker=np.array([8e9, 0, 3e9, 3e9]))
     cluster = replace(Cluster.homogeneous(2, 3), ram_bytes_per_server=(9 * 10**9,) * 2)
     sim = simulated(cluster, jobs)
     scheduler = ready(sim, allocator())
