@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT, composed
 
-PAGES = ("README.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
+PAGES = ("README.md", "docs/installation.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
@@ -64,13 +64,22 @@ def test_linked_files_exist():
             assert made or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_every_page_is_in_the_index_of_the_site():
-    pages = (file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED)
-    names = {str(file.relative_to(ROOT / "docs").with_suffix("")) for file in pages}
-    index = (ROOT / "docs" / "index.md").read_text()
-    listed = {line.rpartition("<")[2].rstrip(">") for line in index.splitlines()}
+def test_every_page_is_in_a_table_of_contents():
+    pages = [file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED]
+    names = {file.with_suffix("") for file in pages}
+    listed = {
+        page.parent / line.rpartition("<")[2].rstrip(">")
+        for page in pages
+        for toctree in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), re.DOTALL)
+        for line in toctree.splitlines()
+    }
     # these are listed by pages that are made
-    assert names - listed == {"index", "schedulers", "observations", "versions"}
+    assert {file.name for file in names - listed} == {"index", "schedulers", "observations", "versions"}
+
+
+def test_the_site_has_four_parts_and_a_log():
+    captions = re.findall(r":caption: (.*)", (ROOT / "docs" / "index.md").read_text())
+    assert captions == ["Get started", "Environments", "Baselines and agents", "Reference", "Research log"]
 
 
 REFERENCE = r"(?<!\S)([\w.<>/-]+(?:/|\.(?:py|yaml|json|md|toml)))(?::(\S+))?"

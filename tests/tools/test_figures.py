@@ -19,7 +19,7 @@ from conftest import TRACES, shared  # noqa: E402
 from tools import figures  # noqa: E402
 
 TYPED = ROOT / "tests" / "typed_figures.csv"
-#: pages that other tools write whole, and the research log, which is history
+#: pages that other tools write whole
 OTHERS = {
     "agents",
     "cpu_resources",
@@ -28,11 +28,10 @@ OTHERS = {
     "renamed",
     "reproduction",
     "validation",
-    "log",
     "mutants",
 }
-#: folders that tools and the build of the site write
-FOLDERS = {"environments", "examples", "reference", "registry", "schedulers"}
+#: folders that tools and the build of the site write, and the research log, which is history
+FOLDERS = {"research", "algorithms", "environments", "examples", "reference", "registry", "schedulers"}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"

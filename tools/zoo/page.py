@@ -45,7 +45,7 @@ will run, and neither do the schedulers that it is compared with. `zoo:starts` a
 start jobs. Their training trace is not distributed with Ringyard, so they are trained and evaluated only
 where its files are in the current folder.
 
-[learning.md](learning.md) has aims, experiments without gain, and limits. [results.md](results.md) shows all
+[Aims and limits](research/aims.md) are in the research log. [results.md](results.md) shows all
 environments side by side, with real traces.
 """
 
