@@ -45,7 +45,7 @@ _LEFT_OUT = {
 _ELSEWHERE = {
     "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
-    "(../reproduction.md#pac-mls-blocking-rates-parsonson-et-al-arxiv-230113799).",
+    "(../reproduction/pac_ml.md).",
 }
 
 

@@ -31,7 +31,16 @@ OTHERS = {
     "mutants",
 }
 #: folders that tools and the build of the site write, and the research log, which is history
-FOLDERS = {"research", "algorithms", "environments", "examples", "reference", "registry", "schedulers"}
+FOLDERS = {
+    "reproduction",
+    "research",
+    "algorithms",
+    "environments",
+    "examples",
+    "reference",
+    "registry",
+    "schedulers",
+}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"
