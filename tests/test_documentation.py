@@ -107,8 +107,9 @@ def stale(page):
                 yield from (f"{path}:{name}" for name in names.split(",") if name not in there)
 
 
-def test_what_the_architecture_names_exists():
-    assert list(stale(ARCHITECTURE)) == []
+def test_what_the_architecture_and_the_table_of_additions_name_exists():
+    additions = (ROOT / "CONTRIBUTING.md").read_text().partition("## What to write, and where")[2]
+    assert list(stale(ARCHITECTURE)) == list(stale(additions)) == []
 
 
 def test_stale_references_are_noticed():

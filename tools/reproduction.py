@@ -193,23 +193,24 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
                 value = format_metric(mean_interval(columns[label]).value, table.metric)
                 cells.append(f"{value}: {_change(columns[label], reference)}")
         body.append([case, *cells])
-    about = f"{_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds"
+    about = _TITLES.get(table.metric, table.metric)
     if table.against is not None:
         about += f"; behind the colon the change from {table.against}"
     return f"{table.title} ({about}):\n\n" + _table(["", *table.schedulers], body)
 
 
 def _figures(reproduction: Reproduction) -> str:
-    """Every scheduler of every case, folded."""
-    parts = []
+    """Every scheduler of every case, folded: a table for cases with the same metrics."""
+    bodies: dict[tuple[str, ...], list[list[str]]] = {}
     for case, rows in reproduction.metrics.items():
-        metrics = list(next(iter(rows.values())))
-        body = []
+        metrics = tuple(next(iter(rows.values())))
         for label, columns in rows.items():
-            cells = [label]
-            cells += [_cell(columns[metric], metric) for metric in metrics]
-            body.append(cells)
-        parts.append(f"{case}:\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
+            cells = [_cell(columns[metric], metric) for metric in metrics]
+            bodies.setdefault(metrics, []).append([case, label, *cells])
+    parts = [
+        _table(["case", "scheduler", *(_TITLES.get(metric, metric) for metric in metrics)], body)
+        for metrics, body in bodies.items()
+    ]
     title = f"<summary>Every scheduler of every case, {reproduction.seeds} seeds</summary>"
     return "\n\n".join([f"<details>{title}", *parts, "</details>"])
 

@@ -189,7 +189,7 @@ def test_a_sweep_has_a_row_for_each_case():
     text = found["p"]
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
-    assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
+    assert "| case | scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
     assert "**Title: warning: 2 workloads" in found[""]
     assert (
         "| [Title](reproduction/p.md) | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval |"
