@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from conftest import ROOT, composed
+from tools import figures
 
 PAGES = ("README.md", "docs/installation.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
@@ -80,6 +81,27 @@ def test_every_page_is_in_a_table_of_contents():
 def test_the_site_has_four_parts_and_a_log():
     captions = re.findall(r":caption: (.*)", (ROOT / "docs" / "index.md").read_text())
     assert captions == ["Get started", "Environments", "Baselines and agents", "Reference", "Research log"]
+
+
+#: pages that tools write: of these the text around tables counts
+WRITTEN = {"agents", "cpu_resources", "interference", "observations", "reproduction", "validation", "mutants"}
+
+
+def prose_words(file):
+    """Words of a page outside code and measured tables; of pages that tools write, outside all tables."""
+    text = figures.BLOCK.sub(" ", file.read_text())
+    text = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
+    if WRITTEN & {file.stem, file.parent.name}:
+        text = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)
+    return len(re.findall(r"[^\s|]*\w[^\s|]*", re.sub(r"\]\([^)]*\)", "]", text)))
+
+
+def test_pages_outside_the_research_log_are_short():
+    pages = [file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED]
+    counts = {
+        str(file.relative_to(ROOT)): prose_words(file) for file in pages if file.parent.name != "research"
+    }
+    assert sum(counts.values()) < 25_000, sorted(counts.items(), key=lambda item: -item[1])
 
 
 REFERENCE = r"(?<!\S)([\w.<>/-]+(?:/|\.(?:py|yaml|json|md|toml)))(?::(\S+))?"

@@ -195,8 +195,8 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
         body.append([case, *cells])
     about = _TITLES.get(table.metric, table.metric)
     if table.against is not None:
-        about += f"; behind the colon the change from {table.against}"
-    return f"{table.title} ({about}):\n\n" + _table(["", *table.schedulers], body)
+        about += f": change from {table.against}"
+    return f"**{table.title}**\n\n" + _table([about, *table.schedulers], body)
 
 
 def _figures(reproduction: Reproduction) -> str:
