@@ -17,9 +17,8 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
-from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require, require_memory
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
@@ -33,14 +32,10 @@ from ringyard_agents.learning.learner import (
 )
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
 
 #: tags of Stable-Baselines3 that restart at 0 in a resumed run, or repeat the number of decisions
 _IGNORED_TAGS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
-
-#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
-#: episode start, value, log probability, advantage
-_STORED_NUMBERS = 8
 
 
 class _BetweenRollouts(BaseCallback, KVWriter):
@@ -145,7 +140,9 @@ class StableBaselines(NetworkLearner):
                 " (agent=evolution), or no torchrun"
             )
         torch.set_num_threads(1)
-        self._require_memory(config)
+        steps = self._argument("n_steps")
+        if type(steps) is int:  # not every algorithm has the argument
+            require_rollout_memory("agent.model.n_steps", steps, config, self.num_envs)
         self._seed, self._env = seed, RingyardVecEnv(config, self.num_envs, seed=seed)
         model = self._model = self.model(env=self._env, seed=seed, device=self.hardware.device)
         self._network = model.policy
@@ -160,15 +157,6 @@ class StableBaselines(NetworkLearner):
             model.ep_info_buffer = deque(metadata["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random_state(saved)
-
-    def _require_memory(self, config: EnvConfig) -> None:
-        """Raise a ConfigurationError unless two copies of a rollout in float32 fit into memory."""
-        steps = self._argument("n_steps")
-        if type(steps) is int:  # not every algorithm has the argument
-            actions = config.actions
-            stored = config.observation.size(config.cluster, actions) + actions.mask_size + _STORED_NUMBERS
-            name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
-            require_memory({name: (steps, 2 * 4 * stored * self.num_envs)})
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
