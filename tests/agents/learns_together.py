@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import torch.distributed as dist
+from ringyard_agents.learning.score_ppo import GroupNoise
 
 from ringyard import Cluster
 from ringyard.allocator import Allocator
@@ -14,12 +15,11 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
-from ringyard_agents.learning.ppo import GroupRelative
 from ringyard_agents.learning.process_group import Hardware, join_process_group
 from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_ppo import GroupNoise
 
 
 def workload():

@@ -6,6 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from ringyard_agents.learning.score_ppo import (
+    GroupNoise,
+    PerturbedPolicy,
+    add_gradient,
+)
 
 from ringyard import Cluster, JobTable
 from ringyard.allocator import Allocator
@@ -27,11 +32,6 @@ from ringyard_agents.learning.score_networks import (
     ScorePolicy,
     read_observations,
     score_tensor,
-)
-from ringyard_agents.learning.score_ppo import (
-    GroupNoise,
-    PerturbedPolicy,
-    add_gradient,
 )
 
 NETWORKS = {context: partial(ScoreNetwork, context=context) for context in ("none", "mean", "attention")}

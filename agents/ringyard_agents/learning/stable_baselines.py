@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -20,7 +19,6 @@ from stable_baselines3.common.policies import BasePolicy
 from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require
 from ringyard.errors import ConfigurationError
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
     Callback,
     EnvConfigs,
@@ -89,8 +87,6 @@ class StableBaselines(NetworkLearner):
     model: partial[OnPolicyAlgorithm]
     flat: bool  #: True if its policy reads one row of numbers per cluster, False if it reads blocks
     num_envs: PositiveInt = 64  #: number of clusters
-    #: imitated before learning, needs MaskablePPO. None: the network starts at random.
-    teacher: CloneTeacher | None = None
     #: device. Only one process is supported.
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     #: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
@@ -107,11 +103,6 @@ class StableBaselines(NetworkLearner):
             if name in _ARGUMENTS:
                 require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
-        if self.teacher is not None and not self.masked:
-            raise ConfigurationError(
-                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
-                "; set agent.teacher=null"
-            )
 
     def _argument(self, name: str) -> Any:
         """Return an argument of the algorithm, given or default. None if it has no such argument."""
@@ -175,13 +166,7 @@ class StableBaselines(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
+        """Learn up to `total_decisions`, with `callback` between rounds."""
         model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
-        if self.teacher is not None and model._last_obs is None:
-            assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            recorder, observations = self.teacher.recorder(self._env.config), self._env.reset()
-            for _ in range(self.teacher.demonstration_steps):
-                observations = self._env.step(recorder(observations, self._env.action_masks()))[0]
-            between.scalars = self.teacher.fit(model.policy, recorder, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)
