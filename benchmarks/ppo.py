@@ -84,9 +84,7 @@ def main():
             ReducedPrecisionMlpPolicy, True, net_arch=[256, 256], **fused
         ),
         "MaskablePPO, pointer 64": stable_baselines(PointerPolicy, False),
-        "PPO in one file, MLP 256x256": PPO(
-            partial(MaskableActorCriticPolicy, net_arch=[256, 256])
-        ),
+        "PPO in one file, MLP 256x256": PPO(partial(MaskableActorCriticPolicy, net_arch=[256, 256])),
         "group-relative, pointer 64": GroupRelative(PointerPolicy),
     }
     print(

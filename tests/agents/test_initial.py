@@ -77,7 +77,7 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     assert config_of(tmp_path, "other").action.allocator.gamma == 3.0
     capsys.readouterr()
     for words, said in (
-        (["agent=group_noise"], "the run's agent has another network than"),
+        (["agent=ppo_attention"], "the run's agent has another network than"),
         (["observation=live_jobs_attained"], "it was trained with observation"),
         (["action=start"], "expected observation=live_jobs with action=scores"),
         (["agent=evolution", "agent.network.width=5", "environments=[nowhere]"], "experiment/nowhere"),

@@ -449,9 +449,8 @@ class PPO(ClippedLearner):
         estimates, given = values.reshape(rewards.shape), self._normalized(rewards, ended) + bootstrap
         coefficients = self.gamma, self.gae_lambda
         advantages = generalized_advantages(given, estimates, ended, following, *coefficients).reshape(-1)
-        measured = self._measured(episodes) | {
-            "train/explained_variance": float(explained_variance(values, values + advantages))
-        }
+        every = [self.hardware.process_group.gather(one) for one in (values, values + advantages)]
+        measured = self._measured(episodes) | {"train/explained_variance": float(explained_variance(*every))}
         batch = DecisionBatch(seen, masks, actions, log_probs, advantages, values + advantages)
         return batch, self._places(), measured
 
