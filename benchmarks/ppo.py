@@ -7,12 +7,15 @@ from functools import partial
 import numpy as np
 from common import machine
 from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
+from ringyard_agents.learning import ppo
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy, ReducedPrecisionMlpPolicy
-from ringyard_agents.learning.ppo import GroupRelative
+from ringyard_agents.learning.ppo import PPO
 from ringyard_agents.learning.stable_baselines import StableBaselines
 
 
@@ -44,7 +47,9 @@ class Stopwatch:
 def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
     if isinstance(learner, GroupRelative):
-        return (learner._runner.batch, "step"), (learner, "_sample"), (learner, "_update")
+        return (learner._runner.batch, "step"), (ppo, "sample_actions"), (learner, "_update")
+    if isinstance(learner, PPO):
+        return (learner._env, "step"), (ppo, "sample_actions"), (learner, "_update")
     model = learner._model
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 
@@ -79,6 +84,7 @@ def main():
             ReducedPrecisionMlpPolicy, True, net_arch=[256, 256], **fused
         ),
         "MaskablePPO, pointer 64": stable_baselines(PointerPolicy, False),
+        "PPO in one file, MLP 256x256": PPO(partial(MaskableActorCriticPolicy, net_arch=[256, 256])),
         "group-relative, pointer 64": GroupRelative(PointerPolicy),
     }
     print(

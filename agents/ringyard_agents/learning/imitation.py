@@ -83,7 +83,7 @@ class ImitateAllocator:
 
     def _teacher(self, label: str, config: EnvConfig) -> Allocator:
         """Return the allocator to imitate in an environment."""
-        assert isinstance(config.actions, Scores)  # `ScoreLearner.setup` has checked it
+        assert isinstance(config.actions, Scores)  # `EvolutionStrategies.setup` has checked it
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
@@ -139,7 +139,7 @@ class ImitateAllocator:
     def _sample_decisions(self, label: str, config: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
         """Run the teacher of an environment and sample its decisions, as scores for the own allocator."""
         runner, actions = ScoreEpisodeRunner(config, min(_CLUSTERS, self.episodes)), config.actions
-        assert isinstance(actions, Scores)  # `ScoreLearner.setup` has checked it
+        assert isinstance(actions, Scores)  # `EvolutionStrategies.setup` has checked it
         state, plan = runner.batch.state, runner.batch.episode.plan
         teacher, sampled = self._teacher(label, config), list[_Decision]()
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
+from ringyard.performance.composite import without_deviations
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
@@ -85,6 +86,8 @@ class _Limits:
     slowness: FloatCube  #: `State.slowness`
     excess: FloatMatrix  #: [models + 1, GPU types] least relative extra time beside one neighbour
     scan: FloatMatrix  #: [points, 2] batches tried, and seconds of an iteration at each
+    undeviating: Physics  #: without deviations of parameter-server steps from their form
+    least_factor: float  #: no step takes less than this times what its form says
 
 
 class _RunShape(NamedTuple):
@@ -97,23 +100,23 @@ class _RunShape(NamedTuple):
 
 
 @kernel
-def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
+def _parameter_server_seconds(job: Job, j: int, limits: _Limits, physics: Physics) -> float:
     """Lower bound on the seconds of an iteration with any number of parameter servers and cores.
 
-    Seconds are monotonic in the cores of each and convex in the number of servers
+    Without deviations, seconds are monotonic in the cores of each and convex in the number of servers
     (`parameter_server.step_seconds`). So beyond two numbers tried, they are above the line through these.
     """
     best = np.inf
     for choice in range(3):
-        job.cores_per_server_task = (0, 1, most_cores)[choice]
+        job.cores_per_server_task = (0, 1, limits.most_cores)[choice]
         servers = 1
         step = 1
         before = np.inf
         while servers < _MOST_PARAMETER_SERVERS:
             job.parameter_servers = servers
-            seconds = iteration_seconds(job, j, physics)
-            best = min(best, seconds)
-            if seconds >= before:
+            best = min(best, iteration_seconds(job, j, physics))
+            seconds = limits.least_factor * iteration_seconds(job, j, limits.undeviating)
+            if seconds >= before and seconds >= best:
                 break
             slope = (seconds - before) / step
             step = 1 if servers < 64 else servers
@@ -137,7 +140,7 @@ def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, ph
         job.num_servers = servers
         job.contenders = 1.0 if servers > 1 else 0.0
         if job.kind == JobKind.PARAMETER_SERVER:
-            best = min(best, _parameter_server_seconds(job, j, limits.most_cores, physics))
+            best = min(best, _parameter_server_seconds(job, j, limits, physics))
         else:
             best = min(best, iteration_seconds(job, j, physics))
     return best
@@ -281,6 +284,7 @@ def job_options(sim: Simulator) -> JobOptions:
     slowness = sim.state.slowness
     if sim.performance.batch_split == "by_speed":
         slowness = np.broadcast_to(np.nanmin(slowness, axis=1, keepdims=True), slowness.shape).copy()
+    undeviating, least_factor = without_deviations(sim.performance)
     limits = _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
         most_servers=cluster.num_servers,
@@ -291,6 +295,8 @@ def job_options(sim: Simulator) -> JobOptions:
         slowness=slowness,
         excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
         scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
+        undeviating=undeviating.physics,
+        least_factor=least_factor,
     )
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
     most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes
