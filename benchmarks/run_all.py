@@ -27,6 +27,8 @@ NAMES = (
     "sjf_bco_experiment",
     "coverage",
     "sjf_bco_optimum",
+    "loss_curves",
+    "aiturbo_servers",
 )
 
 TRACES = ("venus", "venus_schedulers")

@@ -35,7 +35,8 @@ _INTRODUCTION = """# Published comparisons, run anew
 
 What papers claim, beside what is measured here. Each paper has a page. `python -m tools.reproduction` writes
 them from the results in `docs/reproduction`, which hold the configuration and the values of every workload.
-`ringyard reproduce PAPER` runs one paper.
+`ringyard reproduce PAPER` runs one paper. `make slow` and `make release` play the first workload of each row
+again, but for agents that are trained for a page: their rows are run anew when the training's words change.
 
 * Intervals are 95 % intervals over seeds (Student's t, paired by seed). Of 100 true claims, 5 lie outside by
   chance.

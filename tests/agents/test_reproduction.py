@@ -272,6 +272,7 @@ def test_the_pages_show_the_stored_results():
         assert text == (folder / f"{name}.md" if name else PAGE).read_text(), f"run `{command(name)} --page`"
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", config_files("reproduction"))
 def test_stored_results_hold(paper, tmp_path):

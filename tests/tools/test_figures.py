@@ -148,6 +148,7 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
         assert f"| {note} |" in table  # as the command printed it
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
 @pytest.mark.parametrize("name", [name for name in figures.commands() if figures.read(name)])

@@ -11,7 +11,7 @@ Whatever a running job holds at some moment of a schedule, one of its options is
 * Servers: any number that can hold the GPUs. Rings share no links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
 * Batch: its whole range (`_best_of_batches`).
-* Parameter servers: any number with any number of cores, which are not counted.
+* Parameter servers: any number up to 64 with any number of cores, which are not counted.
 * Memory bandwidth (except a CPU-only job's own), storage, RAM, GPU memory, stragglers, restarts and failures
   are ignored, because they only slow jobs or forbid something.
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
-from ringyard.performance.composite import without_deviations
+from ringyard.jobs import MOST_PARAMETER_SERVERS
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
@@ -37,7 +37,6 @@ from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import Job, JobKind
 
-_MOST_PARAMETER_SERVERS = 1 << 20
 _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
@@ -86,8 +85,6 @@ class _Limits:
     slowness: FloatCube  #: `State.slowness`
     excess: FloatMatrix  #: [models + 1, GPU types] least relative extra time beside one neighbour
     scan: FloatMatrix  #: [points, 2] batches tried, and seconds of an iteration at each
-    undeviating: Physics  #: without deviations of parameter-server steps from their form
-    least_factor: float  #: no step takes less than this times what its form says
 
 
 class _RunShape(NamedTuple):
@@ -100,30 +97,17 @@ class _RunShape(NamedTuple):
 
 
 @kernel
-def _parameter_server_seconds(job: Job, j: int, limits: _Limits, physics: Physics) -> float:
-    """Lower bound on the seconds of an iteration with any number of parameter servers and cores.
+def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
+    """Least seconds of an iteration with any number of parameter servers and cores.
 
-    Without deviations, seconds are monotonic in the cores of each and convex in the number of servers
-    (`parameter_server.step_seconds`). So beyond two numbers tried, they are above the line through these.
+    Seconds are monotonic in the cores of each (`parameter_server.step_seconds`).
     """
     best = np.inf
     for choice in range(3):
-        job.cores_per_server_task = (0, 1, limits.most_cores)[choice]
-        servers = 1
-        step = 1
-        before = np.inf
-        while servers < _MOST_PARAMETER_SERVERS:
+        job.cores_per_server_task = (0, 1, most_cores)[choice]
+        for servers in range(1, MOST_PARAMETER_SERVERS + 1):
             job.parameter_servers = servers
             best = min(best, iteration_seconds(job, j, physics))
-            seconds = limits.least_factor * iteration_seconds(job, j, limits.undeviating)
-            if seconds >= before and seconds >= best:
-                break
-            slope = (seconds - before) / step
-            step = 1 if servers < 64 else servers
-            if step > 1:
-                best = min(best, max(seconds + slope * step, 1e-100))
-            before = seconds
-            servers += step
     return best
 
 
@@ -140,7 +124,7 @@ def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, ph
         job.num_servers = servers
         job.contenders = 1.0 if servers > 1 else 0.0
         if job.kind == JobKind.PARAMETER_SERVER:
-            best = min(best, _parameter_server_seconds(job, j, limits, physics))
+            best = min(best, _parameter_server_seconds(job, j, limits.most_cores, physics))
         else:
             best = min(best, iteration_seconds(job, j, physics))
     return best
@@ -284,7 +268,6 @@ def job_options(sim: Simulator) -> JobOptions:
     slowness = sim.state.slowness
     if sim.performance.batch_split == "by_speed":
         slowness = np.broadcast_to(np.nanmin(slowness, axis=1, keepdims=True), slowness.shape).copy()
-    undeviating, least_factor = without_deviations(sim.performance)
     limits = _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),
         most_servers=cluster.num_servers,
@@ -295,8 +278,6 @@ def job_options(sim: Simulator) -> JobOptions:
         slowness=slowness,
         excess=_least_excess(sim.state, on_gpus, cluster.jobs_per_gpu),
         scan=np.zeros((int(np.log(batches) / np.log(_COARSE_STEP)) + 3, 2)),
-        undeviating=undeviating.physics,
-        least_factor=least_factor,
     )
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
     most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes

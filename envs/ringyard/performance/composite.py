@@ -1,6 +1,5 @@
 """The model of all parts: GPU, sharing, input pipeline, ring, parameter servers, CPU-only jobs."""
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -21,7 +20,7 @@ from ringyard.performance.parameter_server import (
 )
 from ringyard.performance.ring import TransmitFraction, contended_bandwidth, overlapped_seconds, ring_seconds
 from ringyard.profiles import catalogue
-from ringyard.state.random_numbers import LARGEST_NORMAL, normal_at
+from ringyard.state.random_numbers import normal_at
 from ringyard.state.records import Job, JobKind, Network
 
 _REDUCTION, _ALPHA, _XI_1, _XI_2, _DEVIATION = range(5)
@@ -82,16 +81,6 @@ def composite_iteration_seconds(job: Job, parameters: FloatVector) -> float:
         return _parameter_server_seconds(job, parameters)
     together = overlapped_seconds(_compute_seconds(job), _ring_seconds(job, parameters), job.overlap_exponent)
     return together + parameters[_XI_2] * job.num_servers
-
-
-def without_deviations(model: PerformanceModel) -> tuple[PerformanceModel, float]:
-    """Return a model without `step_deviation`, and the least factor by which one shortens a step."""
-    if model.iteration_seconds is not composite_iteration_seconds:
-        return model, 1.0
-    parameters = model.parameters.copy()
-    parameters[_DEVIATION] = 0.0
-    factor = np.exp(-LARGEST_NORMAL * model.parameters[_DEVIATION])
-    return replace(model, parameters=parameters), float(factor)
 
 
 @checked("performance")

@@ -63,10 +63,6 @@ def exponential_at(seed: u8, stream: int, position: int, mean: float) -> float:
     return -mean * np.log(uniform_at(seed, stream, position))
 
 
-#: no result of `normal_at` is further from 0
-LARGEST_NORMAL = 8.66
-
-
 @kernel
 def normal_at(seed: u8, stream: int, position: int) -> float:
     """Return draw `position` of stream `stream` of `seed`, standard normal (Box-Muller)."""
