@@ -78,9 +78,10 @@ def test_symmetric_blocks_by_hand():
     assert [u for u in (1, *range(2, 17, 2)) if ramp_blocks(u, (4, 4, 2))] == [1, 2, 4, 6, 8, 16]
 
 
-def test_a_job_without_a_free_block_is_blocked():
+@pytest.mark.parametrize("jobs_per_gpu", [1, 2])
+def test_a_job_without_a_free_block_is_blocked(jobs_per_gpu):
     # three jobs on GPUs 0, 1 and 2; five GPUs are left, but none of the blocks of 4: 0246, 1357, 0145, 2367
-    jobs, cluster = partitioned([1.0, 1.0, 1.0, 0.26]), Cluster.homogeneous(8, 1)
+    jobs, cluster = partitioned([1.0, 1.0, 1.0, 0.26]), Cluster.homogeneous(8, 1, jobs_per_gpu=jobs_per_gpu)
     for shape, blocked in ((None, False), ((2, 2, 2), True)):
         sim = simulated(PartitioningHeuristic(pack(), "para_min", 4, shape), cluster, jobs, perfect())
         found = times_of(sim).outcome == JobOutcome.BLOCKED
@@ -137,3 +138,12 @@ def test_agents_are_judged_by_what_their_reward_stands_for():
             **{"fairness": 0.0625, "worst_fairness": 0.0625},
         }
     )
+
+
+def test_a_job_may_have_the_degree_that_it_asks_for_and_no_more_than_its_largest():
+    jobs = partitioned([1.0, 1.0])
+    jobs = replace(jobs, num_gpus=np.array([3, 1]), min_gpus=np.array([3, 1]), max_gpus=np.array([3, 4]))
+    sim = simulated(PartitioningHeuristic(pack(), "para_max"), Cluster.homogeneous(1, 16), jobs, perfect())
+    found = times_of(sim)
+    assert (found.outcome == JobOutcome.BLOCKED).tolist() == [False, False]
+    assert found.jct.tolist() == pytest.approx([100.0, 25.0])  # on 3 GPUs as it asks, and on 4

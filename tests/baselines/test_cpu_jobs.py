@@ -13,7 +13,7 @@ from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.records import JobStatus
 from ringyard_baselines.classic.start_only import fifo_backfill
-from ringyard_baselines.papers.coda import Coda
+from ringyard_baselines.papers.coda import Coda, _CoreTuning
 from ringyard_baselines.papers.synergy import SynergyTune
 from small_simulations import arrived, simulated, times_of
 
@@ -283,3 +283,38 @@ def test_coda_lets_a_job_wait_for_its_cores_or_starts_it_with_fewer():
             sim.apply(scheduler.decide(sim.view()))
             sim.advance()
         assert times_of(sim).start_seconds.tolist() == [0.0, start]
+
+
+@pytest.mark.parametrize(
+    ("order", "ends"), [("fifo", [30, 50, 60]), ("srtf", [60, 31, 12]), ("las", [41, 60, 12])]
+)
+def test_synergy_keeps_the_order_of_jobs(order, ends):
+    """On one GPU. When a job arrives it has less left, and has run for less time, than the others."""
+    jobs = JobTable.from_columns([0, 1, 2], [1, 1, 1], [30.0, 20.0, 10.0])
+    found = times_of(
+        simulated(SynergyTune(pack(), order), Cluster.homogeneous(1, 1, cores_per_server=8), jobs)
+    )
+    assert found.end_seconds.tolist() == ends
+
+
+def test_synergy_gives_a_third_of_the_fair_share_of_ram_to_a_job_that_reads_nothing():
+    """12 GB for two GPUs. The cluster counts no cores, and the job gets none."""
+    cluster = replace(Cluster.homogeneous(1, 2), ram_bytes_per_server=(12 * 10**9,))
+    jobs = replace(JobTable.from_columns([0], [1], [10.0]), ram_per_worker=np.array([6e9]))
+    scheduler = SynergyTune(pack())
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    (found,) = scheduler.decide(arrived(cluster, jobs, composite(1e9, 40e9)).view())
+    assert (found.ram_per_worker, found.cores_per_worker) == (2 * 10**9, None)
+
+
+def test_coda_learns_from_its_own_steps_only():
+    """Utilisation has fallen since the last step, which was judged. Fewer cores are tried all the same."""
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.9, more_helps=False)
+    coda = Coda(pack())
+    assert coda._steps(tuning, 0.5, 4) == [-1]
+    tuning.last_step = -1  # that step did cost utilisation: a core more
+    assert coda._steps(tuning, 0.4, 3) == [1]
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.5, last_step=1)
+    assert coda._steps(tuning, 0.5, 4) == [-1]  # the step up gained nothing
+    tuning = _CoreTuning(step_seconds=0.0, first_cores=2, utilisation=0.5, last_step=1)
+    assert coda._steps(tuning, 0.6, 4) == [1, -1]

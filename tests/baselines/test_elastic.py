@@ -351,3 +351,33 @@ def test_every_pod_of_the_follow_ons_list_has_five_cores():
     assert set(jobs.cores_per_worker.tolist()) == set(jobs.cores_per_server_task.tolist()) == {5}
     assert (jobs.min_gpus == 1).all()
     assert (jobs.max_gpus == 4).all()
+
+
+def test_elastic_dp_admits_jobs_while_the_fewest_gpus_of_all_fit():
+    jobs = elastic([2, 2, 2], [40.0] * 3, low=2)
+    assert decided_sizes(ElasticDP(pack()), Cluster.homogeneous(1, 4), jobs) == [2, 2, 0]
+
+
+def test_of_equal_jobs_the_first_gets_the_gpu_that_is_left():
+    equal, cluster = elastic([1, 1], [40.0, 40.0]), Cluster.homogeneous(1, 3)
+    assert decided_sizes(ElasticTiresias(pack()), cluster, equal) == [2, 1]
+
+
+def test_afs_l_weighs_gains_regardless_of_how_long_iterations_take():
+    """The first job is the shorter one. It goes on growing until its next GPU gains less than half."""
+    jobs = replace(elastic([1, 1], [10.0, 100.0]), compute_seconds=np.array([1.0, 0.01]))
+    assert decided_sizes(AFSL(pack()), Cluster.homogeneous(1, 4), jobs) == [3, 1]
+
+
+def test_gadget_counts_no_work_beyond_a_jobs_end():
+    """One GPU ends the first job within the slot of 600 s, so that the second gets the others."""
+    cluster = Cluster.homogeneous(1, 3)
+    assert decided_sizes(Gadget(pack(), slot_seconds=600.0), cluster, elastic([1, 1], [600.0, 2000.0])) == [
+        1,
+        2,
+    ]
+
+
+def test_gadget_begins_with_the_job_that_gains_most():
+    jobs = elastic([1, 1, 1], [100_000.0, 50_000.0, 600.0])
+    assert decided_sizes(Gadget(pack(), slot_seconds=600.0), Cluster.homogeneous(1, 1), jobs) == [0, 0, 1]

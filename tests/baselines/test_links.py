@@ -1,5 +1,6 @@
 """Ada-SRSF and its model of single transfers, worked out by hand and beside the public code."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -36,13 +37,15 @@ def two_rings(contention="worst_link", models=("vgg16", "vgg16"), seconds=(400.0
     return Simulator(cluster, jobs, composite(1e9, 1e12, contention=contention, **parts), seed=0)
 
 
-def test_link_shares_follow_the_time_left_and_the_load():
-    def shares(sim, **options):
-        scheduler = LinkShares(spread(), **options)
-        sim.advance()
-        sim.apply(scheduler.decide(sim.view(scheduler.observability)))
-        return sim.state.jobs["link_share"][0, :2].tolist()
+def shares(sim, **options):
+    """The link shares of two rings after the first decision."""
+    scheduler = LinkShares(spread(), **options)
+    sim.advance()
+    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+    return sim.state.jobs["link_share"][0, :2].tolist()
 
+
+def test_link_shares_follow_the_time_left_and_the_load():
     # 400 and 100 s left, the median between them is 1 / sqrt of both: rounded to powers of 2
     assert shares(two_rings()) == [0.5, 2.0]
     assert shares(two_rings(), time_power=0.0) == [1.0, 1.0]
@@ -101,6 +104,34 @@ def test_transfers_by_hand():
     assert sorted(result.jct.tolist()) == pytest.approx([90 + one, max(90 + one, 180) + one])
 
 
+@pytest.mark.parametrize(
+    ("model", "megabytes", "computing", "memory"),
+    [
+        (0, 526.4, 36 + 54, 4527.0),
+        (1, 99.2, 25 + 37, 3213.0),
+        (2, 103.0, 35 + 52, 3291.0),
+        (3, 251.8, 32 + 47, 2751.0),
+    ],
+)
+def test_models_of_the_public_code_send_compute_and_fill_the_memory(model, megabytes, computing, memory):
+    """VGG-16, ResNet-50, Inception-v3, LSTM. Of two jobs on a GPU the shorter goes first if it holds both."""
+    across = simulate_transfers(mix((model, 5, 10, 0)), num_servers=2)
+    assert across.jct.tolist() == pytest.approx([10 * (computing + megabytes * 0.856)])
+    pair = mix((model, 1, 100, 0), (model, 1, 10, 5 * computing))
+    for room, expected in ((2 * memory, [110, 10]), (2 * memory - 1, [100, 105])):
+        found = simulate_transfers(pair, num_servers=1, gpus_per_server=1, gpu_megabytes=room)
+        assert found.jct.tolist() == pytest.approx([count * computing for count in expected])
+
+
+def test_the_published_list_has_160_jobs_of_six_sizes():
+    found = published_mix(np.random.default_rng(0))
+    assert Counter(found.workers.tolist()) == {1: 80, 2: 14, 4: 26, 8: 30, 16: 8, 32: 2}
+    assert set(found.model.tolist()) == {0, 1, 2, 3}
+    assert (found.iterations.min(), found.iterations.max()) == (10, 60)
+    assert 0.0 <= found.arrival[0] <= found.arrival[-1] <= 12_000.0
+    assert (np.diff(found.arrival) >= 0.0).all()
+
+
 def test_public_counting_error_makes_waiting_jobs_speed_up_transfers():
     # 100 MB or so: one asker doubles the rate of the transfer it waits for
     pair = mix((0, 8, 1, 0), (0, 8, 1, 0))
@@ -125,3 +156,33 @@ def test_transfers_agree_with_runs_of_the_public_code():
             for seed in range(8)
         ]
         assert np.mean(ours) == pytest.approx(reported, rel=0.3)
+
+
+def test_a_ring_that_sends_next_to_nothing_counts_as_if_it_sent_a_byte_a_second():
+    """1 and 4 bytes a second, 2.5 between them: rounded to powers of 2."""
+    sim = two_rings(seconds=(100.0, 100.0))
+    isolated = replace(sim.jobs, gradient_bytes=np.zeros(2))
+    first = Simulator(sim.cluster, isolated, composite(1e9, 1e12), seed=0)
+    first.advance()
+    seconds = first.view().column("isolated_iteration_seconds")
+    sent = replace(isolated, gradient_bytes=np.array([0.0, 4.0 * seconds[1]]))
+    assert shares(
+        Simulator(sim.cluster, sent, composite(1e9, 1e12), seed=0), time_power=0.0, load_power=1.0
+    ) == [0.5, 2.0]
+
+
+def test_ada_srsf_keeps_no_job_on_one_server_and_no_job_that_sends_nothing():
+    """A ring of 3 GPUs on servers of 2. At most one ring on a server, or two without a threshold."""
+    jobs = replace(JobTable.from_columns([0, 0], [3, 1], [100.0] * 2), gradient_bytes=np.full(2, 1e3))
+    found = times_of(simulated(AdaSrsf(lwf(1), False, 1), Cluster.homogeneous(3, 2), jobs))
+    assert found.start_seconds.tolist() == [0.0, 0.0]
+    jobs = replace(JobTable.from_columns([0, 0], [3, 3], [100.0] * 2), gradient_bytes=np.zeros(2))
+    found = times_of(simulated(AdaSrsf(lwf(1), False, 2), Cluster.homogeneous(3, 2), jobs))
+    assert found.start_seconds.tolist() == [0.0, 0.0]
+
+
+def test_transfers_are_placed_on_the_lightest_server():
+    """Two jobs of two workers and two servers of two GPUs: each has its own server, and nothing to send."""
+    pair = mix((0, 2, 10, 0), (0, 2, 10, 1))
+    found = simulate_transfers(pair, num_servers=2, gpus_per_server=2)
+    assert found.jct.tolist() == pytest.approx([900.0, 900.0])

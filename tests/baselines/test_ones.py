@@ -5,6 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import digamma
+from scipy.stats import beta
 
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.placement import pack
@@ -23,10 +26,10 @@ from ringyard_baselines.papers.ones.deployment import (
     jobs_blocked_in_parts,
 )
 from ringyard_baselines.papers.ones.evolution import evolve
-from ringyard_baselines.papers.ones.progress import _tanh, earlier_job_rows
+from ringyard_baselines.papers.ones.progress import BetaProgress, _digamma, _tanh, earlier_job_rows
 from ringyard_baselines.papers.ones.scheduler import Ones
 from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, fill
-from small_simulations import elastic, perfect
+from small_simulations import elastic, perfect, simulated
 
 GPUS, PARENTS = 12, 8
 
@@ -262,3 +265,42 @@ def test_who_holds_which_gpus():
     assert gpus_by_job(np.array([3, -1, 0, 3])) == {0: (2,), 3: (0, 3)}
     assert gpus_by_job(np.array([[3, 1], [-1, -1], [1, -1]])) == {1: (0, 2), 3: (0,)}  # two places on each
     assert gpus_by_job(np.full(3, FREE)) == {}
+
+
+def test_the_predictors_digamma_is_the_librarys():
+    x = np.concatenate([np.geomspace(1e-3, 1e3, 1000), [1.0, 6.0, 6.5]])
+    np.testing.assert_allclose([_digamma(one) for one in x], digamma(x), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("epochs", "progress"), [(0.25, 0.1), (4.0, 0.1), (4.0, 0.3)])
+def test_the_predictor_maximises_the_likelihood_of_the_progress(epochs, progress):
+    """Rows that are all alike: b is where the density Beta(epochs, b) at the progress is largest."""
+    likeliest = minimize_scalar(lambda b: -beta.logpdf(progress, epochs, b), bounds=(1.0, 200.0)).x
+    predictor = BetaProgress(epochs=1000, learning_rate=0.02, weight_decay=1e-9)
+    predictor.reset(np.random.default_rng(3))
+    features = np.ones((64, 5))
+    predictor.fit(features, np.full(64, epochs), np.full(64, progress))
+    assert predictor.beta(features[:1], np.full(1, epochs))[0] == pytest.approx(likeliest, rel=0.01)
+    assert predictor._network.shape == (64 * (5 + 1) + 64 + 1,)  # 5 inputs, 64 units, 1 output, and biases
+
+
+class Watched(BetaProgress):
+    """A predictor that remembers what it was fitted to."""
+
+    def fit(self, features, epochs, progress):
+        """Remember the rows of the fit."""
+        self.seen = np.column_stack([features, progress])
+        super().fit(features, epochs, progress)
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_fits_begin_with_the_artifacts_rows_or_with_those_of_the_first_jobs(earlier):
+    predictor = Watched()
+    scheduler = Ones(pack(), predictor, epoch_seconds=10.0, round_seconds=5.0, earlier_jobs=earlier)
+    simulated(
+        scheduler, Cluster.homogeneous(1, 2), elastic([1, 1, 1], [50.0, 60.0, 300.0], high=1), perfect()
+    )
+    rows = predictor.seen
+    assert (len(rows) >= 590) == earlier
+    assert (rows[:, 2] >= 1.0).all()  # after an epoch or more
+    assert ((rows[:, 5] > 0.0) & (rows[:, 5] <= 1.0)).all()

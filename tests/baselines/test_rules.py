@@ -29,6 +29,7 @@ def test_elastic_dp_maximises_the_sum_of_speed_ups():
     assert best_sizes(np.array([scales, hardly]), 4).tolist() == [3, 1]  # 3.7, against 3.1 and 2.3
     assert best_sizes(np.array([hardly, hardly]), 9).tolist() == [4, 4]
     assert best_sizes(np.array([scales] * 3), 2) is None  # nobody may go without
+    assert best_sizes(np.array([[0, 0, 0], [0, 1, 2.0]]), 2) is None  # no size of the first is allowed
     rigid = [0, 0, 1, 0, 0]
     assert best_sizes(np.array([rigid, scales]), 4).tolist() == [2, 2]
 
@@ -43,6 +44,7 @@ def test_afs_l_weighs_the_longer_jobs_relative_gain(second_gpu, shares):
 def test_afs_l_gives_the_shortest_its_first_gpu_first():
     speed = np.array([[0, 1.0], [0, 1.0], [0, 1.0]])
     assert elastic_shares(speed, np.array([30.0, 10.0, 20.0]), 2).tolist() == [0, 1, 1]
+    assert elastic_shares(speed, np.array([10.0, 10.0, 10.0]), 2).tolist() == [1, 1, 0]  # else in order
 
 
 def test_gittins_index():

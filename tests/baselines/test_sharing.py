@@ -1,6 +1,7 @@
 """Schedules of the schedulers that share GPUs, worked out by hand."""
 
 from dataclasses import replace
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ from ringyard.profiles import model_id, profile
 from ringyard.sim.allocation import Allocation
 from ringyard_baselines.papers.burst_sharing import BurstSharing
 from ringyard_baselines.papers.gandiva import Gandiva
-from ringyard_baselines.papers.interference_aware.networks import REFERENCES, InterferenceNetworks
+from ringyard_baselines.papers.interference_aware import networks
+from ringyard_baselines.papers.interference_aware.networks import (
+    REFERENCES,
+    InterferenceNetworks,
+    job_profiles,
+)
 from ringyard_baselines.papers.interference_aware.scheduler import InterferenceAware, place_tasks
 from ringyard_baselines.papers.sjf_bsbf import SjfBsbf
 from small_simulations import arrived, simulated, times_of
@@ -214,3 +220,68 @@ def test_sjf_bsbf_shares_the_server_with_fewer_jobs():
         sim.apply([Allocation(job, held) for job, held in enumerate(places)])
         sim.apply(SjfBsbf(consolidate()).decide(sim.view()))
         assert sim.view().gpus_of(3) == there
+
+
+def test_nlwp_pays_once_for_a_further_server():
+    """Two tasks on each server cost one further server, 0.3; a third task on server 0 a mean loss of 0.1."""
+    losses, server = np.array([0.0, 0.0, 0.4, 0.0, 0.0]), np.array([0, 0, 0, 1, 1])
+    assert set(place_tasks(losses, server, [0, 1], 4, 0.3)) == {0, 1, 3, 4}
+
+
+def test_clwp_names_servers_that_hold_the_job_first():
+    """Server 2 holds both tasks. One on each of the others needs a further server."""
+    jobs = JobTable.from_columns([0.0], [2], [100.0])
+    sim = arrived(Cluster((1, 1, 2), jobs_per_gpu=2), jobs, composite(1e9, 40e9))
+    scheduler = InterferenceAware(share())
+    scheduler.reset(sim.cluster, jobs, np.random.default_rng(0))
+    assert [one.gpu_ids for one in scheduler.decide(sim.view())] == [(2, 3)]
+
+
+def test_nlwp_chooses_among_as_many_servers_as_the_job_has_tasks():
+    """To CLWP all neighbours are alike, so that the smaller server is first. NLWP finds the milder ones."""
+    names = ["resnet50_imagenet", "a3c_pong", "a3c_pong", "lstm_wikitext2"]
+    _, jobs, performance = neighbours(*names)
+    jobs = replace(jobs, num_gpus=np.full(4, 2), max_gpus=np.full(4, 2))
+    cluster = replace(Cluster((2, 4)), gpu_types=("v100", "v100"), jobs_per_gpu=2)
+    harm = [sum(excesses(cluster, jobs, performance, 3, other)) for other in (0, 1)]
+    assert harm[1] < harm[0]
+    sim = arrived(cluster, jobs, performance)
+    sim.apply([Allocation(0, (0, 1)), Allocation(1, (2, 3)), Allocation(2, (4, 5))])
+    scheduler = InterferenceAware(share(), similarity="mean", performance="exact", min_speed=0.0)
+    scheduler.reset(cluster, jobs, np.random.default_rng(0))
+    sim.apply(scheduler.decide(sim.view()))
+    assert sim.view().gpus_of(3) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "starts"),
+    [
+        (("a3c_pong", "a3c_pong", "lstm_wikitext2"), (1, 1, 2), {False: 1000.0, True: 0.0}),
+        (("a3c_pong", "lstm_wikitext2"), (2, 2), {False: 1000.0, True: 1000.0}),
+    ],
+)
+def test_burst_sharing_joins_foreground_jobs_to_background_jobs_if_it_may(names, sizes, starts):
+    """Two background jobs hold both GPUs, or one foreground job does. The last job is a foreground job."""
+    _, jobs, performance = neighbours(*names)
+    jobs = replace(jobs, num_gpus=np.array(sizes), max_gpus=np.array(sizes))
+    jobs = replace(jobs, submit_seconds=np.arange(len(sizes)) * 1e-3)
+    cluster = Cluster.homogeneous(1, 2, gpu_type="v100", jobs_per_gpu=2)
+    for joins, start in starts.items():
+        scheduler = BurstSharing(pack(), max_slowdown=10.0, join_background=joins)
+        found = times_of(simulated(scheduler, cluster, jobs, performance))
+        assert found.start_seconds[-1] == pytest.approx(start, abs=0.1)
+
+
+def test_profiles_are_speeds_beside_the_references_and_those_of_the_references():
+    suffered, inflicted = np.array([0.0, 1.0]), np.array([0.25, 3.0])
+    assert job_profiles(suffered, inflicted).tolist() == [1.0, 0.5, 0.8, 0.25]
+
+
+def test_weights_that_unpack_to_more_than_the_limit_are_not_read(monkeypatch):
+    with ZipFile(networks.DEFAULT_WEIGHTS) as archive:
+        size = sum(one.file_size for one in archive.infolist())
+    monkeypatch.setattr(networks, "_MAX_BYTES", size)
+    assert InterferenceNetworks.load().profiles
+    monkeypatch.setattr(networks, "_MAX_BYTES", size - 1)
+    with pytest.raises(ConfigurationError, match="unpacks to more than"):
+        InterferenceNetworks.load()

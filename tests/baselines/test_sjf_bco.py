@@ -121,3 +121,20 @@ def test_sjf_bco_is_nearest_to_the_optimum(servers, bandwidth):
         (2, 2, 4),
         0.13e9,
     )  # there 1.73, and FF, LS and RAND 1.87 to 2.18
+
+
+@pytest.mark.parametrize("name", ["sjf_bco", "sjf_bco_ff", "sjf_bco_ls"])
+def test_plans_do_not_depend_on_the_unit_of_time(name, rng):
+    """Jobs of hundredths of a second go to the GPUs that they would go to if these were seconds."""
+    for _ in range(5):
+        gpus, durations = rng.integers(1, 4, 12), rng.integers(1, 9, 12) / 64.0
+        ends = []
+        for scale in (1.0, 64.0):
+            sim = Simulator(
+                Cluster.homogeneous(2, 4),
+                JobTable.from_columns(np.zeros(12), gpus, scale * durations),
+                ideal(),
+            )
+            run(sim, sjf_bco() if name == "sjf_bco" else sjf_bco_comparator(name), np.random.default_rng(0))
+            ends.append(sim.state.jobs["end_seconds"][0, :12] / scale)
+        np.testing.assert_allclose(*ends)

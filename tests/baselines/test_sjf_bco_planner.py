@@ -9,6 +9,7 @@ import pytest
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
 from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta_and_kappa, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.gpu_choice import find_candidates
 from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
     PlannedJobs,
@@ -167,3 +168,16 @@ def test_schedules_do_not_depend_on_when_the_rest_is_planned(rng, kappa):
             run(sim, scheduler, np.random.default_rng(0))
             starts.append(sim.state.jobs[["first_start_seconds", "end_seconds"]].tobytes())
         assert starts[0] == starts[1]
+
+
+def test_a_gpu_is_a_candidate_up_to_theta():
+    planner = empty_planner_state(Cluster.homogeneous(1, 3), 1)
+    planner.load[0] = [0.0, 2.0, 3.0]
+    assert find_candidates(planner, 0, 5.0, 7.0) == 2
+    assert planner.candidates[:2].tolist() == [0, 1]
+
+
+def test_every_size_of_a_job_splits_the_jobs_and_so_does_one_gpu():
+    scheduler = sjf_bco()
+    assert scheduler._kappas(np.array([4, 2, 4])).tolist() == [1, 2, 4]
+    assert sjf_bco(kappa=3)._kappas(np.array([4, 2, 4])).tolist() == [3]

@@ -73,6 +73,18 @@ def test_themis_leases_to_the_worst_off():
     assert (start, end) == ([0, 100], [330, 130])
 
 
+@pytest.mark.parametrize(
+    ("submit", "durations", "starts"),
+    [
+        ([0, 0, 10, 20], [1000.0, 1000.0, 50.0, 100.0], [0, 0, 100, 150]),  # rho x 2: 1, 1, 2.8, 1.8
+        ([0, 0, 10, 80], [1000.0, 1000.0, 100.0, 50.0], [0, 0, 100, 200]),  # 1, 1, 1.9, 1.4
+    ],
+)
+def test_themis_offers_to_a_fifth_of_the_jobs_first_then_to_those_that_run(submit, durations, starts):
+    """Of four jobs one is invited when the lease ends at 100 s, and a GPU is left for a running one."""
+    assert times(Themis(pack(), lease_seconds=100.0), submit, [2] * 4, durations)[0] == starts
+
+
 def test_gittins_prefers_who_may_end_soon():
     # of (1, 1, 100) GPU-quanta: fresh jobs first; the long one is stopped when its quantum is over
     start, end = times(GittinsTiresias(pack(), 10.0), [0, 1, 2], [1, 1, 1], [100.0, 10.0, 10.0], size=1)
@@ -95,3 +107,10 @@ def test_gavel_serves_gangs_larger_than_any_type():
     jobs = JobTable.from_columns([0, 0, 0], [3, 1, 1], [500.0, 3000.0, 3000.0])
     jobs = jobs.with_models(np.full(3, model_id("resnet50_imagenet")))
     assert simulated(Gavel(pack(), 100.0), cluster, jobs, composite(1e9, 40e9)).done
+
+
+def test_gittins_looks_no_further_than_256_quanta():
+    """Services of 400, 256 and 1 s: a fresh job has index 1/3, one that ran 255 s 1/2, a longer one 0."""
+    start, end = times(GittinsTiresias(pack(), 1.0), [0, 399.5, 600], [1, 1, 1], [400.0, 1.0, 256.0], size=1)
+    assert start == [0, 399.5, 600]
+    assert end == [401, 400.5, 856]

@@ -15,7 +15,7 @@ from ringyard.allocator import (
     empty_allocation_plan,
     write_utilities,
 )
-from ringyard.allocator.core_allocation import divide_cores
+from ringyard.allocator.core_allocation import divide_cores, reclaim_cores
 from ringyard.allocator.estimates import attained, predicted
 from ringyard.allocator.target_sizes import set_target_gpus, set_weights
 from ringyard.allocator.utilities import with_capacity_for
@@ -27,7 +27,7 @@ from ringyard.observability import Observability
 from ringyard.performance import composite, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
-from ringyard.sim.engine.shape import current_shape
+from ringyard.sim.engine.shape import asked_shape, current_shape
 from ringyard.state.arrays import State
 from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
 from small_simulations import arrived, specs
@@ -364,3 +364,29 @@ def test_a_job_that_needs_all_servers_preempts_what_runs_there():
     decide(sim, scheduler)
     sim.advance()
     assert decide(sim, scheduler) == {1: tuple(range(8))}
+
+
+def test_a_job_that_was_preempted_has_its_restart_to_go():
+    """30 s, and 100 s more than the job that never ran. A job of half a second counts as one of a second."""
+    sim = simulated(Cluster.homogeneous(1, 2), jobs_of([1, 1, 1], [200, 100, 0.5], [0, 0, 100]), 30.0)
+    sim.advance()
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    sim.apply([Allocation(0)])
+    plan = empty_allocation_plan(sim.state, 2)
+    set_weights(sim.state, 0, plan, Allocator().config)
+    assert plan.seconds_left[0, :3] == pytest.approx([100 + 30, 100, 1])
+
+
+def test_cores_are_taken_back_as_far_as_they_are_missing():
+    """Job 0 has 6 of 8 cores. Two workers with two cores each miss 2, with one core each nothing."""
+    jobs = replace(specs((1, "alexnet_imagenet"), (2, "alexnet_imagenet")), cores_per_worker=np.array([6, 2]))
+    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=8), jobs, composite(1e9, 1e9))
+    sim.apply([Allocation(0, (0,), cores_per_worker=6)])
+    plan, shape = empty_allocation_plan(sim.state, 4), asked_shape(sim.state.jobs[0, 1])
+    held = []
+    for cores in (1, 2):
+        given = (plan, sim.performance.physics)
+        held.append(reclaim_cores(sim.state, 0, 1, 0, 2, with_cores(shape, cores), *given))
+        held.append(int(sim.state.jobs["cores_per_worker"][0, 0]))
+    assert held == [False, 6, True, 4]

@@ -340,6 +340,17 @@ def test_only_rows_of_jobs_are_moved(row):
     assert draft.num_free_gpus == 8
 
 
+def test_a_job_that_holds_something_is_released_before_it_gets_another_place():
+    draft = PlacementPlan(filled([4, 4]).view())
+    before = draft.jobs_of_gpu.tolist()
+    for move in (lambda: draft.allocate(Allocation(0, (8,))), lambda: draft.place(pack(), 0)):
+        with pytest.raises(PlacementError, match="job 0 holds something in this plan; release it first"):
+            move()
+        assert draft.jobs_of_gpu.tolist() == before
+    draft.release(0)
+    assert draft.allocate(Allocation(0, (8, 9, 10, 11)))
+
+
 def test_moves_are_of_one_job_that_can_be_moved():
     draft = PlacementPlan(filled([4, 4]).view())
     with pytest.raises(PlacementError, match=r"steps are of jobs \[0, 1\]"):

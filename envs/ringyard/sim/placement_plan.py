@@ -167,10 +167,10 @@ class PlacementPlan(Occupancy):
             The allocation, or None if the rule finds no place.
 
         Raises:
-            PlacementError: there is no such job.
+            PlacementError: there is no such job, or it holds something in this plan.
         """
         b = self._b
-        self._require_row(job)
+        self._raise_if_held(job)
         self._changed.add(job)
         record = self._state.jobs[b, job]
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
@@ -245,6 +245,7 @@ class PlacementPlan(Occupancy):
             raise PlacementError(f"there is no job {shown(job)}; expected a row in 0..{self._num_jobs - 1}")
 
     def _raise_if_held(self, job: int) -> None:
+        self._require_row(job)
         record = self._state.jobs[self._b, job]
         if record["first_slot"] >= 0 or record["server"] >= 0:
             raise PlacementError(f"job {job} holds something in this plan; release it first")
@@ -262,9 +263,9 @@ class PlacementPlan(Occupancy):
             Whether there was room. If not, nothing is allocated.
 
         Raises:
-            PlacementError: there is no such job.
+            PlacementError: there is no such job, or it holds something in this plan.
         """
-        self._require_row(allocation.job)
+        self._raise_if_held(allocation.job)
         self._last_placed = None
         self._changed.add(allocation.job)
         _reset_shape(self._state, self._b, allocation.job)
@@ -362,7 +363,6 @@ class PlacementPlan(Occupancy):
         Raises:
             PlacementError: there is no such job, or it holds something in this plan.
         """
-        self._require_row(job)
         self._raise_if_held(job)
         stopped: list[Allocation] = []
         for other in others:

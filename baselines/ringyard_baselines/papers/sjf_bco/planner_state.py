@@ -129,8 +129,6 @@ def assign_job(
     job.num_servers = num_servers
     job.contenders = float(worst) if num_servers > 1 else 0.0
     end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
-    job.num_servers = 0
-    job.contenders = 0.0
     highest = planner.clock[r, HIGHEST]
     for g in gpus:
         load[g] += batch.estimates[i]
