@@ -67,6 +67,7 @@ TRACES = {
 
 #: {agent: words that choose what it goes with}
 WORDS_OF = {
+    "random_search": ["form=weights"],
     "ppo_jobs": ["form=jobs"],
     "ppo_attention": ["form=jobs"],
     "maskable_graph": ["observation=operation_graph"],

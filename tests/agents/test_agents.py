@@ -35,7 +35,6 @@ from ringyard_agents.learning.policies import (
     GreedyPolicy,
     PointerNetwork,
     PointerPolicy,
-    ReducedPrecisionMlpPolicy,
 )
 from ringyard_agents.learning.ppo import Categorical, DecisionBatch, add_ppo_gradient, sample_actions
 from ringyard_agents.learning.stable_baselines import StableBaselines
@@ -509,21 +508,6 @@ def test_rollouts_take_what_is_estimated(monkeypatch):
     monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.95 * kept)
     with pytest.raises(ConfigurationError, match="n_steps"):
         learner.setup({"one": setting(flat=True)}, 0)
-
-
-def test_reduced_precision_policy_learns_and_stays_close():
-    env = RingyardVecEnv(setting(flat=True), 4)
-    common = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
-    plain = MaskablePPO("MlpPolicy", env, **common)
-    reduced = MaskablePPO(ReducedPrecisionMlpPolicy, env, **common)
-    reduced.policy.load_state_dict(plain.policy.state_dict())
-    observation = torch.as_tensor(env.reset())
-    exact = plain.policy.get_distribution(observation).distribution.probs
-    rounded = reduced.policy.get_distribution(observation).distribution.probs
-    assert rounded.dtype == torch.float32
-    assert not torch.equal(exact, rounded)
-    assert torch.allclose(exact, rounded, atol=0.01)
-    reduced.learn(128)
 
 
 def test_a_block_that_the_policy_does_not_know_is_an_error():

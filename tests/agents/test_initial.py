@@ -146,7 +146,7 @@ def test_every_learner_begins_with_weights_of_its_network(agent):
         small = (
             SCORES
             if isinstance(learner, EvolutionStrategies)
-            else ["debug=tiny_training", "agent.num_envs=8"]
+            else ["debug=tiny_training", *["agent.num_envs=8"] * hasattr(learner, "num_envs")]
         )
         small = [*small, *WORDS_OF.get(agent, [])]
         config = compose("train", [f"agent={agent}", *small])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, ScoreEpisodeRunner
+from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, EpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
 from ringyard_agents.learning.learner import (
     Callback,
@@ -25,7 +25,15 @@ from ringyard_agents.learning.learner import (
     weight_arrays,
 )
 from ringyard_agents.learning.process_group import Hardware, to_device
-from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork, ScorePolicy
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    Masks,
+    ScoreNetwork,
+    ScorePolicy,
+    read_observations,
+    scores_to_action,
+)
 
 _AVERAGE = "average."
 
@@ -39,7 +47,7 @@ def _split_by_parameter(network: ScoreNetwork, vectors: torch.Tensor) -> dict[st
 
 
 class PerturbedNetworks:
-    """A `ScoreFunction` that adds [clusters, weights] perturbations to a network's, evaluated in one call."""
+    """Policies with [clusters, weights] perturbations of a network's weights, evaluated in one call."""
 
     def __init__(self, network: ScoreNetwork, perturbations: torch.Tensor) -> None:
         centre = {name: parameter.detach() for name, parameter in network.named_parameters()}
@@ -48,13 +56,14 @@ class PerturbedNetworks:
         self._device = perturbations.device
         self._scores = vmap(lambda weights, *inputs: functional_call(network, weights, inputs))
 
-    def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
-        """Return scores, see `ScoreFunction`."""
+    def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
+        """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
+        inputs = read_observations(observations, masks)
         weights = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        return scores.cpu().numpy()
+        return scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
 def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -78,8 +87,8 @@ class EvolutionStrategies:
     Source: Salimans et al. 2017, Algorithm 1, with antithetic sampling, rank transformation and Adam.
     """
 
-    #: function of (F, C) that makes a network for F features of a job and C of the cluster. With scores
-    #: for T GPU types it is called as (F, C, type_scores=T).
+    #: function of (F, C, type_scores=T) that makes a network for F features of a job and C of the cluster,
+    #: with scores for T GPU types
     network: Callable[..., ScoreNetwork]
     #: workloads of each environment in a round, in all processes together
     workloads_per_round: PositiveInt = 2
@@ -124,10 +133,11 @@ class EvolutionStrategies:
         if self.teacher is not None:
             self.teacher.check(environments)
         num_clusters = local.stop - local.start
-        self._runners = {name: ScoreEpisodeRunner(one, num_clusters) for name, one in environments.items()}
+        self._runners = {name: EpisodeRunner(one, num_clusters) for name, one in environments.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        self._network = self._new_network(*size).to(self.hardware.device)
+        features, cluster, types = size
+        self._network = self.network(features, cluster, type_scores=types).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
         if saved is None:
@@ -145,11 +155,6 @@ class EvolutionStrategies:
         counters = {"decisions": self.decisions, "rounds": self._rounds}
         return network_state(self._network, self._optimizer).merge(Checkpoint(average, counters))
 
-    def _new_network(self, job_features: int, cluster_features: int, type_scores: int) -> ScoreNetwork:
-        # A network without scores for GPU types need not have the argument.
-        options = {"type_scores": type_scores} if type_scores else {}
-        return self.network(job_features, cluster_features, **options)
-
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from these weights, which also become their average. See `Learner.load_weights`."""
         restore_network(self._network, weights)
@@ -159,14 +164,14 @@ class EvolutionStrategies:
         """Copy the weights of the policy's network, and its numbers of features."""
         network = self._average
         features = [network.job_features, network.cluster_features]
-        metadata = {"features": features, "type_scores": getattr(network, "type_scores", 0)}
+        metadata = {"features": features, "type_scores": network.type_scores}
         return Checkpoint(weight_arrays(network.state_dict()), metadata)
 
     def load(self, saved: Checkpoint) -> ScorePolicy:
         """Make the policy of saved `weights`."""
         job_features, cluster_features = saved.metadata["features"]
         type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
-        network = self._new_network(job_features, cluster_features, type_scores)
+        network = self.network(job_features, cluster_features, type_scores=type_scores)
         restore_network(network, saved)
         return ScorePolicy(network)
 

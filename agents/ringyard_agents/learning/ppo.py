@@ -236,9 +236,7 @@ class ClippedLearner(NetworkLearner, ABC):
     target_kl: Positive | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
-    masked: bool = field(
-        init=False
-    )  #: whether the network is a maskable policy: it chooses valid actions only
+    masked: bool = field(init=False)  #: whether the network is a maskable policy
     decisions: int = field(default=0, init=False)
     vf_coef: NonNegative = field(default=0.0, init=False, repr=False)
     normalize_advantage: bool = field(default=False, init=False, repr=False)
@@ -254,12 +252,7 @@ class ClippedLearner(NetworkLearner, ABC):
 
     @abstractmethod
     def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
-        """Play a round.
-
-        Returns:
-            This process's decisions, the index among them of each decision of all processes (-1: of another
-            process) and {TensorBoard tag: value}.
-        """
+        """Play a round: (decisions of this process, indices among these of all processes', {tag: value})."""
 
     def _prepare(self) -> dict[str, float]:
         """Get ready for the first round of a run, new or resumed. Returns {TensorBoard tag: value}."""
@@ -402,10 +395,7 @@ class PPO(ClippedLearner):
             self._seen, self._discounted = self._env.restore(saved.arrays), saved.arrays["discounted"].copy()
 
     def state(self) -> Checkpoint:
-        """Copy what the base class does, the moments of rewards and, of a single process, running episodes.
-
-        A resumed run of several processes begins new episodes.
-        """
+        """Copy also the moments of rewards and, of a single process, running episodes (others begin new)."""
         moments = self._return_moments
         arrays: dict[str, Any] = {"moments": np.array([moments.mean, moments.var, moments.count])}
         if self._seen is not None and self.hardware.process_group.size == 1:
