@@ -171,13 +171,11 @@ def test_a_ring_that_sends_next_to_nothing_counts_as_if_it_sent_a_byte_a_second(
     ) == [0.5, 2.0]
 
 
-def test_ada_srsf_keeps_no_job_on_one_server_and_no_job_that_sends_nothing():
-    """A ring of 3 GPUs on servers of 2. At most one ring on a server, or two without a threshold."""
-    jobs = replace(JobTable.from_columns([0, 0], [3, 1], [100.0] * 2), gradient_bytes=np.full(2, 1e3))
-    found = times_of(simulated(AdaSrsf(lwf(1), False, 1), Cluster.homogeneous(3, 2), jobs))
-    assert found.start_seconds.tolist() == [0.0, 0.0]
-    jobs = replace(JobTable.from_columns([0, 0], [3, 3], [100.0] * 2), gradient_bytes=np.zeros(2))
-    found = times_of(simulated(AdaSrsf(lwf(1), False, 2), Cluster.homogeneous(3, 2), jobs))
+@pytest.mark.parametrize(("most", "gpus"), [(1, 1), (2, 3)])
+def test_srsf_keeps_neither_jobs_on_one_server_nor_as_many_rings_as_may_share_a_link(most, gpus):
+    """Beside a ring of 3 GPUs on servers of 2, whatever the jobs send."""
+    jobs = replace(JobTable.from_columns([0, 0], [3, gpus], [100.0] * 2), gradient_bytes=np.full(2, 1e3))
+    found = times_of(simulated(AdaSrsf(lwf(1), False, most), Cluster.homogeneous(3, 2), jobs))
     assert found.start_seconds.tolist() == [0.0, 0.0]
 
 

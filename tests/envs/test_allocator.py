@@ -28,6 +28,7 @@ from ringyard.performance import composite, ideal, pair_table
 from ringyard.profiles import model_id
 from ringyard.restart import constant
 from ringyard.sim.engine.shape import asked_shape, current_shape
+from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard.state.arrays import State
 from ringyard_baselines.policies.allocating import AllocatingScheduler, allocator
 from small_simulations import arrived, specs
@@ -390,3 +391,22 @@ def test_cores_are_taken_back_as_far_as_they_are_missing():
         held.append(reclaim_cores(sim.state, 0, 1, 0, 2, with_cores(shape, cores), *given))
         held.append(int(sim.state.jobs["cores_per_worker"][0, 0]))
     assert held == [False, 6, True, 4]
+
+
+def test_a_job_gets_many_cores_where_a_few_are_not_worth_the_pause():
+    """Alone on 12 cores, it holds 2. The pause costs more than two cores more gain, and less than four."""
+    jobs = replace(specs((1, "alexnet_imagenet")), cores_per_worker=np.array([2]))
+    cost = constant(30.0, cores_seconds=10.0)
+    sim = arrived(Cluster.homogeneous(1, 4, cores_per_server=12), jobs, composite(1e9, 1e9), restart=cost)
+    sim.apply([Allocation(0, (0,), cores_per_worker=2)])
+    sim.state.clusters["wake_seconds"][0] = 20.0
+    sim.advance()
+    view, tried = sim.view(), np.arange(1, 13)
+    seconds = isolated_iteration_seconds(view, np.zeros(12, int), cores_per_worker=tried)
+    speed = view.column("isolated_iteration_seconds")[0] / seconds
+    price = ((speed[3] + speed[5]) / 2 - speed[1]) / 10.0  # of a second
+    config, plan = Allocator().config, empty_allocation_plan(sim.state, 1)
+    plan.weight[0, 0], plan.seconds_left[0, 0] = 1.0, config.resize_price / price
+    divide_cores(sim.state, 0, 0, plan, config, sim.performance.physics)
+    assert sim.state.jobs["cores_per_worker"][0, 0] == 1 + np.argmax(speed)
+    assert np.argmax(speed) > 5

@@ -97,27 +97,41 @@ def test_a_light_job_replaces_a_heavier_one_that_slows_its_neighbour(seconds, ho
     assert set(decide(sim, scheduler)) == stays
 
 
-def test_wanted_cores_are_the_fewest_that_nearly_reach_the_best_speed():
+@pytest.mark.parametrize(("rate", "fewer"), [(None, False), (2e8, True)])
+def test_wanted_cores_are_the_fewest_that_nearly_reach_the_best_speed(rate, fewer):
     """Of all cores of the server. The last job asks for none, and its cores are not counted.
 
-    Reading takes no time, as the cluster has no rate of storage.
+    If storage has a rate, it is shared by a worker on each GPU, and preparing samples may take as long.
     """
     models = ("alexnet_imagenet", "resnet50_imagenet", "mobilenet_v2_imagenet")
     jobs = replace(
         specs(*((1, name) for name in (*models, models[0]))), cores_per_worker=np.array([1, 2, 4, 0])
     )
     jobs = replace(jobs, sample_bytes=np.full(4, 1e5), dataset_bytes=np.full(4, 1e12))
-    sim = arrived(Cluster.homogeneous(1, 4, "v100", 40), jobs, composite(1e9, 1e9))
-    seconds = [
-        isolated_iteration_seconds(sim.view(), np.full(40, job), cores_per_worker=np.arange(1, 41))
-        for job in range(3)
-    ]
+    cluster = Cluster.homogeneous(1, 4, "v100", 40, storage_bytes_per_second=rate)
+    sim = arrived(cluster, jobs, composite(1e9, 1e9))
+    found = []
+    for readers in (4, 1):
+        shape = {"cores_per_worker": np.arange(1, 41), "storage_readers": readers}
+        seconds = [isolated_iteration_seconds(sim.view(), np.full(40, job), **shape) for job in range(3)]
+        found.append([1 + int(np.flatnonzero(one <= one[-1] / 0.98)[0]) for one in seconds])
     plan = empty_allocation_plan(sim.state, 4)
     set_wanted_cores(sim.state, 0, plan, sim.performance.physics)
-    fewest = [1 + int(np.flatnonzero(one <= one[-1] / 0.98)[0]) for one in seconds]
-    assert plan.wanted_cores[0, :4].tolist() == [*fewest, -1]
-    assert len(set(fewest)) == 3
-    assert max(fewest) < 40
+    assert plan.wanted_cores[0, :4].tolist() == [*found[0], -1]
+    assert (sum(found[0]) < sum(found[1])) == fewer
+    assert 1 < max(found[0]) < 40
+
+
+def test_a_job_gets_the_ram_that_holds_its_data():
+    """RAM comes in steps of 2 GB, a third of a GPU's share. Storage is slow, and the data are 5 GB."""
+    jobs = replace(specs((1, "resnet50_imagenet")), ram_per_worker=np.array([2e9]))
+    jobs = replace(jobs, sample_bytes=np.array([1e5]), dataset_bytes=np.array([5e9]))
+    cluster = replace(
+        Cluster.homogeneous(1, 2), ram_bytes_per_server=(12 * 10**9,), storage_bytes_per_second=(1e6,)
+    )
+    sim = Simulator(cluster, jobs, composite(1e9, 1e9))
+    decide(sim, ready(sim, allocator()))
+    assert sim.state.jobs["ram_per_worker"][0, 0] == 6 * 10**9
 
 
 def test_a_job_keeps_its_gpu_type_if_another_is_no_faster():
@@ -162,12 +176,12 @@ def test_a_plan_without_a_log_records_no_changes(logged):
 
 @pytest.mark.parametrize(("held", "there"), [(7 * 10**9, 0), (7 * 10**9 + 1, 1)])
 def test_a_job_takes_a_server_with_a_byte_less_than_it_needs_for_full(held, there):
-    """Two servers of 3 GPUs and 9 GB. Two workers of job 2 need 1 GB each, a third of a GPU's share.
+    """Two servers of 3 GPUs and 9 GB. Workers of jobs 2 and 3 need 1 GB each, a third of a GPU's share.
 
     Job 0 stays. Job 1, on all of server 1, shall hold nothing, as jobs 2 and 3 weigh more.
     """
-    jobs = jobs_of([1, 3, 2, 1], [100, 9000, 10, 20], [0, 0, 1, 1])
-    jobs = replace(jobs, ram_per_worker=np.array([8e9, 0, 3e9, 0]))
+    jobs = jobs_of([1, 3, 2, 2], [100, 9000, 10, 20], [0, 0, 1, 1])
+    jobs = replace(jobs, ram_per_worker=np.array([8e9, 0, 3e9, 3e9]))
     cluster = replace(Cluster.homogeneous(2, 3), ram_bytes_per_server=(9 * 10**9,) * 2)
     sim = simulated(cluster, jobs)
     scheduler = ready(sim, allocator())

@@ -88,8 +88,8 @@ def _least_saturating(
     scratch.contenders = 0.0
     scratch.gpu_speed = 1.0 / slowness_on(state.slowness, scratch, server.gpu_type)
     scratch.straggler = 1.0
-    if server.storage_bytes_per_second > 0.0:  # assumes that every GPU of the server has a reader
-        scratch.storage_seconds_per_byte = server.num_gpus / server.storage_bytes_per_second
+    # 0 where storage is not counted. Assumes that every GPU of the server has a reader.
+    scratch.storage_seconds_per_byte = server.num_gpus / server.storage_bytes_per_second
     if shape.ram_per_worker > 0:
         shape = _with_ram(shape, max(shape.ram_per_worker, free.ram))
     if shape.cores_per_worker > 0:
