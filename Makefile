@@ -89,5 +89,5 @@ benchmark: setup
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-release .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
-	rm -rf build docs/environments docs/examples docs/reference docs/registry docs/schedulers
+	rm -rf build docs/algorithms docs/environments docs/examples docs/reference docs/registry docs/schedulers
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -148,9 +148,9 @@ def million_setup():
 
 def learning():
     """One turn: a round of the group-relative agent on fresh workloads; seconds of 10,000 decisions."""
+    from ringyard_agents.learning.group_relative import GroupRelative
     from ringyard_agents.learning.learner import adapt_env_config
     from ringyard_agents.learning.policies import PointerPolicy
-    from ringyard_agents.learning.ppo import GroupRelative
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
     learner.setup({"one": adapt_env_config(learner, EnvConfig(num_workloads=FRESH_TABLES))}, 0)

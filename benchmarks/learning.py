@@ -22,9 +22,10 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.threads import set_num_threads
 from ringyard_agents.learning.evolution import EvolutionStrategies
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
-from ringyard_agents.learning.ppo import GroupRelative, add_ppo_gradient
+from ringyard_agents.learning.ppo import add_ppo_gradient
 from ringyard_agents.learning.process_group import Hardware, join_process_group, select_device
 from ringyard_agents.learning.score_networks import ScoreNetwork
 

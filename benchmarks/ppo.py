@@ -7,12 +7,14 @@ from functools import partial
 import numpy as np
 from common import machine
 from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import set_num_threads
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import adapt_env_config
-from ringyard_agents.learning.policies import PointerPolicy, ReducedPrecisionMlpPolicy
-from ringyard_agents.learning.ppo import GroupRelative
+from ringyard_agents.learning.policies import PointerPolicy
+from ringyard_agents.learning.ppo import PPO, ClippedLearner
 from ringyard_agents.learning.stable_baselines import StableBaselines
 
 
@@ -43,8 +45,9 @@ class Stopwatch:
 
 def watched(learner):
     """Who steps, who chooses actions and who updates: three (owner, method)."""
-    if isinstance(learner, GroupRelative):
-        return (learner._runner.batch, "step"), (learner, "_sample"), (learner, "_update")
+    if isinstance(learner, ClippedLearner):
+        env = learner._env if isinstance(learner, PPO) else learner._runner.batch
+        return (env, "step"), (learner, "_collect"), (learner, "_update")
     model = learner._model
     return (model.env, "step"), (model.policy, "forward"), (model, "train")
 
@@ -64,7 +67,10 @@ def measure(learner, decisions):
     begin = time.perf_counter()
     learner.learn(before + decisions, lambda measured: None)
     total = time.perf_counter() - begin
-    return (learner.decisions - before) / total, [watch.seconds[label] / total for label in labels]
+    environment, forward, update = (watch.seconds[label] / total for label in labels)
+    if isinstance(learner, ClippedLearner):  # a rollout without the steps in it
+        forward -= environment
+    return (learner.decisions - before) / total, [environment, forward, update]
 
 
 def main():
@@ -72,13 +78,10 @@ def main():
     parser.add_argument("--decisions", type=int, default=60_000)
     decisions = parser.parse_args().decisions
     set_num_threads(1)
-    fused = {"optimizer_kwargs": {"fused": True}}
     cases = {
         "MaskablePPO, MLP 256x256": stable_baselines("MlpPolicy", True, net_arch=[256, 256]),
-        "MaskablePPO, MLP 256x256, bf16, fused": stable_baselines(
-            ReducedPrecisionMlpPolicy, True, net_arch=[256, 256], **fused
-        ),
         "MaskablePPO, pointer 64": stable_baselines(PointerPolicy, False),
+        "PPO in one file, MLP 256x256": PPO(partial(MaskableActorCriticPolicy, net_arch=[256, 256])),
         "group-relative, pointer 64": GroupRelative(PointerPolicy),
     }
     print(

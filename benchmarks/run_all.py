@@ -27,14 +27,15 @@ NAMES = (
     "sjf_bco_experiment",
     "coverage",
     "sjf_bco_optimum",
+    "loss_curves",
+    "aiturbo_servers",
 )
 
 TRACES = ("venus", "venus_schedulers")
 
 #: of those that have other arguments than the usual ones
 ARGUMENTS = {
-    "scale": ["--plot", "../docs/images/scale.png"],
-    "vector_env": "--plot ../docs/images/vector_env.png --clusters 4 16 64 256 1024 4096".split(),
+    "vector_env": "--clusters 4 16 64 256 1024 4096".split(),
     "decisions": ["--jobs", "100", "300", "1000", "--later", "4"],
     "learning": ["--seconds", "5"],
 }

@@ -44,6 +44,7 @@ html_theme = "furo"
 html_title = "Ringyard"
 html_static_path = ["_static"]
 html_css_files = ["ringyard.css"]
+html_js_files = ["sortable.js"]
 html_show_sphinx = False
 html_copy_source = False
 copybutton_prompt_text = "$ "

@@ -66,7 +66,12 @@ TRACES = {
 }
 
 #: {agent: words that choose what it goes with}
-WORDS_OF = {"ppo_jobs": ["form=jobs"], "maskable_graph": ["observation=operation_graph"]}
+WORDS_OF = {
+    "random_search": ["form=weights"],
+    "ppo_jobs": ["form=jobs"],
+    "ppo_attention": ["form=jobs"],
+    "maskable_graph": ["observation=operation_graph"],
+}
 
 #: {a leaf for scores: the other part that it goes with}
 WITH = {

@@ -8,8 +8,9 @@ from importlib import import_module
 import pytest
 
 from conftest import ROOT, composed
+from tools import figures
 
-PAGES = ("README.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
+PAGES = ("README.md", "docs/installation.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
@@ -64,13 +65,43 @@ def test_linked_files_exist():
             assert made or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_every_page_is_in_the_index_of_the_site():
-    pages = (file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED)
-    names = {str(file.relative_to(ROOT / "docs").with_suffix("")) for file in pages}
-    index = (ROOT / "docs" / "index.md").read_text()
-    listed = {line.rpartition("<")[2].rstrip(">") for line in index.splitlines()}
+def test_every_page_is_in_a_table_of_contents():
+    pages = [file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED]
+    names = {file.with_suffix("") for file in pages}
+    listed = {
+        page.parent / line.rpartition("<")[2].rstrip(">")
+        for page in pages
+        for toctree in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), re.DOTALL)
+        for line in toctree.splitlines()
+    }
     # these are listed by pages that are made
-    assert names - listed == {"index", "schedulers", "observations", "versions"}
+    assert {file.name for file in names - listed} == {"index", "schedulers", "observations", "versions"}
+
+
+def test_the_site_has_four_parts_and_a_log():
+    captions = re.findall(r":caption: (.*)", (ROOT / "docs" / "index.md").read_text())
+    assert captions == ["Get started", "Environments", "Baselines and agents", "Reference", "Research log"]
+
+
+#: pages that tools write: of these the text around tables counts
+WRITTEN = {"agents", "cpu_resources", "interference", "observations", "reproduction", "validation", "mutants"}
+
+
+def prose_words(file):
+    """Words of a page outside code and measured tables; of pages that tools write, outside all tables."""
+    text = figures.BLOCK.sub(" ", file.read_text())
+    text = re.sub(r"```.*?```", " ", text, flags=re.DOTALL)
+    if WRITTEN & {file.stem, file.parent.name}:
+        text = re.sub(r"^\|.*", "", text, flags=re.MULTILINE)
+    return len(re.findall(r"[^\s|]*\w[^\s|]*", re.sub(r"\]\([^)]*\)", "]", text)))
+
+
+def test_pages_outside_the_research_log_are_short():
+    pages = [file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED]
+    counts = {
+        str(file.relative_to(ROOT)): prose_words(file) for file in pages if file.parent.name != "research"
+    }
+    assert sum(counts.values()) < 25_000, sorted(counts.items(), key=lambda item: -item[1])
 
 
 REFERENCE = r"(?<!\S)([\w.<>/-]+(?:/|\.(?:py|yaml|json|md|toml)))(?::(\S+))?"
@@ -98,8 +129,9 @@ def stale(page):
                 yield from (f"{path}:{name}" for name in names.split(",") if name not in there)
 
 
-def test_what_the_architecture_names_exists():
-    assert list(stale(ARCHITECTURE)) == []
+def test_what_the_architecture_and_the_table_of_additions_name_exists():
+    additions = (ROOT / "CONTRIBUTING.md").read_text().partition("## What to write, and where")[2]
+    assert list(stale(ARCHITECTURE)) == list(stale(additions)) == []
 
 
 def test_stale_references_are_noticed():

@@ -34,7 +34,7 @@ PACKAGES = {
 CHOSEN = {
     "action": ["action=scores_start"],
     "placement": ["placement=share"],
-    "agent": ["agent=group_noise", "agent=evolution_taught", "agent=group_relative"],
+    "agent": ["agent=evolution_taught", "agent=group_relative"],
     "workload": ["workload=partitioning", "workload=ones", "workload=csv"],
 }
 

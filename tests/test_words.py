@@ -73,7 +73,14 @@ def files():
     found |= dict.fromkeys(sorted((ROOT / "conf").rglob("*.yaml")), yaml_comments)
     pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     pages += sorted((ROOT / "docs").rglob("*.md"))
-    written = {"environments", "examples", "reference", "registry", "schedulers"}  # by docs/generators
+    written = {
+        "algorithms",
+        "environments",
+        "examples",
+        "reference",
+        "registry",
+        "schedulers",
+    }  # by docs/generators
     found |= {page: page_prose for page in pages if page.parent.name not in written}
     del found[ROOT / "conf" / "renamed.yaml"], found[ROOT / "docs" / "renamed.md"]  # they list old names
     return found

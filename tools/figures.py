@@ -48,6 +48,11 @@ _METRICS = (
 )
 #: {form: algorithm and form} of the results `learners_...`
 LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queue": "MaskablePPO, queue"}
+#: the same of the results `more_learners_...`, on the same workloads
+MORE_LEARNERS = {
+    "search": "random search, constant weights",
+    "constants": "the same, 10 times as many decisions",
+}
 #: pretrained agents, the more general first, so that the agent of one environment counts there
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
@@ -281,8 +286,12 @@ def agents(*names: str) -> str:
 def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
     """Yield (title, content, runs, best published scheduler) of each result of learners that was run."""
     for name in filter(read, names):
-        content = read(name)
+        content, more = read(name), read(f"more_{name}")
         runs = frame(content)
+        if more:
+            content = {**content, "curves": {**content["curves"], **more["curves"]}}
+            added = frame(more)
+            runs = pd.concat([runs, added[~added["scheduler"].isin(runs["scheduler"])]])
         published = list(runs.loc[runs["published"], "scheduler"].unique())
         yield commands()[name]["title"], content, runs, _best(runs, published)
 
@@ -298,7 +307,9 @@ def learners(*names: str) -> str:
     rows = []
     for title, content, runs, best in _learners(names):
         shortest, first = _labelled(runs, "sjf"), _labelled(runs, "fifo_backfill")
-        for learner, label in LEARNERS.items():
+        for learner, label in (LEARNERS | MORE_LEARNERS).items():
+            if f"{learner}_0" not in set(runs["scheduler"]):
+                continue
             curves = [one for run, one in content["curves"].items() if f"_{learner}_" in run]
             before, after = (np.mean([one["value"][at] for one in curves]) for at in (0, -1))
             jct = _of_learner(runs, learner)

@@ -23,8 +23,9 @@ of IASP.
 Measured: the speed of a job beside another on one V100, P100 or K80, {rows} times. A job's profile is its
 speed beside four reference jobs, and theirs beside it:
 {references}.
-The jobs of the environment `Sharing` train with other batches, and no pair of the table has a reference job:
-every speed in it is predicted. The pairs that `Sharing` plays are measured too
+The published pairs have seven models, all of which the environment `Sharing` trains. So its jobs have the
+models of the reference jobs too, at other batches. No pair of the table has a reference job: every speed in
+it is predicted. The pairs that `Sharing` plays are measured too
 (`conf/performance/pair_table.yaml`).
 
 Drawn: which jobs arrive, when, and for how long. IAPP is also given the share of an iteration in which a job

@@ -1,4 +1,4 @@
-"""`python -m tools.reproduction`: write the page of reproduced papers, docs/reproduction.md."""
+"""`python -m tools.reproduction`: write docs/reproduction.md and the pages of papers in its folder."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,19 +33,23 @@ from tools.stored_reproductions import (
 
 _INTRODUCTION = """# Published comparisons, run anew
 
-Written by `python -m tools.reproduction` from the results in `docs/reproduction`, which hold the
-configuration and the values of every workload; one paper alone: `ringyard reproduce PAPER`. Each setting is a
-yaml in `conf/reproduction`.
-Intervals are 95 % intervals of one number each, over seeds (Student's t of the logarithm
-of a mean, or of the ratio of two means, paired by seed): of 100 true claims, 5 lie outside by chance. A claim
-is *reproduced* if it lies in the interval; *direction only* means that the effect has the claimed sign,
-but another size. A claim that does not reproduce is printed as such: that is a result, about this simulator
-as much as about the paper. The last table of each paper switches one mechanism off and leaves all else as it
-is: what the mechanism itself brings here. A comparator places jobs and decides as its paper or code says,
-unless something else suited it better on other workloads (seeds): its setting then says what. JCT is a job's
-time from its arrival to its end, slowdown that time over the one it takes alone, rho over the one with a fair
-share of the cluster (Themis); p99: one job in a hundred has more.
+What papers claim, beside what is measured here. Each paper has a page. `python -m tools.reproduction` writes
+them from the results in `docs/reproduction`, which hold the configuration and the values of every workload.
+`ringyard reproduce PAPER` runs one paper. `make slow` and `make release` play the first workload of each row
+again, but for agents that are trained for a page: their rows are run anew when the training's words change.
+
+* Intervals are 95 % intervals over seeds (Student's t, paired by seed). Of 100 true claims, 5 lie outside by
+  chance.
+* A claim is *reproduced* if it lies in the interval. *Direction only*: the effect has the claimed sign and
+  another size.
+* A claim that does not reproduce says something about this simulator as much as about the paper.
+* Comparators place jobs and decide as their paper or code says, unless other options suited them better on
+  other workloads.
+* [Metrics](metrics.md) explains JCT, slowdown and rho.
 """
+
+#: notes of what was tried
+_RESEARCH = Path(__file__).parents[1] / "docs" / "research"
 
 _TITLES = {
     "mean_jct": "mean JCT (s)",
@@ -143,7 +147,9 @@ def _ablation(one: Reproduction) -> str:
     if not rows:
         return "There is no mechanism to switch off."
     body = [(text, effect) for text, _, effect, _ in rows]
-    return "Each mechanism alone, on against off:\n\n" + _table(("mechanism", "its effect [95 % CI]"), body)
+    return "Each mechanism alone, switched on compared with off, all else equal:\n\n" + _table(
+        ("mechanism", "its effect [95 % CI]"), body
+    )
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -153,7 +159,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def summary(reproductions: Sequence[Reproduction]) -> str:
     """One row a headline claim: what was measured."""
-    rows = [(one.content["title"], *row) for one in reproductions for row in claim_rows(_headlines(one))]
+    rows = [
+        (f"[{one.content['title']}](reproduction/{one.paper}.md)", *row)
+        for one in reproductions
+        for row in claim_rows(_headlines(one))
+    ]
     return _table(("paper", "headline claim", "claimed", "measured [95 % CI]", "reproduced"), rows)
 
 
@@ -184,64 +194,74 @@ def _sweep(reproduction: Reproduction, table: SweepTable) -> str:
                 value = format_metric(mean_interval(columns[label]).value, table.metric)
                 cells.append(f"{value}: {_change(columns[label], reference)}")
         body.append([case, *cells])
-    about = f"{_TITLES.get(table.metric, table.metric)}, {reproduction.seeds} seeds"
+    about = _TITLES.get(table.metric, table.metric)
     if table.against is not None:
-        about += f"; behind the colon the change from {table.against}"
-    return f"{table.title} ({about}):\n\n" + _table(["", *table.schedulers], body)
+        about += f": change from {table.against}"
+    return f"**{table.title}**\n\n" + _table([about, *table.schedulers], body)
 
 
 def _figures(reproduction: Reproduction) -> str:
-    """Every scheduler of every case, folded."""
-    parts = []
+    """Every scheduler of every case, folded: a table for cases with the same metrics."""
+    bodies: dict[tuple[str, ...], list[list[str]]] = {}
     for case, rows in reproduction.metrics.items():
-        metrics = list(next(iter(rows.values())))
-        body = []
+        metrics = tuple(next(iter(rows.values())))
         for label, columns in rows.items():
-            cells = [label]
-            cells += [_cell(columns[metric], metric) for metric in metrics]
-            body.append(cells)
-        parts.append(f"{case}:\n\n" + _table(["scheduler", *(_TITLES.get(m, m) for m in metrics)], body))
+            cells = [_cell(columns[metric], metric) for metric in metrics]
+            bodies.setdefault(metrics, []).append([case, label, *cells])
+    parts = [
+        _table(["case", "scheduler", *(_TITLES.get(metric, metric) for metric in metrics)], body)
+        for metrics, body in bodies.items()
+    ]
     title = f"<summary>Every scheduler of every case, {reproduction.seeds} seeds</summary>"
     return "\n\n".join([f"<details>{title}", *parts, "</details>"])
 
 
-def _section(one: Reproduction) -> list[str]:
-    """Parts of one paper's section."""
+def _paper_page(one: Reproduction) -> str:
+    """The page of one paper."""
     content = one.content
     setup = [f"`ringyard reproduce {one.paper}`.", content["setup"]]
     if content["rule"] is not None:
         setup.append(f"Schedulers that name no placement rule and bring none use `{content['rule']}`.")
     tables = read_tables(content.get("tables", []), content["cases"])
-    return [
-        f"## {content['title']}",
+    notes = f"What was tried beside this: [notes](../research/{one.paper}.md) in the research log."
+    parts = [
+        f"# {content['title']}",
         " ".join(setup),
+        *_stale(one),
         _table(("claim", "claimed", "measured [95 % CI]", "reproduced"), claim_rows(one.measured)),
-        "What differs, and why:\n\n" + "\n".join(f"* {line}" for line in content["deviations"]),
-        *(_sweep(one, table) for table in tables),
         _ablation(one),
+        "## What differs, and why\n\n" + "\n".join(f"* {line}" for line in content["deviations"]),
+        *([notes] if (_RESEARCH / f"{one.paper}.md").exists() else []),
+        *(_sweep(one, table) for table in tables),
         _figures(one),
     ]
+    return "\n\n".join(parts) + "\n"
 
 
-def page(reproductions: Sequence[Reproduction], missing: Mapping[str, str] | None = None) -> str:
-    """Return the page of stored results as Markdown; `missing` says {title: what is missing} of others."""
+def _stale(one: Reproduction) -> list[str]:
+    """A line for each row that the simulator gives otherwise now."""
+    said = f"the simulator gives other values now; run `{command(one.paper)}`"
+    return [f"**Stale, {row}: {said}**" for row in one.stale]
+
+
+def pages(reproductions: Sequence[Reproduction], missing: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return pages of stored results as Markdown: "", the summary, and each paper's by its name.
+
+    Args:
+        reproductions: stored results.
+        missing: {title: what is missing} of papers without them.
+    """
     parts = [_INTRODUCTION, summary(reproductions)]
     parts += [
         f"**{one.content['title']}: {warning}**"
         for one in reproductions
         if (warning := small_sample_warning(one.seeds))
     ]
-    parts += [
-        f"**Stale, {row}: the simulator gives other values now; run `{command(one.paper)}`**"
-        for one in reproductions
-        for row in one.stale
-    ]
-    for one in reproductions:
-        parts += _section(one)
-    for title, line in (missing or {}).items():
-        header = ("claim", "claimed", "measured [95 % CI]", "reproduced")
-        parts += [f"## {title}", f"**Missing: {line}**", _table(header, [("all", "", "not stored", "")])]
-    return "\n\n".join(parts) + "\n"
+    parts += [line for one in reproductions for line in _stale(one)]
+    parts += [f"**{title}. Missing: {line}**" for title, line in (missing or {}).items()]
+    listed = [f"reproduction/{one.paper}" for one in reproductions]
+    parts.append("\n".join(["```{toctree}", ":hidden:", "", *listed, "```"]))
+    return {"": "\n\n".join(parts) + "\n", **{one.paper: _paper_page(one) for one in reproductions}}
 
 
 def main(words: Sequence[str]) -> int:
@@ -260,19 +280,25 @@ def _run(words: Sequence[str]) -> int:
     papers = list(config_files("reproduction"))
     parser = Arguments(
         prog="python -m tools.reproduction",
-        description="Run papers' settings and write the page of their claims beside what is measured.",
+        description="Run papers' settings and write pages of their claims beside what is measured.",
     )
     parser.add_argument("papers", metavar="PAPER", nargs="*", help="default: all")
     parser.add_argument("--seeds", type=int, help="workloads (default: each paper's own; 1 with --check)")
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--page", action="store_true", help="run nothing: write the page of the stored results")
+    only.add_argument(
+        "--page", action="store_true", help="run nothing: write the pages of the stored results"
+    )
     only.add_argument(
         "--check", action="store_true", help="play the first workloads again and note rows that differ"
     )
     only.add_argument("--stale", action="store_true", help="the same, and run those rows and new ones anew")
     parser.add_argument("--stored", type=Path, default=STORED, help="folder of the results (%(default)s)")
-    parser.add_argument("--out", default="docs/reproduction.md", help="the page (%(default)s)")
+    parser.add_argument(
+        "--out",
+        default="docs/reproduction.md",
+        help="the summary; papers are in a folder of its name (%(default)s)",
+    )
     given = parser.parse_args(words)
     require(
         "--seeds", given.seeds, Annotated[int, f"[{1 if given.check or given.stale else 2}, 1000000]"] | None
@@ -292,8 +318,9 @@ def _run(words: Sequence[str]) -> int:
             count = None if given.stale else given.seeds
             run_rows(paper, count, given.workers, print, given.stored, rows)
     file = Path(given.out).expanduser()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page(*stored_papers(given.stored)))
+    file.with_suffix("").mkdir(parents=True, exist_ok=True)
+    for name, text in pages(*stored_papers(given.stored)).items():
+        (file.with_suffix("") / f"{name}.md" if name else file).write_text(text)
     print(*(f"{file}: {line}" for line in stale), f"page: {file}", sep="\n")
     return 1 if stale else 0
 

@@ -25,10 +25,8 @@ from tools.measured_sets.sets import PublishedSet, find_sets
 
 _EQUATIONS = """## The equations
 
-How good the forms are when their constants may be chosen: constants are fitted to part of the data and the
-errors below are those of the rest, which they have not seen (unless a row says otherwise); placements that
-differ in order only, and the two sides of a pair, are on one side. Predictions come from the functions the
-simulator runs, named beside each equation.
+Constants are fitted to part of the data, and the errors are those of the rest (unless a row says otherwise).
+Predictions come from the functions that the simulator runs, named beside each equation.
 
 """
 
@@ -121,13 +119,13 @@ def _equation(comparison: Comparison, plot: str) -> list[str]:
         f"{comparison.source}.",
         f"Predicted by {comparison.form}.",
         "",
+        f"![{comparison.title}]({plot})",
+        "",
         f"Result: {_verdict(comparison)}, worst {comparison.errors.max():.1%}, over"
         f" {len(comparison.errors)} points.",
         "",
         *markdown_table(["", "mean", "median", "worst", "points", "fitted to", "constants", ""], rows),
         f"Weak: {comparison.weakness}",
-        "",
-        f"![{comparison.title}]({plot})",
         "",
     ]
 

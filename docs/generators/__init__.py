@@ -4,12 +4,13 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from . import environments, examples, mathml, plain_docstrings, registry, schedulers
+from . import algorithms, environments, examples, mathml, plain_docstrings, registry, schedulers
 
 __all__ = ["setup"]
 
 #: folders of pages that are written anew at each build; git ignores them
 GENERATED = {
+    "algorithms": algorithms.pages,
     "environments": environments.pages,
     "schedulers": schedulers.pages,
     "registry": registry.pages,

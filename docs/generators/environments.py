@@ -1,5 +1,6 @@
 """A page for each environment that has an id: its yaml, its spaces and what was measured on it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.registration import environment_arguments
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS
 
-from .sources import Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
+from .sources import DOCS, Leaf, first_table, leaf, leaves, page, parts_of, rendered, section
 
 __all__ = ["pages"]
 
@@ -45,7 +46,7 @@ _LEFT_OUT = {
 _ELSEWHERE = {
     "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
-    "(../reproduction.md#pac-mls-blocking-rates-parsonson-et-al-arxiv-230113799).",
+    "(../reproduction/pac_ml.md).",
 }
 
 
@@ -69,11 +70,7 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     title = id_.partition("-v")[0]
     return {
         "experiment": name,
-        "forms": ", ".join(
-            f"`{other}`"
-            for other, made in environment_arguments().items()
-            if made["experiment"] == name and "form" in made
-        ),
+        "forms": _forms(name),
         "id": id_,
         "title": title,
         "summary": described.summary,
@@ -90,9 +87,32 @@ def _described(name: str, id_: str) -> dict[str, Any]:
         "parts": [leaf(part, parts[part]) for part in _ENVIRONMENT_PARTS if part in parts],
         "agents": _agents(title),
         "results": _results(title),
+        "learners": _learners(title),
+        "picture": _drawn(f"gantt_{name}"),
+        "plots": [_drawn(f"results_{name}"), _drawn(f"learning_{name}")],
         "elsewhere": _ELSEWHERE.get(name),
         "versions": section(page("versions"), title),
     }
+
+
+def _forms(name: str) -> list[dict[str, Any]]:
+    """Each form of an environment: its id, spaces, blocks of the observation and reward."""
+    found = []
+    for other, made in environment_arguments().items():
+        if made["experiment"] == name and "form" in made:
+            parts = parts_of(leaf("form", made["form"]))
+            found.append(
+                {
+                    "id": other.partition("/")[2],
+                    "form": made["form"],
+                    "summary": leaf("form", made["form"]).summary,
+                    "action_space": ClusterEnv(**made).action_space,
+                    "observation": parts["observation"],
+                    "reward": parts["reward"],
+                    "rewarded": leaf("reward", parts["reward"]).summary,
+                }
+            )
+    return sorted(found, key=lambda one: ("weights", "jobs", "queue").index(one["form"]))
 
 
 def _actions(setting: EnvConfig, parts: Mapping[str, str]) -> dict[str, Any]:
@@ -101,7 +121,7 @@ def _actions(setting: EnvConfig, parts: Mapping[str, str]) -> dict[str, Any]:
     chosen = leaf("action", parts["action"]) if "action" in parts else None
     templates = chosen.said["templates"] if chosen else [{}] * len(actions.starts)
     starts = [f"{one.name}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)]
-    changes = ["stop it"] if actions.preemptive else []
+    changes = ["preempt it"] if actions.preemptive else []
     changes += [_adjustment(one) for one in actions.adjustments]
     return {
         "actions": actions,
@@ -142,6 +162,20 @@ def _results(title: str) -> list[list[str]]:
     heads = table[0] if table else []
     kept = [number for number, head in enumerate(heads) if head not in _LEFT_OUT]
     return [[row[number] for number in kept] for row in table]
+
+
+def _learners(title: str) -> list[list[str]]:
+    """Rows of the benchmark of algorithms about the environment, the heads first, without its name."""
+    heads, *rows = first_table(page("learners"))
+    found = [row[1:] for row in rows if row[0] == title]
+    return [heads[1:], *found] if found else []
+
+
+def _drawn(stem: str) -> tuple[str, str]:
+    """An image of docs/images and the command that made it; empty if there is none."""
+    notes = json.loads((DOCS / "images" / "drawn.json").read_text())
+    name = f"images/{stem}.png"
+    return (name, notes[name]["command"]) if name in notes else ("", "")
 
 
 def _agents(title: str) -> Sequence[Sequence[str]]:

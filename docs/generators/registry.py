@@ -6,6 +6,7 @@ __all__ = ["pages"]
 
 #: groups that have pages of their own, or without a choice for users
 _ELSEWHERE = {
+    "agent",
     "debug",
     "experiment",
     "profiles",

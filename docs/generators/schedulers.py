@@ -97,14 +97,12 @@ def _papers() -> dict[str, dict[str, Any]]:
             for label, entry in entries.items()
             if "train" not in entry
         }
-        written = section(page("reproduction"), said["title"])
-        differences = re.search(r"What differs, and why:\n\n(?:\*.*\n?)+", written)
+        written = page(f"reproduction/{one.name}")
         found[one.name] = {
             "paper": one.name,
             "title": said["title"],
             "runs": set(runs.values()),
             "subjects": {runs[claim["scheduler"]] for claim in said["claims"] if claim["scheduler"] in runs},
             "table": first_table(written),
-            "differences": differences[0] if differences else "",
         }
     return found

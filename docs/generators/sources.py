@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-__all__ = ["Leaf", "first_table", "leaf", "leaves", "page", "parts_of", "rendered", "section"]
+__all__ = ["DOCS", "Leaf", "first_table", "leaf", "leaves", "page", "parts_of", "rendered", "section"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"

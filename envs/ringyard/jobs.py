@@ -37,6 +37,8 @@ _Text = NDArray[np.str_]
 
 #: largest number of characters of a `job_id`, `vc` or `user`
 MAX_TEXT_LENGTH = 128
+#: largest number of parameter servers of a job. Assumption: published jobs have up to 10.
+MOST_PARAMETER_SERVERS = 64
 
 
 def _column(name: str, values: ArrayLike, whole: bool = False) -> NDArray[Any]:
@@ -183,7 +185,7 @@ class JobTable:
     fixed_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
     sample_memory_bytes: Annotated[_Float, "[0, 1e15]", 0.0]  #: GPU memory of a worker per sample, bytes
     #: parameter servers asked for, 0 for other kinds of jobs
-    parameter_servers: Annotated[_Whole, "[0, 1000000]", 0]
+    parameter_servers: Annotated[_Whole, f"[0, {MOST_PARAMETER_SERVERS}]", 0]
     cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]  #: CPU cores of each parameter server
     #: share of the iterations after which schedulers may see the remaining time. 0: from the start. inf:
     #: never.

@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import torch.distributed as dist
+from stable_baselines3.common.policies import ActorCriticPolicy
 
 from ringyard import Cluster
 from ringyard.allocator import Allocator
@@ -14,12 +15,12 @@ from ringyard.mdp.observations import live_jobs
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.evolution import EvolutionStrategies
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
-from ringyard_agents.learning.ppo import GroupRelative
+from ringyard_agents.learning.ppo import PPO
 from ringyard_agents.learning.process_group import Hardware, join_process_group
 from ringyard_agents.learning.score_networks import ScoreNetwork
-from ringyard_agents.learning.score_ppo import GroupNoise
 
 
 def workload():
@@ -35,7 +36,14 @@ def learners():
     return {
         "evolution": EvolutionStrategies(**pairs),
         "constrained": constrained,
-        "group_noise": GroupNoise(noise_std=0.2, batch_size=200, **pairs),
+        "ppo": PPO(
+            partial(ActorCriticPolicy, net_arch=[8]),
+            num_envs=4,
+            n_steps=16,
+            batch_size=24,
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
         "group_relative": GroupRelative(
             partial(PointerPolicy, width=16), num_envs=8, group_size=2, batch_size=64, target_kl=0.05
         ),
@@ -44,7 +52,7 @@ def learners():
 
 def environments_for(learner, name):
     """Two of different sizes for learners of scores, one for the others."""
-    if name == "group_relative":
+    if name in ("group_relative", "ppo"):
         setting = EnvConfig(Cluster.homogeneous(2, 4), workload(), num_workloads=8)
         return {"one": adapt_env_config(learner, setting)}
     actions = Scores(num_jobs=12, allocator=Allocator(gamma=0.0))

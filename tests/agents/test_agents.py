@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3 import DQN, PPO
 
 from ringyard import Cluster, Simulator
@@ -22,25 +23,20 @@ from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.placement import consolidate, least_contended, pack
 from ringyard.sim.metrics import job_times
 from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from ringyard_agents.learning import ppo
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
 from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
+from ringyard_agents.learning.group_relative import GroupRelative, group_advantages
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import (
     GreedyPolicy,
     PointerNetwork,
     PointerPolicy,
-    ReducedPrecisionMlpPolicy,
 )
-from ringyard_agents.learning.ppo import (
-    DecisionBatch,
-    GroupRelative,
-    add_ppo_gradient,
-    group_advantages,
-    sample_actions,
-)
+from ringyard_agents.learning.ppo import Categorical, DecisionBatch, add_ppo_gradient, sample_actions
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.learning.vec_env import RingyardVecEnv
 from ringyard_baselines.classic.start_only import sjf
@@ -143,24 +139,25 @@ def test_a_row_of_the_pointer_does_not_depend_on_the_others():
 def test_choices_are_drawn_as_probable_as_they_are():
     rng, draws = np.random.default_rng(0), 20_000
     masks = np.tile([True, False, True, True], (draws, 1))
-    logits = torch.tensor([0.0, 9.0, 1.0, 2.0]).masked_fill(~torch.as_tensor(masks[0]), -1e8)
-    log_probs = torch.log_softmax(logits, 0).expand(draws, 4)
-    actions, chosen = sample_actions(log_probs, masks, rng.exponential(size=masks.shape).astype(np.float32))
-    assert np.bincount(actions, minlength=4) / draws == pytest.approx(log_probs[0].exp().numpy(), abs=0.02)
-    assert np.array_equal(chosen, log_probs[0].numpy()[actions])
+    distribution = Categorical(torch.tensor([0.0, 9.0, 1.0, 2.0]).expand(draws, 4), masks)
+    actions = sample_actions(distribution, rng.exponential(size=masks.shape).astype(np.float32))
+    wanted = np.array([1.0, 0.0, np.e, np.e**2]) / (1.0 + np.e + np.e**2)
+    assert np.bincount(actions, minlength=4) / draws == pytest.approx(wanted, abs=0.02)
+    chosen = distribution.log_prob(torch.as_tensor(actions))
+    assert np.allclose(chosen, np.log(wanted[actions]), atol=1e-6)
 
 
 def test_a_broken_network_still_chooses_what_is_valid():
     masks = np.random.default_rng(0).random((20, 7)) < 0.3
     masks[np.arange(20), np.arange(20) % 7] = True
-    actions, log_probs = sample_actions(torch.full((20, 7), torch.nan), masks, np.ones((20, 7), np.float32))
+    distribution = Categorical(torch.full((20, 7), torch.nan), masks)
+    actions = sample_actions(distribution, np.ones((20, 7), np.float32))
     assert masks[np.arange(20), actions].all()
-    assert np.isnan(log_probs).all()
 
 
 def test_nothing_is_learnt_from_no_decisions():
     network, none = group_relative(setting()).policy.network, np.zeros(0, np.int64)
-    choices = DecisionBatch(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none)
+    choices = DecisionBatch(np.zeros((0, 6), np.float32), np.zeros((0, 9), np.bool_), none, none, none, none)
     assert not add_ppo_gradient(network, choices, none, 5, 0.2, 0.05).any()
     assert all(one.grad is None for one in network.parameters())
 
@@ -402,6 +399,13 @@ def learners():
         "group-relative": GroupRelative(partial(PointerPolicy, width=16), num_envs=4, group_size=2),
         "maskable": StableBaselines(partial(MaskablePPO, PointerPolicy, **common), False, 4),
         "ppo": StableBaselines(partial(PPO, "MlpPolicy", **common), True, 4),
+        "ppo in one file": ppo.PPO(
+            partial(MaskableActorCriticPolicy, net_arch=[16]),
+            num_envs=4,
+            normalize_observations=True,
+            normalize_rewards=True,
+            **common,
+        ),
     }
 
 
@@ -461,10 +465,6 @@ def test_flat_rows_of_another_cluster_are_refused():
 def test_learners_refuse_what_they_cannot():
     with pytest.raises(ConfigurationError, match="on-policy"):
         StableBaselines(partial(DQN, "MlpPolicy"), True)
-    with pytest.raises(ConfigurationError, match=r"agent\.teacher"):
-        StableBaselines(
-            partial(PPO, "MlpPolicy"), True, 4, CloneTeacher(partial(QueueTeacher, templates=["pack"]))
-        )
     with pytest.raises(ConfigurationError, match="time_aligned"):
         GroupRelative(PointerPolicy, credit="all")
 
@@ -504,38 +504,10 @@ def test_rollouts_take_what_is_estimated(monkeypatch):
     learner.setup({"one": setting(flat=True)}, 0)
     kept = sum(one.nbytes for one in vars(learner._model.rollout_buffer).values() if hasattr(one, "nbytes"))
     monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 2.05 * kept)
-    learner._require_memory(setting(flat=True))
+    learner.setup({"one": setting(flat=True)}, 0)
     monkeypatch.setattr("ringyard.checks._machine_memory_bytes", lambda: 1.95 * kept)
     with pytest.raises(ConfigurationError, match="n_steps"):
-        learner._require_memory(setting(flat=True))
-
-
-def test_a_teacher_also_starts_maskable_ppo():
-    teacher = CloneTeacher(
-        partial(QueueTeacher, templates=["spread", "consolidate"]),
-        demonstration_steps=100,
-        gradient_steps=200,
-    )
-    model = partial(MaskablePPO, PointerPolicy, n_steps=16, batch_size=32, n_epochs=1)
-    learner, rounds = StableBaselines(model, False, 8, teacher), []
-    learner.setup({"one": setting()}, 0)
-    learner.learn(1, lambda measured: rounds.append(dict(measured)))
-    assert rounds[0]["imitation/accuracy"] > 0.9
-
-
-def test_reduced_precision_policy_learns_and_stays_close():
-    env = RingyardVecEnv(setting(flat=True), 4)
-    common = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
-    plain = MaskablePPO("MlpPolicy", env, **common)
-    reduced = MaskablePPO(ReducedPrecisionMlpPolicy, env, **common)
-    reduced.policy.load_state_dict(plain.policy.state_dict())
-    observation = torch.as_tensor(env.reset())
-    exact = plain.policy.get_distribution(observation).distribution.probs
-    rounded = reduced.policy.get_distribution(observation).distribution.probs
-    assert rounded.dtype == torch.float32
-    assert not torch.equal(exact, rounded)
-    assert torch.allclose(exact, rounded, atol=0.01)
-    reduced.learn(128)
+        learner.setup({"one": setting(flat=True)}, 0)
 
 
 def test_a_block_that_the_policy_does_not_know_is_an_error():

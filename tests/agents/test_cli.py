@@ -372,7 +372,7 @@ def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):
 
 SCORES = ["action=scores", "observation=live_jobs", "agent.workloads_per_round=2", "agent.group_size=2"]
 SOME_AGENTS = ("evolution", "group_relative", "maskable_mlp")
-SCORING = ("evolution", "evolution_taught", "group_noise")
+SCORING = ("evolution", "evolution_taught")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def shell(tmp_path, monkeypatch):
 
 
 def test_bash_completes_commands_groups_choices_and_settings(shell):
-    lines = ["ringyard tra", "ringyard train agent=gr", "ringyard compare schedul"]
+    lines = ["ringyard tra", "ringyard train agent=ev", "ringyard compare schedul"]
     script = 'eval "$(ringyard -sc install=bash)"; complete -p ringyard\n' + "\n".join(
         f"COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; COMP_CWORD={len(line.split(' ')) - 1};"
         " COMPREPLY=(); hydra_bash_completion; echo '|' ${COMPREPLY[@]}"
@@ -100,7 +100,7 @@ def test_bash_completes_commands_groups_choices_and_settings(shell):
     assert "-F hydra_bash_completion ringyard | " in said
     assert [one.split() for one in said.split("|")[1:]] == [
         ["train", "traces"],
-        ["agent=group_noise", "agent=group_relative"],
+        ["agent=evolution", "agent=evolution_taught"],
         ["scheduler", "schedulers."],
     ]
 

@@ -10,9 +10,9 @@ from test_agents import setting
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.state.arrays import waiting_rows
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.hierarchical import HierarchicalNetwork, HierarchicalPolicy
 from ringyard_agents.learning.policies import PointerNetwork
-from ringyard_agents.learning.ppo import GroupRelative
 
 CHANGES, WAIT = 8, 9
 

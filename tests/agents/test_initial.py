@@ -19,9 +19,9 @@ from ringyard.mdp.experiments import build_env_config
 from ringyard_agents import cli
 from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.resume import add_inherited_parts
-from ringyard_agents.learning.score_learner import ScoreLearner
 from ringyard_agents.shipped_agents import shipped_agents
 
 WORLD = ["cluster.num_servers=2", "workload.num_jobs=10", "workload.load=8", "num_workloads=4"]
@@ -77,7 +77,7 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
     assert config_of(tmp_path, "other").action.allocator.gamma == 3.0
     capsys.readouterr()
     for words, said in (
-        (["agent=group_noise"], "the run's agent has another network than"),
+        (["agent=ppo_attention"], "the run's agent has another network than"),
         (["observation=live_jobs_attained"], "it was trained with observation"),
         (["action=start"], "expected observation=live_jobs with action=scores"),
         (["agent=evolution", "agent.network.width=5", "environments=[nowhere]"], "experiment/nowhere"),
@@ -143,7 +143,11 @@ def test_an_agent_of_damaged_parts_is_refused(tmp_path, change, said):
 def test_every_learner_begins_with_weights_of_its_network(agent):
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         learner = instantiate(compose("train", [f"agent={agent}"]).agent, _convert_="all")
-        small = SCORES if isinstance(learner, ScoreLearner) else ["debug=tiny_training", "agent.num_envs=8"]
+        small = (
+            SCORES
+            if isinstance(learner, EvolutionStrategies)
+            else ["debug=tiny_training", *["agent.num_envs=8"] * hasattr(learner, "num_envs")]
+        )
         small = [*small, *WORDS_OF.get(agent, [])]
         config = compose("train", [f"agent={agent}", *small])
     learners = [instantiate(config.agent, _convert_="all") for _ in range(2)]

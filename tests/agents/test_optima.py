@@ -13,8 +13,8 @@ from ringyard.mdp.batch import ClusterBatch
 from ringyard_agents.learning.cloning import CloneOptima, QueueTeacher, find_optimum
 from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
+from ringyard_agents.learning.group_relative import GroupRelative
 from ringyard_agents.learning.policies import PointerPolicy
-from ringyard_agents.learning.ppo import GroupRelative
 
 CONSOLIDATE = (consolidate(),)
 SJF = partial(QueueTeacher, templates=["consolidate"])

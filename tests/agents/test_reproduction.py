@@ -33,7 +33,7 @@ from ringyard_agents.reproduction.run import (
     scheduler_tasks,
 )
 from tools import reproduction, stored_reproductions
-from tools.reproduction import page, read_ablations, read_tables
+from tools.reproduction import pages, read_ablations, read_tables
 from tools.stored_reproductions import (
     STORED,
     Reproduction,
@@ -185,12 +185,16 @@ def test_a_sweep_has_a_row_for_each_case():
     }
     content = {"title": "Title", "setup": "Setting.", "rule": "pack", "deviations": ["x"]}
     content |= {"headlines": ["text"], "ablations": [], "tables": [{**row, "against": "b"}], "cases": cases}
-    text = page([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
+    found = pages([Reproduction("p", content, 2, [measured("value", 5.0, [5, 5])], figures)])
+    text = found["p"]
     assert "| small | 5.00: -50.0% [-50.0%, -50.0%] | 10.00 [10.00, 10.00] |" in text
     assert "| large |  | 20.00 [20.00, 20.00] |" in text
-    assert "small:\n\n| scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
-    assert "**Title: warning: 2 workloads" in text.partition("## Title")[0]
-    assert "| Title | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval |" in text
+    assert "| case | scheduler | mean JCT (s) |" in text.partition("<details>")[2]  # folded
+    assert "**Title: warning: 2 workloads" in found[""]
+    assert (
+        "| [Title](reproduction/p.md) | text | 5.00 | 5.00 [5.00, 5.00] | yes: within the interval |"
+        in found[""]
+    )
     for wrong, what in (({"cases": ["none"]}, "case 'none'"), ({"schedulers": ["z"]}, "scheduler 'z'")):
         with pytest.raises(ConfigurationError, match=what):
             read_tables([row | wrong], cases)
@@ -219,7 +223,7 @@ def test_results_are_stored_rendered_and_found_stale(tmp_path, capsys, monkeypat
     assert reproduction.main(words) == 0
     text = file.read_text()
     assert "1.20x" in text
-    assert "What differs" in text
+    assert "What differs" in (tmp_path / "page" / "deeppool.md").read_text()
     stored = json.loads((tmp_path / "deeppool.json").read_text())
     assert stored["command"] == "python -m tools.reproduction deeppool --seeds 2"
     case = stored["cases"]["sharing"]
@@ -260,10 +264,15 @@ def test_a_row_without_results_is_named(tmp_path, monkeypatch):
         stored_reproduction("deeppool", tmp_path)
 
 
-def test_the_page_shows_the_stored_results():
-    assert page(*stored_papers()) == PAGE.read_text()
+def test_the_pages_show_the_stored_results():
+    found = pages(*stored_papers())
+    folder = PAGE.with_suffix("")
+    assert found.keys() - {""} == {file.stem for file in folder.glob("*.md")}
+    for name, text in found.items():
+        assert text == (folder / f"{name}.md" if name else PAGE).read_text(), f"run `{command(name)} --page`"
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", config_files("reproduction"))
 def test_stored_results_hold(paper, tmp_path):

@@ -20,18 +20,14 @@ from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Sy
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.evolution import EvolutionStrategies, PerturbedNetworks
-from ringyard_agents.learning.process_group import SINGLE_PROCESS
+from ringyard_agents.learning.group_relative import GroupRelative
+from ringyard_agents.learning.job_policy import JobAttentionPolicy
 from ringyard_agents.learning.score_networks import (
     PolicyInput,
     ScoreNetwork,
     ScorePolicy,
     read_observations,
     score_tensor,
-)
-from ringyard_agents.learning.score_ppo import (
-    GroupNoise,
-    PerturbedPolicy,
-    add_gradient,
 )
 
 NETWORKS = {context: partial(ScoreNetwork, context=context) for context in ("none", "mean", "attention")}
@@ -127,53 +123,23 @@ def test_a_population_scores_as_its_members_do(kind):
     size = sum(one.numel() for one in network.parameters())
     changes = torch.as_tensor(rng.standard_normal((6, size), np.float32))
     seen, clusters = random_seen(rng, [4, 7, 1], 7), np.array([0, 3, 5])
-    scores = PerturbedNetworks(network, changes)(seen, clusters, None)
+    observations = {"jobs": seen.jobs.reshape(3, -1), "cluster": seen.cluster}
+    scores = PerturbedNetworks(network, changes)(observations, seen.present, clusters)
     theta = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
     for i, b in enumerate(clusters):
         one = NETWORKS[kind](5, 3)
         torch.nn.utils.vector_to_parameters(theta + changes[b], one.parameters())
         with torch.no_grad():
-            alone = score_tensor(one, PolicyInput(*(part[i : i + 1] for part in seen))).numpy()
-        assert np.allclose(scores[i, seen.present[i]], alone[0, seen.present[i]], atol=1e-4)
-
-
-def test_the_gradient_is_that_of_each_scores_probability():
-    rng = np.random.default_rng(0)
-    network, spread = random_network("mean"), 0.3
-    seen = random_seen(rng, [3, 1, 6, 2], 6)
-    player = PerturbedPolicy(network, rng.standard_normal((4, 9), np.float32), spread)
-    player(seen, np.arange(4), np.tile(np.arange(6), (4, 1)))
-    advantages = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
-    samples = player.samples(advantages, SINGLE_PROCESS)
-    add_gradient(network, samples, len(samples.jobs), spread, 0.2)
-    found = [own.grad.clone() for own in network.parameters()]
-    network.zero_grad()
-    means = score_tensor(network, seen)[..., 0]
-    drawn = means.detach() + spread * torch.as_tensor(player._noise[:, :6])
-    log_prob = torch.distributions.Normal(means, spread).log_prob(drawn)
-    (-(log_prob * torch.as_tensor(advantages)[:, None])[torch.as_tensor(seen.present)].mean()).backward()
-    for gradient, own in zip(found, network.parameters(), strict=True):
-        assert torch.allclose(gradient, own.grad, atol=1e-5)
-
-
-def test_a_jobs_noise_is_credited_once_however_often_it_is_scored():
-    network, rng = random_network("none"), np.random.default_rng(0)
-    player = PerturbedPolicy(network, rng.standard_normal((2, 3), np.float32), 0.1)
-    everyone, rows = np.arange(2), np.array([[0], [0]])
-    player(random_seen(rng, [1, 1], 1), everyone, rows)  # decisions 0 and 1: the first job of each cluster
-    player(random_seen(rng, [2, 1], 2), everyone, np.array([[0, 1], [2, 0]]))  # 2: its second too; 3: a third
-    player(random_seen(rng, [1], 1), everyone[:1], rows[:1])  # 4: the first again, which takes three in all
-    given = np.array([3.0, 5.0, 7.0, 9.0, 11.0], np.float32)
-    advantages = player.samples(given, SINGLE_PROCESS).advantages
-    # six scores of four jobs, in the order of decisions
-    assert advantages == pytest.approx(1.5 * np.array([3 / 3, 5, 3 / 3, 7, 9, 3 / 3]))
+            alone = score_tensor(one, PolicyInput(*(part[i : i + 1] for part in seen)))[..., 0].clamp(-1, 1)
+        assert np.allclose(scores[i, seen.present[i]], alone[0].numpy()[seen.present[i]], atol=1e-4)
 
 
 def learners():
-    small = {"workloads_per_round": 2, "group_size": 4}
-    attention = GroupNoise(network=NETWORKS["attention"], noise_std=0.2, learning_rate=0.02, **small)
-    evolution = EvolutionStrategies(network=partial(ScoreNetwork, width=8), learning_rate=0.1, **small)
-    return {"attention": attention, "evolution": evolution}
+    small = {"workloads_per_round": 2, "group_size": 4, "learning_rate": 0.1}
+    return {
+        "attention": EvolutionStrategies(network=NETWORKS["attention"], **small),
+        "narrow": EvolutionStrategies(network=partial(ScoreNetwork, width=8), **small),
+    }
 
 
 @pytest.mark.parametrize("name", learners())
@@ -185,6 +151,16 @@ def test_learners_find_the_only_choice_that_matters(name):
     learner.learn(1_000, lambda measured: None)
     after = np.mean([one.mean_jct for one in episode_metrics(learner.policy, batch)])
     assert before > after == pytest.approx(60.0)  # (10 + 110) / 2
+
+
+def test_group_relative_learners_find_it_too():
+    learner = GroupRelative(
+        partial(JobAttentionPolicy, log_std_init=-1.0), num_envs=16, group_size=8, learning_rate=0.01
+    )
+    learner.setup({"one": toy()}, 0)
+    learner.learn(2_000, lambda measured: None)
+    found = [one.mean_jct for one in episode_metrics(learner.policy, ClusterBatch(toy(), 8))]
+    assert np.mean(found) == pytest.approx(60.0)
 
 
 @pytest.mark.parametrize("name", learners())
@@ -230,7 +206,7 @@ def test_what_is_learnt_in_several_worlds_is_saved_and_goes_on_bit_for_bit(tmp_p
 def test_what_learners_of_scores_cannot_learn_in_is_refused():
     wrong = toy(observation=queue_and_cluster(), actions=Actions())
     with pytest.raises(ConfigurationError, match=r"here: .* needs action=scores"):
-        GroupNoise(network=ScoreNetwork).setup({"here": wrong}, 0)
+        EvolutionStrategies(network=ScoreNetwork).setup({"here": wrong}, 0)
     for bad in (
         {"group_size": 3},
         {"group_size": 1},
@@ -240,9 +216,9 @@ def test_what_learners_of_scores_cannot_learn_in_is_refused():
     ):
         (name,) = bad
         with pytest.raises(ConfigurationError, match=rf"agent\.{name} is .*; expected "):
-            GroupNoise(network=ScoreNetwork, **bad)
+            EvolutionStrategies(network=ScoreNetwork, **bad)
     with pytest.raises(ConfigurationError, match=r"agent\.network\.context is 'max'; expected"):
-        GroupNoise(network=partial(ScoreNetwork, context="max")).setup({"here": toy()}, 0)
+        EvolutionStrategies(network=partial(ScoreNetwork, context="max")).setup({"here": toy()}, 0)
     seen = {"jobs": np.zeros((1, 8), np.float32), "cluster": np.zeros((1, 3), np.float32)}
     with pytest.raises(CheckpointError, match="reads 5 features of a job and 3 of the cluster, got 2 and 3"):
         ScorePolicy(ScoreNetwork(5, 3)).act(seen, np.ones((1, 4), np.bool_))
@@ -284,8 +260,3 @@ def test_evolution_learns_scores_for_gpu_types(tmp_path):
     seen = batch.split(batch.observations), batch.masks
     assert np.array_equal(loaded.act(*seen), learner.policy.act(*seen))
     assert loaded.act(*seen).reshape(8, 3, 4)[:, 1:, :2].any()
-    with pytest.raises(
-        ConfigurationError,
-        match=r"action\.type_scores names 2 GPU types.* expected none, or agent=evolution",
-    ):
-        GroupNoise(network=ScoreNetwork).setup({"": world}, 0)

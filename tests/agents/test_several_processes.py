@@ -53,6 +53,8 @@ def learnt(tmp_path_factory):
 def test_two_processes_learn_what_one_learns(learnt, name):
     alone = learns_together.learn(name, Hardware())
     first, second = (dict(np.load(learnt / f"{name}_{rank}.npz")) for rank in (0, 1))
+    for running in ("played", "begun", "episodes", "discounted"):  # several processes begin new episodes
+        alone.pop(running, None)
     assert set(first) == set(alone)
     for key, values in alone.items():
         assert np.array_equal(first[key], second[key]), key  # the same bits in both
@@ -61,7 +63,7 @@ def test_two_processes_learn_what_one_learns(learnt, name):
     assert moved
 
 
-@pytest.mark.parametrize("name", ["group_noise", "group_relative"])
+@pytest.mark.parametrize("name", ["ppo", "group_relative"])
 def test_threads_learn_the_same_bits(name):
     try:
         found = []

@@ -191,6 +191,13 @@ def broken(seed):
     return ended, below
 
 
+def test_steps_that_deviate_from_their_form_are_not_below_the_bounds():
+    """A job with 3 parameter servers, for which steps with 2 take longer than with 1 or 3."""
+    ended, below = broken(712610254)
+    assert ended
+    assert not below
+
+
 def test_no_schedule_of_random_worlds_is_below_the_bounds():
     first, worlds = fresh_seed(), int(os.environ.get("RINGYARD_BOUND_WORLDS", "60"))
     played = [broken(seed) for seed in range(first, first + worlds)]

@@ -19,7 +19,7 @@ from conftest import TRACES, shared  # noqa: E402
 from tools import figures  # noqa: E402
 
 TYPED = ROOT / "tests" / "typed_figures.csv"
-#: pages that other tools write whole, and the research log, which is history
+#: pages that other tools write whole
 OTHERS = {
     "agents",
     "cpu_resources",
@@ -28,11 +28,19 @@ OTHERS = {
     "renamed",
     "reproduction",
     "validation",
-    "log",
     "mutants",
 }
-#: folders that tools and the build of the site write
-FOLDERS = {"environments", "examples", "reference", "registry", "schedulers"}
+#: folders that tools and the build of the site write, and the research log, which is history
+FOLDERS = {
+    "reproduction",
+    "research",
+    "algorithms",
+    "environments",
+    "examples",
+    "reference",
+    "registry",
+    "schedulers",
+}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"
@@ -122,6 +130,7 @@ def test_every_result_has_commands_and_pages_show_it():
         for block in figures.BLOCK.finditer(page.read_text())
         for word in block[1].split()[1:]
     }
+    shown |= {f"more_{name}" for name in shown}  # in the same table
     assert figures.commands().keys() <= shown
 
 
@@ -140,6 +149,7 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
         assert f"| {note} |" in table  # as the command printed it
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ringyard.errors.WorkloadWarning")
 @pytest.mark.parametrize("name", [name for name in figures.commands() if figures.read(name)])

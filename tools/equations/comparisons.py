@@ -102,9 +102,8 @@ def inside_a_server(data: Path) -> Comparison:
         form="2 m (w-1)/w / B(w), log B linear in log w (`fabric.Fabric`); two constants",
         parts=parts,
         weakness=(
-            "Two constants cover three sizes. Start-up latency (50-90 us) is not in the model: below 16 MiB a"
-            " transfer takes longer than predicted. Servers with PCIe only need another bandwidth"
-            " (HKBU: 4.1-6.4 GB/s on 4 GPUs)."
+            "Two constants cover three sizes. Start-up latency is not in the model: transfers below 16 MiB"
+            " take longer. Servers with PCIe only need another bandwidth."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds"),
     )
@@ -153,8 +152,7 @@ def core_curves(data: Path) -> Comparison:
         parts=parts,
         aim=0.05,
         weakness=(
-            f"{', '.join(flat)} are flat at 1.0 in the source (bert and vae look like"
-            " placeholders) and are left out: counting them would meet the aim for nothing. Single steps"
+            f"{', '.join(flat)} are flat at 1.0 in the source and are left out. Single steps"
             " of the measured curves stay unexplained (m5 jumps at 6 cores)."
         ),
         draw=draw,
@@ -213,10 +211,8 @@ def pairs_on_a_gpu(data: Path) -> Comparison:
         aim=0.08,
         weakness=(
             "Constants depend on the batch size and the GPU type; the profiles carry V100's at"
-            " one batch. Measurements with more than two jobs on a GPU do not exist in public: that excesses"
-            " add up is an assumption. On a host poor in CPU (Gavel's simulation_throughputs) pairs"
-            " also contend"
-            " for cores, and the form is worse (R2 0.68 of the whole table)."
+            " one batch. That excesses of more than two jobs add up is an assumption. On a host poor in CPU"
+            " pairs also contend for cores, and the form is worse."
         ),
         draw=draw,
     )
@@ -267,8 +263,7 @@ def placements(data: Path) -> Comparison:
         parts=parts,
         weakness=(
             "The ring does not know how many nodes it crosses, nor how unevenly its GPUs lie on them: single"
-            " placements are far off (see worst). NeuMF, with its tiny steps, is the worst model. The fitted"
-            " bandwidths are a tenth of the wire's 50 Gb/s and less: they stand for all the software of"
+            " placements are far off (see worst). The fitted bandwidths stand for all the software of"
             " those runs and are no property of a network."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds per step (held-out placements)"),
@@ -315,9 +310,8 @@ def batch_efficiency(data: Path) -> Comparison:
         form="E(M) = (phi + M0) / (phi + M) (`elastic.statistical_efficiency`); one phi per model",
         parts=parts,
         weakness=(
-            "One phi for a whole training: the measured noise scale of ResNet-18 grows 300 times from its"
-            " first to its last epoch (126 to 38,500 samples), so that early progress with large batches is"
-            " overestimated and late progress underestimated."
+            "One phi for a whole training: the measured noise scale grows from the first to the last epoch,"
+            " so early progress with large batches is overestimated and late progress underestimated."
         ),
         draw=draw,
     )

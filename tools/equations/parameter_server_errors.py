@@ -72,10 +72,8 @@ def parameter_server_steps(data: Path) -> Comparison:
         ),
         parts=parts,
         weakness=(
-            "Up to six constants for seven runs: a form, not a validated model; those that non-negative least"
-            " squares leaves above 0 are counted. GoogLeNet's three-worker run (0.034 s) is its"
-            " authors' own outlier."
-            " Inception-3 is left out: its published coefficients contradict themselves."
+            "Up to six constants for seven runs: a form, not a validated model. GoogLeNet's three-worker run"
+            " is its authors' own outlier. Inception-3 is left out: its coefficients contradict themselves."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds per step (left out)"),
     )
@@ -176,10 +174,8 @@ def restarts(data: Path) -> Comparison:
         ),
         parts=parts,
         weakness=(
-            "No public table covers more than 3 GPUs, and some models grow straight to 3: that the growth"
-            " falls off is the best guess of the two numbers of GPUs (power and straight line: 12 % on 3"
-            " GPUs) and the form of ElasticFlow's simulator. Seconds on one GPU are not predicted: size says"
-            " nothing about them (correlation 0.15)."
+            "No public table covers more than 3 GPUs: that the growth falls off is a guess and the form of"
+            " ElasticFlow's simulator. Seconds on one GPU are not predicted: size says nothing about them."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds (held out)"),
         aim=0.15,

@@ -11,42 +11,29 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 _INTRODUCTION = """# Pretrained agents
 
-`python -m tools.agents` writes this page from the recipes in `tools/conf/zoo`. It trains agents that are not
-trained yet and evaluates them. `--only NAME` does it for one agent. `--skip-training` only evaluates.
-`--new-worlds` evaluates agents whose recipes got another environment. Nothing here is written by hand.
-
-`ringyard compare schedulers=[zoo:NAME,...]` runs an agent in any environment. `ringyard train init=zoo:NAME`
-continues its training. The agents are part of the wheel, 3 to 6 kB each, and loading one
-[runs no code](runs.md#trusted-classes). `ringyard compare schedulers=all` includes them.
-
-* **Training seeds.** Each agent is trained from the seeds listed below. The shipped one is the best on the
-  evaluation workloads of its training. All tables are of other workloads, the same for every row.
-* **Best published** is the published scheduler with the least mean JCT in the table, or in the column
-  *compared with*. Each has the placement rule and options that `ringyard tune` found on separate workloads.
-  The recipe names the schedulers. `all` are those with at most the agent's observability and capabilities:
-  schedulers that see durations only if the agent does, and schedulers that preempt only if the agent does.
-  Without durations, `synergy_tune` starts jobs in order of attained service (`order=las`).
-* **Choice of schedulers.** In the five environments, the named schedulers are the best in the environment's
-  whole table or close to it ([five_environments.md](five_environments.md)). The others also ran with longer
-  restarts on 10 workloads each, and none was better (`ringyard compare experiment=full restart.seconds=300
-  tuning=full schedulers=all seeds=10`). They did not run on other sizes and loads.
-* **Its allocator** turns the agent's scores into GPU assignments. Here it runs with every score at 0, tuned
-  in the same way, so the difference is what learning adds. Each table names it. The agent keeps the options
-  of its recipe, which may differ. Only `zoo:joint` has `preemption_price`, which helps if restarts are slow.
-* **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's. They show
-  whether a lower mean delays single jobs.
-* **Differences** are of means, paired by workload, with 95 % intervals. [metrics.md](metrics.md) explains
-  columns. One workload of 1,024 GPUs has as many jobs as 16 of 64, so there are 10 of these and 40 of all
-  others. Minutes are wall time on a shared machine.
+Agents that come with Ringyard, and how they compare. `ringyard compare schedulers=[zoo:NAME,...]` runs an
+agent in any environment. `ringyard train init=zoo:NAME` continues its training. Each is 3 to 6 kB, and
+loading one [runs no code](runs.md#trusted-classes).
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
 all five environments and Helios-like jobs. Partitioning has none. `zoo:unknown` does not see how long jobs
 will run, and neither do the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only
-start jobs. Their training trace is not distributed with Ringyard, so they are trained and evaluated only
-where its files are in the current folder.
+start jobs; their training trace is not distributed with Ringyard.
 
-[learning.md](learning.md) has aims, experiments without gain, and limits. [results.md](results.md) shows all
-environments side by side, with real traces.
+* **Training seeds.** The shipped seed is the best on the evaluation workloads of its training. All tables
+  are of other workloads, the same for every row.
+* **Best published** is the published scheduler with the least mean JCT in the table, or in the column
+  *compared with*, with the rule and options tuned on separate workloads. `all` are schedulers with at most
+  the agent's observability and capabilities. Named ones are the best of [the whole
+  table](five_environments.md), or close to it.
+* **Its allocator** turns the agent's scores into GPU assignments. Its row has every score at 0 and tuned
+  options, so the difference is what learning adds. Only `zoo:joint` has `preemption_price`.
+* **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's.
+* **Differences** are of means, paired by workload, with 95 % intervals ([columns](metrics.md)).
+  Environments of 1,024 GPUs have 10 workloads, all others 40. Minutes are wall time on a shared machine.
+
+`python -m tools.agents` writes this page from the recipes in `tools/conf/zoo`. [Aims and
+limits](research/aims.md) are in the research log.
 """
 
 

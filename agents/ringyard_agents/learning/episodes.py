@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,14 +10,7 @@ from numpy.typing import NDArray
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.sim.metrics import Metrics
-from ringyard_agents.learning.score_networks import (
-    Floats,
-    Ids,
-    Masks,
-    PolicyInput,
-    read_observations,
-    scores_to_action,
-)
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks
 
 #: assumed ratio of metric to bound of an episode that served no job and so has no metric
 _RATIO_WITHOUT_JOBS = 2.0
@@ -35,16 +28,6 @@ def concatenate_rows(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], dict):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return np.concatenate(parts)
-
-
-class ScoreFunction(Protocol):
-    """Scores the jobs of some clusters."""
-
-    def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
-        """Return [clusters, slots, 1 + scored GPU types] scores, which the caller clips to [-1, 1].
-
-        `clusters` ascend. `rows` [clusters, slots] are those of the jobs, arbitrary in slots without one.
-        """
 
 
 class EpisodeBatch(NamedTuple):
@@ -83,7 +66,7 @@ class EpisodeRunner:
     ) -> EpisodeBatch:
         """Continue all episodes to their end, or for a part, and return the decisions made.
 
-        `act`, or a `ScoreFunction`, turns (observations, masks, indices of clusters) into actions. Only the
+        `act` turns (observations, masks, indices of clusters) into actions. Only the
         first `num_clusters` are continued. None: all.
         """
         batch = self.batch
@@ -100,7 +83,7 @@ class EpisodeRunner:
             valid.append(active)
             actions = np.zeros((len(active), *self._space.shape), self._space.dtype)
             observations = index_rows(batch.split(batch.observations), clusters)
-            actions[clusters] = self._choose_actions(act, observations, batch.masks[clusters], clusters)
+            actions[clusters] = act(observations, batch.masks[clusters], clusters)
             batch.replace_invalid(actions, clusters)
             batch.step(actions, clusters)
             rewards.append(batch.rewards.astype(np.float32))
@@ -108,18 +91,6 @@ class EpisodeRunner:
         valid_steps = np.array(valid, np.bool_).reshape(shape)
         given, seconds = np.array(rewards, np.float32).reshape(shape), np.array(times).reshape(shape)
         return EpisodeBatch(given, seconds, valid_steps, batch.state.clusters["now"].copy())
-
-    def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
-        return act(observations, masks, clusters)
-
-
-class ScoreEpisodeRunner(EpisodeRunner):
-    """Runs episodes of an environment with the actions `Scores`, which a `ScoreFunction` chooses."""
-
-    def _choose_actions(self, act: Any, observations: Any, masks: Masks, clusters: Ids) -> Any:
-        inputs = read_observations(observations, masks)
-        rows = self.batch.episode.live[clusters, : inputs.present.shape[1]]
-        return scores_to_action(act(inputs, clusters, rows), inputs, masks.shape[1])
 
 
 @dataclass

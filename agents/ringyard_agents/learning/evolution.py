@@ -1,7 +1,9 @@
 """Evolution strategies on the weights of a score network."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -9,9 +11,31 @@ from numpy.typing import NDArray
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Positive, PositiveInt, checked
-from ringyard_agents.learning.process_group import to_device
-from ringyard_agents.learning.score_learner import NoiseStd, ScoreLearner
-from ringyard_agents.learning.score_networks import Floats, Ids, PolicyInput, ScoreNetwork
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.actions import Scores
+from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, EpisodeRunner
+from ringyard_agents.learning.imitation import ImitateAllocator
+from ringyard_agents.learning.learner import (
+    Callback,
+    EnvConfigs,
+    network_state,
+    restore_network,
+    weight_arrays,
+)
+from ringyard_agents.learning.process_group import Hardware, to_device
+from ringyard_agents.learning.score_networks import (
+    Floats,
+    Ids,
+    Masks,
+    ScoreNetwork,
+    ScorePolicy,
+    read_observations,
+    scores_to_action,
+)
+
+_AVERAGE = "average."
 
 
 def _split_by_parameter(network: ScoreNetwork, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -23,7 +47,7 @@ def _split_by_parameter(network: ScoreNetwork, vectors: torch.Tensor) -> dict[st
 
 
 class PerturbedNetworks:
-    """A `ScoreFunction` that adds [clusters, weights] perturbations to a network's, evaluated in one call."""
+    """Policies with [clusters, weights] perturbations of a network's weights, evaluated in one call."""
 
     def __init__(self, network: ScoreNetwork, perturbations: torch.Tensor) -> None:
         centre = {name: parameter.detach() for name, parameter in network.named_parameters()}
@@ -32,13 +56,14 @@ class PerturbedNetworks:
         self._device = perturbations.device
         self._scores = vmap(lambda weights, *inputs: functional_call(network, weights, inputs))
 
-    def __call__(self, inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Floats:
-        """Return scores, see `ScoreFunction`."""
+    def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
+        """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
+        inputs = read_observations(observations, masks)
         weights = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        return scores.cpu().numpy()
+        return scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
 def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -50,22 +75,132 @@ def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @checked("agent")
 @dataclass(kw_only=True)
-class EvolutionStrategies(ScoreLearner):
+class EvolutionStrategies:
     """Learner of job scores by evolution strategies.
 
+    It learns in rounds. In each round, groups of clusters run the same workload of every environment.
     Antithetic Gaussian perturbations of all weights are ranked by the returns of their episodes. Each cluster
     uses its own perturbation, the same in every environment. Returns are ranked among the clusters that run
-    the same workload, and ranks are averaged over environments.
+    the same workload, and ranks are averaged over environments. The random draws of a round depend only on
+    the seed and on its number, so that no random state is saved.
 
     Source: Salimans et al. 2017, Algorithm 1, with antithetic sampling, rank transformation and Adam.
     """
 
+    #: function of (F, C, type_scores=T) that makes a network for F features of a job and C of the cluster,
+    #: with scores for T GPU types
+    network: Callable[..., ScoreNetwork]
+    #: workloads of each environment in a round, in all processes together
     workloads_per_round: PositiveInt = 2
+    #: clusters that run each workload and are compared. Even, for antithetic pairs.
     group_size: Annotated[int, "[2, 4096]"] = 16
+    #: initial learning rate of Adam. It decays linearly to 0 at the last decision.
     learning_rate: Positive = 3e-2
+    #: decay of the exponential moving average of the weights over rounds. The policy uses the average. 0:
+    #: no averaging.
     ema_decay: Annotated[float, "[0, 1)"] = 0.8
-    noise_std: NoiseStd = 0.1  #: standard deviation of the perturbations of the weights
-    learns_types = True
+    noise_std: Annotated[float, "(0, 10]"] = 0.1  #: standard deviation of the perturbations of the weights
+    teacher: ImitateAllocator | None = None  #: imitated before learning. None: all scores are 0 at first.
+    #: bound on another metric. None: there is none.
+    constraint: Constraint | None = field(default=None, init=False)
+    hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
+    flat: bool = field(default=False, init=False)
+    masked: bool = field(default=False, init=False)
+    decisions: int = field(default=0, init=False)
+    _rounds: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.group_size % 2:
+            error = f"agent.group_size is {self.group_size}; expected an even number, for antithetic pairs"
+            raise ConfigurationError(error)
+
+    @property
+    def policy(self) -> ScorePolicy:
+        """The current policy, which uses the averaged weights."""
+        return ScorePolicy(self._average)
+
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
+        torch.set_num_threads(1)
+        local = self._local_clusters
+        sizes = {_input_sizes(label, config) for label, config in environments.items()}
+        if len(sizes) > 1:
+            raise ConfigurationError(
+                "environments differ in (features of a job, features of the cluster, number of"
+                f" action.type_scores): {', '.join(map(str, sorted(sizes)))}; expected the same in all"
+            )
+        (size,) = sizes
+        if self.teacher is not None:
+            self.teacher.check(environments)
+        num_clusters = local.stop - local.start
+        self._runners = {name: EpisodeRunner(one, num_clusters) for name, one in environments.items()}
+        self._seed, self.decisions, self._rounds = seed, 0, 0
+        torch.manual_seed(seed)
+        features, cluster, types = size
+        self._network = self.network(features, cluster, type_scores=types).to(self.hardware.device)
+        self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
+        self._average = deepcopy(self._network)
+        if saved is None:
+            return
+        restore_network(self._network, saved, self._optimizer)
+        arrays = saved.arrays.items()
+        average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
+        restore_network(self._average, Checkpoint(average, {}))
+        self.decisions, self._rounds = saved.metadata["decisions"], saved.metadata["rounds"]
+
+    def state(self) -> Checkpoint:
+        """Copy the weights, their average, the optimizer's state and the counters."""
+        arrays = weight_arrays(self._average.state_dict())
+        average = {_AVERAGE + name: array for name, array in arrays.items()}
+        counters = {"decisions": self.decisions, "rounds": self._rounds}
+        return network_state(self._network, self._optimizer).merge(Checkpoint(average, counters))
+
+    def load_weights(self, weights: Checkpoint) -> None:
+        """Start from these weights, which also become their average. See `Learner.load_weights`."""
+        restore_network(self._network, weights)
+        restore_network(self._average, weights)
+
+    def weights(self) -> Checkpoint:
+        """Copy the weights of the policy's network, and its numbers of features."""
+        network = self._average
+        features = [network.job_features, network.cluster_features]
+        metadata = {"features": features, "type_scores": network.type_scores}
+        return Checkpoint(weight_arrays(network.state_dict()), metadata)
+
+    def load(self, saved: Checkpoint) -> ScorePolicy:
+        """Make the policy of saved `weights`."""
+        job_features, cluster_features = saved.metadata["features"]
+        type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
+        network = self.network(job_features, cluster_features, type_scores=type_scores)
+        restore_network(network, saved)
+        return ScorePolicy(network)
+
+    def learn(self, total_decisions: int, callback: Callback) -> None:
+        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
+        scalars: dict[str, float] = {}
+        if self._rounds == 0 and self.teacher is not None:
+            configs = {label: runner.config for label, runner in self._runners.items()}
+            scalars = self.teacher.fit(self._network, configs, self._seed)
+            self._average.load_state_dict(self._network.state_dict())
+        callback(scalars)
+        while self.decisions < total_decisions:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.learning_rate * (1.0 - self.decisions / total_decisions)
+            scalars = self._round()
+            self._rounds += 1
+            for mean, newest in zip(self._average.parameters(), self._network.parameters(), strict=True):
+                mean.data.lerp_(newest.data, 1.0 - self.ema_decay)
+            callback(scalars | {"train/learning_rate": group["lr"]})
+
+    def _penalized(self, label: str, episodes: EpisodeBatch) -> EpisodeBatch:
+        """Return finished episodes of an environment, with the penalty of the constraint, if there is one."""
+        if self.constraint is None:
+            return episodes
+        batch = self._runners[label].batch
+        metrics = [batch.metrics(b) for b in range(batch.num_clusters)]
+        sums = np.array([np.abs(episodes.returns).sum(), len(metrics)])
+        total, count = self.hardware.process_group.sum_values(sums)
+        return self.constraint.penalize(label, episodes, metrics, total / count)
 
     def _round(self) -> dict[str, float]:
         num_pairs = self.workloads_per_round * self.group_size // 2
@@ -86,3 +221,43 @@ class EvolutionStrategies(ScoreLearner):
             parameter.grad = -ascent[name]
         self._optimizer.step()
         return self._count(episodes)
+
+    def _rng(self, *stream: int) -> np.random.Generator:
+        """Return the generator of one of this round's streams of random numbers."""
+        return np.random.default_rng((self._seed, self._rounds, *stream))
+
+    @property
+    def _local_clusters(self) -> slice:
+        """The clusters of this process among those of all processes."""
+        process_group, groups = self.hardware.process_group, self.workloads_per_round
+        return process_group.local_slice("agent.workloads_per_round", groups, self.group_size)
+
+    def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
+        """Draw [local clusters] job tables of an environment (by index), the same within a group."""
+        config = list(self._runners.values())[environment].config
+        drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
+        return np.repeat(drawn, self.group_size)[self._local_clusters]
+
+    def _count(self, episodes: Mapping[str, EpisodeBatch]) -> dict[str, float]:
+        """Count the decisions of a round. Returns {TensorBoard tag: mean return or length of episodes}."""
+        sums = [(one.returns.sum(), one.valid.sum(), one.valid.shape[1]) for one in episodes.values()]
+        flat = self.hardware.process_group.sum_values(np.array(sums, np.float64).T.reshape(-1))
+        returns, decisions, clusters = flat.reshape(3, -1)
+        self.decisions += int(decisions.sum())
+        scalars = {"rollout/ep_rew_mean": float(np.mean(returns / clusters))}
+        scalars["rollout/ep_len_mean"] = float(np.mean(decisions / clusters))
+        if len(episodes) > 1:
+            means = zip(episodes, (returns / clusters).tolist(), strict=True)
+            scalars |= {f"rollout/{label}/ep_rew_mean": mean for label, mean in means}
+        return scalars
+
+
+def _input_sizes(label: str, config: EnvConfig) -> tuple[int, int, int]:
+    """Return (features of a job, features of the cluster, scored GPU types) in an environment."""
+    actions, lengths = config.actions, config.observation.lengths(config.cluster, config.actions)
+    if not isinstance(actions, Scores) or not {"jobs", "cluster"} <= set(lengths):
+        raise ConfigurationError(
+            f"{label}: this agent scores jobs and needs action=scores and an observation with the blocks jobs"
+            f" and cluster (observation=live_jobs); got {type(actions).__name__} and {', '.join(lengths)}"
+        )
+    return (lengths["jobs"] // actions.num_jobs, lengths["cluster"], len(actions.type_scores))

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.allocator.target_sizes import set_weights
@@ -14,16 +13,19 @@ from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
-from ringyard_agents.learning.episodes import ScoreEpisodeRunner
+from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.learner import EnvConfigs
 from ringyard_agents.learning.process_group import to_device
 from ringyard_agents.learning.score_networks import (
     Floats,
     Ids,
+    Masks,
     PolicyInput,
     ScoreNetwork,
     pad_decisions,
+    read_observations,
     score_tensor,
+    scores_to_action,
 )
 
 #: features of the jobs [jobs, F], features of the cluster [C] and target scores [jobs] of a decision
@@ -83,7 +85,7 @@ class ImitateAllocator:
 
     def _teacher(self, label: str, config: EnvConfig) -> Allocator:
         """Return the allocator to imitate in an environment."""
-        assert isinstance(config.actions, Scores)  # `ScoreLearner.setup` has checked it
+        assert isinstance(config.actions, Scores)  # `EvolutionStrategies.setup` has checked it
         options = (self.options or {}).get(label, {})
         if not isinstance(options, Mapping) or not set(options) <= set(_OPTIONS):
             raise ConfigurationError(
@@ -138,12 +140,13 @@ class ImitateAllocator:
 
     def _sample_decisions(self, label: str, config: EnvConfig, rng: np.random.Generator) -> list[_Decision]:
         """Run the teacher of an environment and sample its decisions, as scores for the own allocator."""
-        runner, actions = ScoreEpisodeRunner(config, min(_CLUSTERS, self.episodes)), config.actions
-        assert isinstance(actions, Scores)  # `ScoreLearner.setup` has checked it
+        runner, actions = EpisodeRunner(config, min(_CLUSTERS, self.episodes)), config.actions
+        assert isinstance(actions, Scores)  # `EvolutionStrategies.setup` has checked it
         state, plan = runner.batch.state, runner.batch.episode.plan
         teacher, sampled = self._teacher(label, config), list[_Decision]()
 
-        def teacher_scores(inputs: PolicyInput, clusters: Ids, rows: NDArray[np.int32]) -> Any:
+        def act(observations: Any, masks: Masks, clusters: Ids) -> Any:
+            inputs = read_observations(observations, masks)
             all_scores = np.zeros((*inputs.present.shape, 1 + len(actions.type_scores)), np.float32)
             scores = all_scores[..., 0]
             for i, b in enumerate(clusters.tolist()):
@@ -152,15 +155,15 @@ class ImitateAllocator:
                 logarithms = []
                 for allocator in (actions.allocator, teacher):
                     set_weights(state, b, plan, allocator.config)
-                    logarithms.append(np.log(plan.weight[b, rows[i, :count]]))
+                    logarithms.append(np.log(plan.weight[b, runner.batch.episode.live[b, :count]]))
                 targets = (logarithms[1] - logarithms[0]) / actions.allocator.score_scale
                 scores[i, :count] = np.clip(targets - targets.mean(), -1.0, 1.0)
                 if count > 1 and rng.random() < self.sample_fraction:
                     jobs, cluster = inputs.jobs[i, :count].copy(), inputs.cluster[i].copy()
                     sampled.append((jobs, cluster, scores[i, :count].copy()))
-            return all_scores
+            return scores_to_action(all_scores, inputs, masks.shape[1])
 
         for first in range(0, self.episodes, runner.batch.num_clusters):
             workloads = np.arange(first, first + runner.batch.num_clusters)
-            runner.run_episodes(workloads % config.num_workloads, teacher_scores)
+            runner.run_episodes(workloads % config.num_workloads, act)
         return sampled

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
@@ -232,25 +232,6 @@ class PointerPolicy(MaskableActorCriticPolicy):
         data: dict[str, Any] = super()._get_constructor_parameters()
         known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
         return {**known, "lr_schedule": self._dummy_schedule, "width": self.width}
-
-
-class _Bfloat16(MlpExtractor):
-    """An `MlpExtractor` that computes in bfloat16 and returns float32."""
-
-    def forward_actor(self, features: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return super().forward_actor(features).float()
-
-    def forward_critic(self, features: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            return super().forward_critic(features).float()
-
-
-class ReducedPrecisionMlpPolicy(MaskableActorCriticPolicy):
-    """The maskable MLP policy of sb3-contrib with bfloat16 hidden layers, float32 heads and optimizer."""
-
-    def _build_mlp_extractor(self) -> None:
-        self.mlp_extractor = _Bfloat16(self.features_dim, self.net_arch, self.activation_fn, self.device)
 
 
 class NetworkLearner(ABC):

@@ -1,22 +1,31 @@
-"""PPO without a critic, with advantages within groups of episodes of the same workload (GRPO)."""
+"""Proximal policy optimisation (PPO) in one file: rollouts, advantages, the clipped loss, gradient steps."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.utils import set_random_seed
-from torch import Tensor
+from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.utils import explained_variance, obs_as_tensor, set_random_seed
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv
+from torch import Tensor, nn
 
-from ringyard.checks import NonNegative, Positive, PositiveInt, checked
-from ringyard.errors import CheckpointError, ConfigurationError
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked
+from ringyard.errors import ConfigurationError
+from ringyard.mdp.env_config import EnvConfig
+from ringyard.threads import get_num_threads, run_in_parts
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.cloning import CloneTeacher
-from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows, index_rows
+from ringyard_agents.learning.episodes import concatenate_rows, index_rows
 from ringyard_agents.learning.learner import (
     Callback,
     EnvConfigs,
@@ -27,266 +36,445 @@ from ringyard_agents.learning.learner import (
     single_environment,
 )
 from ringyard_agents.learning.policies import NetworkLearner
-from ringyard_agents.learning.policy_gradient import (
-    Credit,
-    DecisionOrder,
-    add_gradients,
-    clip_and_step,
-    clipped_objective,
-    group_advantages,
-    order_decisions,
-)
 from ringyard_agents.learning.process_group import Hardware, to_device
+from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
 
 #: decisions in one gradient computation of a thread, few enough for its caches
 _DECISIONS_PER_PART = 2048
+#: normalised observations and rewards are clipped to this absolute value, as by VecNormalize
+_CLIP = 10.0
 
 #: TensorBoard tags of the measurements of `add_ppo_gradient`
-_MEASURED = ("policy_gradient_loss", "entropy_loss", "loss", "approx_kl", "clip_fraction")
+_MEASURED = ("policy_gradient_loss", "entropy_loss", "value_loss", "loss", "approx_kl", "clip_fraction")
 TAGS = tuple(f"train/{name}" for name in _MEASURED)
+_KL = _MEASURED.index("approx_kl")
+
+Floats = NDArray[np.float32]
 
 
 class DecisionBatch(NamedTuple):
-    """Decisions of a round to learn from."""
+    """Decisions to learn from."""
 
-    observations: Any  #: {block: [decisions, length]} observations
+    observations: Any  #: [decisions, size] or {block: [decisions, length]} observations
     masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid
-    actions: NDArray[np.int64]  #: [decisions] chosen actions
+    actions: NDArray[Any]  #: [decisions, ...] chosen actions
     log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
     advantages: NDArray[np.float32]  #: [decisions] advantages
+    returns: NDArray[np.float32]  #: [decisions] targets of the critic. Not read without one.
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
         return DecisionBatch(*(index_rows(column, rows) for column in self))
 
 
-def _log_probs(network: MaskableActorCriticPolicy, observations: Any, masks: NDArray[np.bool_]) -> Tensor:
-    """Return [clusters, actions] log probabilities, -1e8 if invalid, without state shared by threads."""
-    device = network.device
-    tensors: Any = {name: to_device(device, block) for name, block in observations.items()}
-    features: Any = network.extract_features(tensors, network.pi_features_extractor)
-    logits = network.action_net(network.mlp_extractor.forward_actor(features))
-    return torch.log_softmax(logits.masked_fill(~to_device(device, masks), -1e8), 1)
+class Categorical:
+    """Distributions over discrete actions, of [decisions, actions] logits and masks (None: all are valid)."""
+
+    def __init__(self, logits: Tensor, masks: NDArray[np.bool_] | None) -> None:
+        if masks is not None:
+            logits = logits.masked_fill(~to_device(logits.device, masks), -1e8)
+        self.log_probs, self.masks = torch.log_softmax(logits, 1), masks
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Return [decisions] log probabilities of [decisions] actions."""
+        return self.log_probs.gather(1, actions[:, None])[:, 0]
+
+    def entropy(self) -> Tensor:
+        """Return [decisions] entropies."""
+        return -(torch.softmax(self.log_probs, 1) * self.log_probs).sum(1)
 
 
-def sample_actions(
-    log_probs: Tensor, masks: NDArray[np.bool_], noise: NDArray[np.float32]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Sample actions by exponential races: the action with the largest probability / noise is chosen.
+Distribution = Categorical | DiagGaussianDistribution
 
-    All arrays are [clusters, actions], the noise exponential with rate 1. Returns ([clusters] actions,
-    [clusters] their log probabilities). Actions are valid even if the network returns NaN.
+
+def sample_actions(distribution: Distribution, noise: NDArray[np.float32]) -> NDArray[Any]:
+    """Turn [decisions, size] noise into actions: exponential for discrete ones, else standard normal.
+
+    Discrete actions are drawn by exponential races: the largest probability / noise wins. They are valid even
+    if the network returns NaN.
     """
-    values: NDArray[np.float32] = log_probs.cpu().numpy()
-    races = np.where(masks, np.nan_to_num(np.exp(values) / noise), -1.0)
-    actions = races.argmax(axis=1)
-    return actions, values[np.arange(len(values)), actions]
+    if isinstance(distribution, Categorical):
+        races = np.nan_to_num(np.exp(distribution.log_probs.cpu().numpy()) / noise)
+        valid = distribution.masks
+        return (races if valid is None else np.where(valid, races, -1.0)).argmax(axis=1)
+    normal: Any = distribution.distribution
+    return np.asarray((normal.mean + normal.stddev * to_device(normal.mean.device, noise)).cpu())
+
+
+def draw_noise(actions: spaces.Space[Any], clusters: int) -> NDArray[np.float32]:
+    """Draw [clusters, size] noise for `sample_actions`, by torch's generator."""
+    empty = torch.empty(clusters, spaces.flatdim(actions))
+    return np.asarray(empty.exponential_() if isinstance(actions, spaces.Discrete) else empty.normal_())
+
+
+def in_bounds(actions: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
+    """Return continuous actions clipped to their space, and discrete ones as they are."""
+    return actions.clip(space.low, space.high) if isinstance(space, spaces.Box) else actions
+
+
+def evaluate_network(
+    network: ActorCriticPolicy, observations: Any, masks: NDArray[np.bool_], with_values: bool = True
+) -> tuple[Distribution, Tensor]:
+    """Return the distributions of the actions and [decisions] values of the critic ([0] without).
+
+    Nothing is stored in the network, so that threads can share it. `masks` [decisions, actions] are read by
+    maskable policies.
+    """
+    tensors = obs_as_tensor(observations, network.device)
+    features: Any = network.extract_features(tensors, network.pi_features_extractor)
+    if with_values:
+        latent, critic = network.mlp_extractor(features)
+        values = network.value_net(critic)[:, 0]
+    else:
+        latent = network.mlp_extractor.forward_actor(features)
+        values = latent.new_zeros(0)
+    outputs = network.action_net(latent)
+    if isinstance(network.action_space, spaces.Discrete):
+        masked = isinstance(network, MaskableActorCriticPolicy)
+        return Categorical(outputs, masks if masked else None), values
+    assert isinstance(network.action_dist, DiagGaussianDistribution)
+    return copy(network.action_dist).proba_distribution(outputs, network.log_std), values
+
+
+def generalized_advantages(
+    rewards: Floats,
+    values: Floats,
+    ended: NDArray[np.bool_],
+    last_values: Floats,
+    gamma: float,
+    gae_lambda: float,
+) -> Floats:
+    """Return [steps, envs] advantages A_t = sum over k of (gamma lambda)^k delta_(t+k) within an episode.
+
+    delta_t = r_t + gamma V_(t+1) - V_t. Arrays are [steps, envs]: `ended` says that an episode ended with the
+    step, after which V_(t+1) counts as 0. `last_values` [envs] are those of the observations after the last
+    step.
+
+    Source: generalised advantage estimation (Schulman et al. 2016, equation 16).
+    """
+    advantages, following, later = np.zeros_like(values), last_values, np.zeros_like(last_values)
+    for t in reversed(range(len(rewards))):
+        going = 1.0 - ended[t]
+        delta = rewards[t] + gamma * following * going - values[t]
+        advantages[t] = later = delta + gamma * gae_lambda * going * later
+        following = values[t]
+    return advantages
 
 
 def add_ppo_gradient(
-    network: MaskableActorCriticPolicy,
-    decisions: DecisionBatch,
+    network: ActorCriticPolicy,
+    batch: DecisionBatch,
     rows: NDArray[np.int64],
     total: int,
     clip_range: float,
     ent_coef: float,
+    vf_coef: float = 0.0,
+    center_and_scale: tuple[float, float] = (0.0, 1.0),
 ) -> NDArray[np.float64]:
-    """Add the gradient of PPO's clipped loss with an entropy bonus to the gradient of a network.
+    """Add the gradient of PPO's loss, computed in parts by threads, to the gradient of a network.
+
+    The loss is -(clipped surrogate objective + ent_coef x entropy) + vf_coef x squared error of the critic
+    (Schulman et al. 2017, equations 7 and 9). Advantages count as (advantage - center) / scale.
 
     `rows` are this process's part of a minibatch, which may be empty, of `total` decisions in all processes.
-    Returns [5] this part's share of the minibatch's means, in the order of `TAGS`.
+    Returns [6] this part's share of the minibatch's means, in the order of `TAGS`. Sums have the same bits
+    for any number of threads.
     """
     if not len(rows):
         return np.zeros(len(TAGS))
+    (center, scale), parameters = center_and_scale, [one for one in network.parameters() if one.requires_grad]
+    parts = np.array_split(rows, max(1, round(len(rows) / _DECISIONS_PER_PART)))
 
     def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
-        part, device = decisions.select(rows), network.device
-        all_log_probs = _log_probs(network, part.observations, part.masks)
-        entropy = -(torch.softmax(all_log_probs, 1) * all_log_probs).sum()
-        log_probs = all_log_probs.gather(1, to_device(device, part.actions)[:, None])[:, 0]
-        log_ratio = log_probs - to_device(device, part.log_probs)
-        advantages = to_device(device, part.advantages)
-        objective, divergence, outside = clipped_objective(log_ratio, advantages, clip_range)
-        loss = -(objective + ent_coef * entropy) / total
-        measured = (-objective.item(), -entropy.item(), loss.item() * total, divergence, outside)
-        return loss, np.array(measured) / total
+        part, device = batch.select(rows), network.device
+        distribution, values = evaluate_network(network, part.observations, part.masks, vf_coef > 0)
+        entropies: Any = distribution.entropy()
+        entropy = entropies.sum()
+        log_ratio = distribution.log_prob(to_device(device, part.actions)) - to_device(device, part.log_probs)
+        advantages = (to_device(device, part.advantages) - center) / scale
+        ratio = torch.exp(log_ratio)
+        clipped = torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+        objective = torch.min(advantages * ratio, advantages * clipped).sum()
+        loss, error = -(objective + ent_coef * entropy), torch.zeros(())
+        if vf_coef > 0:
+            error = ((to_device(device, part.returns) - values) ** 2).sum()
+            loss = loss + vf_coef * error
+        with torch.no_grad():
+            divergence, outside = (ratio - 1 - log_ratio).sum(), (torch.abs(ratio - 1) > clip_range).sum()
+        sums = -objective, -entropy, error, loss, divergence, outside
+        return loss / total, np.array([one.item() for one in sums]) / total
 
-    num_parts = max(1, round(len(rows) / _DECISIONS_PER_PART))
-    return add_gradients(network, loss_of, np.array_split(rows, num_parts))
+    def gradients_of(indices: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
+        torch.set_num_threads(1)  # applies to the current thread
+        losses = (loss_of(parts[i]) for i in indices.tolist())
+        return [(torch.autograd.grad(loss, parameters, allow_unused=True), found) for loss, found in losses]
+
+    threads = get_num_threads() if network.device.type == "cpu" else 1
+    results = [one for some in run_in_parts(gradients_of, np.arange(len(parts)), threads, 1) for one in some]
+    for gradients, _ in results:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+    return np.cumsum([measured for _, measured in results], axis=0)[-1]  # a sum in the order of the parts
 
 
-@checked("agent")
 @dataclass
-class GroupRelative(NetworkLearner):
-    """Learner of discrete actions by PPO without a critic (GRPO).
+class ClippedLearner(NetworkLearner, ABC):
+    """Base class of PPO and its variants: rounds of decisions, and steps along the clipped objective."""
 
-    In each round, every cluster runs one episode, and the clusters of a group run the same workload.
-
-    Source: PPO (Schulman et al. 2017), advantages within groups (Shao et al. 2024).
-    """
-
-    #: function of (observation space, action space, learning rate by progress) that makes a maskable network
-    network: Callable[..., MaskableActorCriticPolicy]
-    num_envs: PositiveInt = 64  #: clusters of all processes together, a multiple of `group_size`
-    group_size: Annotated[int, "[2, 2147483647]"] = 8  #: episodes of each workload in a round
-    credit: Credit = "time_aligned"  #: how decisions share their episode's return, see `group_advantages`
+    #: function of (observation space, action space, learning rate by progress) that makes a policy network
+    #: of Stable-Baselines3 or sb3-contrib
+    network: Callable[..., ActorCriticPolicy]
+    _: KW_ONLY
+    num_envs: PositiveInt = 64  #: clusters of all processes together
     learning_rate: Positive = 3e-4  #: this and the next six as in PPO of Stable-Baselines3
-    n_epochs: PositiveInt = 3
-    batch_size: PositiveInt = 4096  #: decisions
+    n_epochs: PositiveInt = 4
+    batch_size: PositiveInt = 512  #: decisions
     clip_range: Positive = 0.2
-    ent_coef: NonNegative = 1e-3
+    ent_coef: NonNegative = 0.0
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
-    teacher: CloneTeacher | None = None  #: imitated before learning
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     flat: bool = field(default=False, init=False)
-    masked: bool = field(default=True, init=False)
+    masked: bool = field(init=False)  #: whether the network is a maskable policy
     decisions: int = field(default=0, init=False)
-    #: number of the next round, from 1 on. 0 before learning starts
-    _round: int = field(default=0, init=False, repr=False)
+    vf_coef: NonNegative = field(default=0.0, init=False, repr=False)
+    normalize_advantage: bool = field(default=False, init=False, repr=False)
+    _round: int = field(default=0, init=False, repr=False)  #: rounds begun
+
+    def __post_init__(self) -> None:
+        made: Any = getattr(self.network, "func", self.network)
+        self.masked = isinstance(made, type) and issubclass(made, MaskableActorCriticPolicy)
+
+    @abstractmethod
+    def _make_clusters(self, config: EnvConfig) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        """Make this process's clusters. Returns their observation space and their action space."""
+
+    @abstractmethod
+    def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
+        """Play a round: (decisions of this process, indices among these of all processes', {tag: value})."""
+
+    def _prepare(self) -> dict[str, float]:
+        """Get ready for the first round of a run, new or resumed. Returns {TensorBoard tag: value}."""
+        return {}
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         return self.network(observations, actions, lambda progress: self.learning_rate)
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
-        config = single_environment(environments)
         torch.set_num_threads(1)
         set_random_seed(seed)
         self._seed, self._rng, self.decisions, self._round = seed, np.random.RandomState(seed), 0, 0
-        local, space = self._local_clusters, config.observation.space(config.cluster, config.actions)
-        self._runner = EpisodeRunner(config, local.stop - local.start)
-        self._network = self._build_network(space, config.actions.space).to(self.hardware.device)
+        spaces = self._make_clusters(single_environment(environments))
+        self._network = self._build_network(*spaces).to(self.hardware.device)
         if saved is None:
             return
-        metadata, arrays = saved.metadata, saved.arrays
         restore_network(self._network, saved, self._network.optimizer)
-        self.decisions = metadata["decisions"]
-        if metadata["started"]:
-            rounds = np.unique(arrays["episodes"])
-            if len(rounds) != 1 or rounds[0] < 1:
-                raise CheckpointError("the saved counts of episodes differ between clusters")
-            self._round = int(rounds[0])
-        self._rng.set_state(("MT19937", arrays["minibatches"], *metadata["minibatches"]))
+        metadata = saved.metadata
+        self.decisions, self._round = metadata["decisions"], metadata["rounds"]
+        self._rng.set_state(("MT19937", saved.arrays["minibatches"], *metadata["minibatches"]))
         restore_random_state(saved)
 
-    @property
-    def _local_clusters(self) -> slice:
-        """The clusters of this process among those of all processes."""
-        if self.num_envs % self.group_size:
-            expected = f"expected a multiple of agent.group_size, {self.group_size}"
-            raise ConfigurationError(f"agent.num_envs is {self.num_envs}; {expected}")
-        groups = self.num_envs // self.group_size
-        process_group, size = self.hardware.process_group, self.group_size
-        return process_group.local_slice("agent.num_envs / agent.group_size", groups, size)
-
     def state(self) -> Checkpoint:
-        """Copy the weights, the optimizer's state, counters and random states. No episode is under way."""
+        """Copy the weights, the optimizer's state, counters and random states."""
         _, keys, *drawn = self._rng.get_state()
-        arrays = {"episodes": np.full(self.num_envs, self._round), "minibatches": np.array(keys)}
-        metadata = {"decisions": self.decisions, "started": self._round > 0, "minibatches": drawn}
-        network = network_state(self._network, self._network.optimizer)
-        return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
+        metadata = {"decisions": self.decisions, "rounds": self._round, "minibatches": drawn}
+        counters = Checkpoint({"minibatches": np.array(keys)}, metadata)
+        return network_state(self._network, self._network.optimizer).merge(random_state()).merge(counters)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
-        scalars: dict[str, float] = {}
-        if not self._round:
-            self._round = 1
-            if self.teacher is not None:
-                scalars = self._imitate(self.teacher)
-        callback(scalars)
+        """Learn up to `total_decisions`, with `callback` between rounds. See `Learner.learn`."""
+        callback(self._prepare())
         while self.decisions < total_decisions:
-            decisions, order, scalars = self._collect()
-            callback(scalars | self._update(decisions, order))
+            batch, places, measured = self._collect()
+            callback(measured | self._update(batch, places))
 
-    def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
-        """Fit the network to the teacher, in process 0 for all. Returns {TensorBoard tag: value}."""
-        process_group, scalars = self.hardware.process_group, {}
-        if process_group.rank == 0:
-            recorder, steps = teacher.recorder(self._runner.config), teacher.demonstration_steps
-            while steps > 0:
-                self._begin_round()
-                steps -= len(self._runner.continue_episodes(recorder, max_decisions=steps).times)
-            scalars = teacher.fit(self._network, recorder, self._seed)
-        result = self._network.state_dict(), random_state(), self._round, scalars
-        weights, random, self._round, scalars = process_group.broadcast(result)
-        if process_group.rank > 0:
-            self._network.load_state_dict(weights)
-            restore_random_state(random)
-        return scalars
-
-    def _begin_round(self) -> None:
-        self._runner.reset(self._draw_workloads(self._round))
-        self._round += 1
-        self._runner.batch.workload_cache.prefetch(self._draw_workloads(self._round))
-
-    def _draw_workloads(self, number: int) -> NDArray[np.int64]:
-        """Draw [local clusters] indices of job tables for round `number`. Each group has its own stream."""
-        local, num_workloads = self._local_clusters, self._runner.config.num_workloads
-        groups = range(local.start // self.group_size, local.stop // self.group_size)
-        streams = [np.random.default_rng((self._seed, group)) for group in groups]
-        drawn = [stream.integers(num_workloads, size=number + 1)[-1] for stream in streams]
-        return np.repeat(drawn, self.group_size)
-
-    def _collect(self) -> tuple[DecisionBatch, DecisionOrder, dict[str, float]]:
-        """Run a round: (this process's decisions, order of all processes' decisions, {tag: value})."""
-        self._network.set_training_mode(False)
-        self._begin_round()
-        records: list[tuple[Any, ...]] = []
-
-        @torch.inference_mode()
-        def act(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
-            log_probs = _log_probs(self._network, observations, masks)
-            actions, chosen = sample_actions(log_probs, masks, self._noise()[clusters])
-            records.append((observations, masks, actions, chosen))
-            return actions
-
-        # A job starts once, and waiting ends at an arrival or a completion. Longer episodes are cut off.
-        most = 4 * self._runner.config.workload.num_jobs + 8
-        episodes = self._runner.continue_episodes(act, max_decisions=most)
-        advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
-        observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
-        order = order_decisions(self.hardware.process_group, [episodes.valid])
-        decisions = DecisionBatch(observations, masks, actions, log_probs, advantages)
-        return decisions, order, self._count(episodes)
-
-    def _noise(self) -> NDArray[np.float32]:
-        """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
-        size = (self.num_envs, self._runner.batch.masks.shape[1])
-        drawn: NDArray[np.float32] = torch.empty(size).exponential_().numpy()
-        return drawn[self._local_clusters]
-
-    def _count(self, episodes: EpisodeBatch) -> dict[str, float]:
-        """Count a round's decisions, and draw noise as often as the longest process. Returns {tag: mean}."""
-        process_group, steps = self.hardware.process_group, len(episodes.times)
-        for _ in range(int(process_group.gather(np.array([steps])).max()) - steps):
-            self._noise()
-        sums = [(episodes.rewards * episodes.valid).sum(dtype=np.float64), episodes.valid.sum()]
-        returns, decisions = process_group.sum_values(np.array(sums))
-        self.decisions += int(decisions)
-        clusters = self.num_envs
-        return {"rollout/ep_rew_mean": returns / clusters, "rollout/ep_len_mean": decisions / clusters}
-
-    def _update(self, decisions: DecisionBatch, order: DecisionOrder) -> dict[str, float]:
+    def _update(self, batch: DecisionBatch, places: NDArray[np.int64]) -> dict[str, float]:
         """Take gradient steps on a round for `n_epochs` epochs. Returns the means of `TAGS`."""
         network, process_group = self._network, self.hardware.process_group
         network.set_training_mode(True)
-        measured: list[NDArray[np.float64]] = []
-        count = len(order.counts)
+        parameters, measured = list(network.parameters()), list[NDArray[np.float64]]()
         for _ in range(self.n_epochs):
-            shuffled = self._rng.permutation(count)
-            for begin in range(0, count, self.batch_size):
-                batch = shuffled[begin : begin + self.batch_size]
+            shuffled = self._rng.permutation(len(places))
+            for begin in range(0, len(places), self.batch_size):
+                drawn = places[shuffled[begin : begin + self.batch_size]]
+                rows, total = drawn[drawn >= 0], len(drawn)
                 network.optimizer.zero_grad()
-                local = order.to_local_indices(batch)
-                part = add_ppo_gradient(network, decisions, local, len(batch), self.clip_range, self.ent_coef)
+                coefficients = self.clip_range, self.ent_coef, self.vf_coef
+                scale = self._center_and_scale(batch.advantages[rows], total)
+                part = add_ppo_gradient(network, batch, rows, total, *coefficients, scale)
                 measured.append(process_group.sum_values(part))
-                if self.target_kl is not None and measured[-1][3] > 1.5 * self.target_kl:
-                    return _means(measured)
-                clip_and_step(network, network.optimizer, process_group, self.max_grad_norm)
-        return _means(measured)
+                if self.target_kl is not None and measured[-1][_KL] > 1.5 * self.target_kl:
+                    return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
+                process_group.sum_gradients(parameters)
+                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+                network.optimizer.step()
+        return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
+
+    def _center_and_scale(self, advantages: NDArray[np.float32], total: int) -> tuple[float, float]:
+        """Return mean and standard deviation of the advantages of a minibatch of `total` in all processes."""
+        if not self.normalize_advantage or total < 2:
+            return 0.0, 1.0
+        process_group, own = self.hardware.process_group, advantages.astype(np.float64)
+        mean = process_group.sum_values(np.array([own.sum()])).item() / total
+        squares = process_group.sum_values(np.array([((own - mean) ** 2).sum()])).item()
+        return mean, (squares / (total - 1)) ** 0.5 + 1e-8
 
 
-def _means(measured: list[NDArray[np.float64]]) -> dict[str, float]:
-    return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
+class NormalizedObservations(FlattenExtractor):
+    """Features extractor that standardises rows by mean and variance over all rounds, saved as buffers."""
+
+    def __init__(self, observation_space: spaces.Space[Any]) -> None:
+        super().__init__(observation_space)
+        self.moments = nn.BatchNorm1d(self.features_dim, affine=False, momentum=None)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return [decisions, size] standardised `observations`, clipped."""
+        return torch.clamp(self.moments.eval()(super().forward(observations)), -_CLIP, _CLIP)
+
+    @torch.no_grad()
+    def update(self, observations: NDArray[np.float32]) -> None:
+        """Take in the [decisions, size] observations of a round."""
+        device: Any = next(self.moments.buffers()).device
+        self.moments.train()(to_device(device, observations))
+
+
+@checked("agent")
+@dataclass(kw_only=True)
+class PPO(ClippedLearner):
+    """PPO with a critic, for weights, scores of jobs and discrete actions with masks.
+
+    In each round, every cluster makes `n_steps` decisions; episodes go on from round to round.
+
+    Source: PPO (Schulman et al. 2017) with generalised advantages (Schulman et al. 2016).
+    """
+
+    flat: bool = True  #: True if the network reads one row of numbers per cluster, False if it reads blocks
+    n_steps: PositiveInt = 128  #: decisions of each cluster in a round
+    gamma: Fraction = 0.99
+    gae_lambda: Fraction = 0.95
+    vf_coef: NonNegative = 0.5
+    normalize_advantage: bool = True  #: by minibatch, to mean 0 and standard deviation 1
+    normalize_observations: bool = False  #: by running moments of each number, only with flat=true
+    normalize_rewards: bool = False  #: divided by the running standard deviation of discounted returns
+
+    def __post_init__(self) -> None:
+        if self.normalize_observations and not self.flat:
+            raise ConfigurationError(
+                "agent.normalize_observations is true and agent.flat is false; expected flat=true, because"
+                " blocks of jobs are padded"
+            )
+        super().__post_init__()
+
+    def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
+        if self.normalize_observations:
+            network = partial(self.network, features_extractor_class=NormalizedObservations)
+            return network(observations, actions, lambda progress: self.learning_rate)
+        return super()._build_network(observations, actions)
+
+    def _make_clusters(self, config: EnvConfig) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        self._local = self.hardware.process_group.local_slice("agent.num_envs", self.num_envs)
+        self._env: Any = self._make_env(config, self._local)
+        self._return_moments, self._discounted = RunningMeanStd(), np.zeros(self._env.num_envs)
+        return self._env.observation_space, self._env.action_space
+
+    def _make_env(self, config: EnvConfig, local: slice) -> VecEnv:
+        require_rollout_memory("agent.n_steps", self.n_steps, config, self.num_envs)
+        return RingyardVecEnv(config, local.stop - local.start, self._seed, local.start)
+
+    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+        """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
+        super().setup(environments, seed, saved)
+        self._seen: Any = None
+        if saved is None:
+            return
+        moments = self._return_moments
+        moments.mean, moments.var, moments.count = saved.arrays["moments"]
+        if "played" in saved.arrays:
+            self._seen, self._discounted = self._env.restore(saved.arrays), saved.arrays["discounted"].copy()
+
+    def state(self) -> Checkpoint:
+        """Copy also the moments of rewards and, of a single process, running episodes (others begin new)."""
+        moments = self._return_moments
+        arrays: dict[str, Any] = {"moments": np.array([moments.mean, moments.var, moments.count])}
+        if self._seen is not None and self.hardware.process_group.size == 1:
+            arrays |= self._env.episode_state() | {"discounted": self._discounted}
+        return super().state().merge(Checkpoint(arrays, {}))
+
+    def _prepare(self) -> dict[str, float]:
+        if self._seen is None:
+            self._seen = self._env.reset()
+        return {}
+
+    def _noise(self) -> NDArray[np.float32]:
+        """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
+        return draw_noise(self._env.action_space, self.num_envs)[self._local]
+
+    @torch.no_grad()
+    def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
+        network, env = self._network, self._env
+        network.set_training_mode(False)
+        self._round += 1
+        records, episodes = [], []
+        rewards, bootstrap = np.zeros((2, self.n_steps, env.num_envs), np.float32)
+        ended = np.zeros(rewards.shape, np.bool_)
+        for step in range(self.n_steps):
+            masks = env.action_masks() if self.masked else np.ones((env.num_envs, 1), np.bool_)
+            distribution, values = evaluate_network(network, self._seen, masks)
+            actions = sample_actions(distribution, self._noise())
+            log_probs = distribution.log_prob(to_device(network.device, actions))
+            records.append(
+                (self._seen, masks, actions, np.asarray(log_probs.cpu()), np.asarray(values.cpu()))
+            )
+            self._seen, rewards[step], ended[step], infos = env.step(in_bounds(actions, env.action_space))
+            for b in np.flatnonzero(ended[step]).tolist():
+                episodes.append(infos[b]["episode"])
+                if infos[b]["TimeLimit.truncated"]:  # what would have come counts as the critic estimates it
+                    last = infos[b]["terminal_observation"]
+                    rows = {k: v[None] for k, v in last.items()} if isinstance(last, dict) else last[None]
+                    bootstrap[step, b] = self.gamma * evaluate_network(network, rows, masks[[b]])[1].item()
+        following = np.asarray(evaluate_network(network, self._seen, masks)[1].cpu())
+        seen, masks, actions, log_probs, values = map(concatenate_rows, zip(*records, strict=True))
+        estimates, given = values.reshape(rewards.shape), self._normalized(rewards, ended) + bootstrap
+        coefficients = self.gamma, self.gae_lambda
+        advantages = generalized_advantages(given, estimates, ended, following, *coefficients).reshape(-1)
+        every = [self.hardware.process_group.gather(one) for one in (values, values + advantages)]
+        measured = self._measured(episodes) | {"train/explained_variance": float(explained_variance(*every))}
+        batch = DecisionBatch(seen, masks, actions, log_probs, advantages, values + advantages)
+        return batch, self._places(), measured
+
+    def _normalized(self, rewards: Floats, ended: NDArray[np.bool_]) -> Floats:
+        """Return [steps, envs] rewards divided by the standard deviation of discounted returns, if asked."""
+        if not self.normalize_rewards:
+            return rewards
+        returns = np.zeros(rewards.shape)
+        for step, given in enumerate(rewards):
+            returns[step] = self._discounted = self.gamma * self._discounted + given
+            self._discounted = np.where(ended[step], 0.0, self._discounted)
+        self._return_moments.update(self.hardware.process_group.gather(returns.reshape(-1)))
+        return (rewards / np.sqrt(self._return_moments.var + 1e-8)).clip(-_CLIP, _CLIP)
+
+    def _places(self) -> NDArray[np.int64]:
+        """Return [decisions of all processes] indices among those of this process, -1 for other processes."""
+        steps, clusters = np.divmod(np.arange(self.n_steps * self.num_envs), self.num_envs)
+        own = (clusters >= self._local.start) & (clusters < self._local.stop)
+        return np.where(own, steps * self._env.num_envs + clusters - self._local.start, -1)
+
+    def _measured(self, episodes: list[Any]) -> dict[str, float]:
+        """Count a round's decisions. Returns {TensorBoard tag: value}, means over episodes that ended."""
+        self.decisions += self.n_steps * self.num_envs
+        sums = [len(episodes), sum(one["r"] for one in episodes), sum(one["l"] for one in episodes)]
+        count, reward, length = self.hardware.process_group.sum_values(np.array(sums, np.float64))
+        means = {"rollout/ep_rew_mean": reward, "rollout/ep_len_mean": length}
+        found = {tag: total / count for tag, total in means.items() if count}
+        if isinstance(self._env.action_space, spaces.Box):
+            found["train/std"] = self._network.log_std.exp().mean().item()
+        return found
+
+    def _update(self, batch: DecisionBatch, places: NDArray[np.int64]) -> dict[str, float]:
+        measured = super()._update(batch, places)
+        if self.normalize_observations:  # after the steps, so that only weights change probabilities
+            rows = self.hardware.process_group.gather(batch.observations)
+            self._network.pi_features_extractor.update(rows)
+        return measured

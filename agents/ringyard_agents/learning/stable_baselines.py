@@ -11,17 +11,14 @@ from typing import Annotated, Any
 import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
-from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require, require_memory
+from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require
 from ringyard.errors import ConfigurationError
-from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.learner import (
     Callback,
     EnvConfigs,
@@ -33,14 +30,10 @@ from ringyard_agents.learning.learner import (
 )
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
-from ringyard_agents.learning.vec_env import RingyardVecEnv
+from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
 
 #: tags of Stable-Baselines3 that restart at 0 in a resumed run, or repeat the number of decisions
 _IGNORED_TAGS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
-
-#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
-#: episode start, value, log probability, advantage
-_STORED_NUMBERS = 8
 
 
 class _BetweenRollouts(BaseCallback, KVWriter):
@@ -94,8 +87,6 @@ class StableBaselines(NetworkLearner):
     model: partial[OnPolicyAlgorithm]
     flat: bool  #: True if its policy reads one row of numbers per cluster, False if it reads blocks
     num_envs: PositiveInt = 64  #: number of clusters
-    #: imitated before learning, needs MaskablePPO. None: the network starts at random.
-    teacher: CloneTeacher | None = None
     #: device. Only one process is supported.
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     #: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
@@ -112,11 +103,6 @@ class StableBaselines(NetworkLearner):
             if name in _ARGUMENTS:
                 require(f"agent.model.{name}", value, _ARGUMENTS[name])
         self.masked = issubclass(algorithm, MaskablePPO)
-        if self.teacher is not None and not self.masked:
-            raise ConfigurationError(
-                f"agent.teacher needs MaskablePPO, and agent.model is {algorithm.__name__}"
-                "; set agent.teacher=null"
-            )
 
     def _argument(self, name: str) -> Any:
         """Return an argument of the algorithm, given or default. None if it has no such argument."""
@@ -145,7 +131,9 @@ class StableBaselines(NetworkLearner):
                 " (agent=evolution), or no torchrun"
             )
         torch.set_num_threads(1)
-        self._require_memory(config)
+        steps = self._argument("n_steps")
+        if type(steps) is int:  # not every algorithm has the argument
+            require_rollout_memory("agent.model.n_steps", steps, config, self.num_envs)
         self._seed, self._env = seed, RingyardVecEnv(config, self.num_envs, seed=seed)
         model = self._model = self.model(env=self._env, seed=seed, device=self.hardware.device)
         self._network = model.policy
@@ -160,15 +148,6 @@ class StableBaselines(NetworkLearner):
             model.ep_info_buffer = deque(metadata["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         restore_random_state(saved)
-
-    def _require_memory(self, config: EnvConfig) -> None:
-        """Raise a ConfigurationError unless two copies of a rollout in float32 fit into memory."""
-        steps = self._argument("n_steps")
-        if type(steps) is int:  # not every algorithm has the argument
-            actions = config.actions
-            stored = config.observation.size(config.cluster, actions) + actions.mask_size + _STORED_NUMBERS
-            name = f"agent.model.n_steps, with agent.num_envs={self.num_envs:,},"
-            require_memory({name: (steps, 2 * 4 * stored * self.num_envs)})
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
@@ -187,13 +166,7 @@ class StableBaselines(NetworkLearner):
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
-        """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
+        """Learn up to `total_decisions`, with `callback` between rounds."""
         model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))
-        if self.teacher is not None and model._last_obs is None:
-            assert isinstance(model.policy, MaskableActorCriticPolicy)  # of MaskablePPO
-            recorder, observations = self.teacher.recorder(self._env.config), self._env.reset()
-            for _ in range(self.teacher.demonstration_steps):
-                observations = self._env.step(recorder(observations, self._env.action_masks()))[0]
-            between.scalars = self.teacher.fit(model.policy, recorder, self._seed)
         model.learn(max(total_decisions - self.decisions, 0), between, reset_num_timesteps=False)

@@ -7,10 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from ringyard.checks import PositiveInt, Seed, require, shown
+from ringyard.checks import PositiveInt, Seed, require, require_memory, shown
 from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
+
+#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
+#: episode start, value, log probability, advantage
+_STORED_NUMBERS = 8
+
+
+def require_rollout_memory(setting: str, num_steps: int, config: EnvConfig, num_envs: int) -> None:
+    """Raise a ConfigurationError unless two copies of a rollout of `num_steps` in float32 fit into memory."""
+    actions = config.actions
+    stored = config.observation.size(config.cluster, actions) + actions.mask_size + _STORED_NUMBERS
+    name = f"{setting}, with agent.num_envs={num_envs:,},"
+    require_memory({name: (num_steps, 2 * 4 * stored * num_envs)})
 
 
 class RingyardVecEnv(VecEnv):
@@ -23,12 +35,13 @@ class RingyardVecEnv(VecEnv):
         config: configuration of the environment.
         num_envs: number of clusters.
         seed: seed of the order of job tables.
+        first: index of its first cluster, where several processes have some each.
 
     Raises:
         ConfigurationError: an argument has another type or range, or memory is too small.
     """
 
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int = 0) -> None:
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int = 0, first: int = 0) -> None:
         require("config", config, EnvConfig)
         require("num_envs", num_envs, PositiveInt)
         self.batch = ClusterBatch(config, num_envs)  # raises an error if memory is too small
@@ -37,11 +50,12 @@ class RingyardVecEnv(VecEnv):
         super().__init__(num_envs, space, config.actions.space)
         self.config = config
         self._actions: NDArray[Any] | None = None
+        self._first = first
         self._reset_order(seed)
 
     def _reset_order(self, seed: int) -> None:
         require("seed", seed, Seed)
-        self._generators = [np.random.default_rng((seed, b)) for b in range(self.num_envs)]
+        self._generators = [np.random.default_rng((seed, self._first + b)) for b in range(self.num_envs)]
         #: [num_envs][episodes] job tables drawn so far: those of past episodes and of the next
         self._drawn: list[list[int]] = [[] for _ in self._generators]
         self._episodes = np.zeros(self.num_envs, np.int64)

@@ -66,6 +66,7 @@ def _parts(one: PredictedSet) -> list[str]:
 def _set(one: PredictedSet, plot: str) -> list[str]:
     """Return the lines of a set's section."""
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
+    lines += [f"![{one.about.title}]({plot})", ""] if plot else []
     rows = one.predicted
     if not rows.empty:
         lines += _parts(one)
@@ -81,7 +82,7 @@ def _set(one: PredictedSet, plot: str) -> list[str]:
         lines += [f"Left out: {reasons}.", ""]
     if one.about.weak:
         lines += [f"Weak: {one.about.weak}", ""]
-    return [*lines, *([f"![{one.about.title}]({plot})", ""] if plot else [])]
+    return lines
 
 
 def validation_page(

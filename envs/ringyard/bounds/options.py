@@ -11,7 +11,7 @@ Whatever a running job holds at some moment of a schedule, one of its options is
 * Servers: any number that can hold the GPUs. Rings share no links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
 * Batch: its whole range (`_best_of_batches`).
-* Parameter servers: any number with any number of cores, which are not counted.
+* Parameter servers: any number up to 64 with any number of cores, which are not counted.
 * Memory bandwidth (except a CPU-only job's own), storage, RAM, GPU memory, stragglers, restarts and failures
   are ignored, because they only slow jobs or forbid something.
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
+from ringyard.jobs import MOST_PARAMETER_SERVERS
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.restart import constant
@@ -36,7 +37,6 @@ from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import Job, JobKind
 
-_MOST_PARAMETER_SERVERS = 1 << 20
 _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
@@ -98,29 +98,16 @@ class _RunShape(NamedTuple):
 
 @kernel
 def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physics) -> float:
-    """Lower bound on the seconds of an iteration with any number of parameter servers and cores.
+    """Least seconds of an iteration with any number of parameter servers and cores.
 
-    Seconds are monotonic in the cores of each and convex in the number of servers
-    (`parameter_server.step_seconds`). So beyond two numbers tried, they are above the line through these.
+    Seconds are monotonic in the cores of each (`parameter_server.step_seconds`).
     """
     best = np.inf
     for choice in range(3):
         job.cores_per_server_task = (0, 1, most_cores)[choice]
-        servers = 1
-        step = 1
-        before = np.inf
-        while servers < _MOST_PARAMETER_SERVERS:
+        for servers in range(1, MOST_PARAMETER_SERVERS + 1):
             job.parameter_servers = servers
-            seconds = iteration_seconds(job, j, physics)
-            best = min(best, seconds)
-            if seconds >= before:
-                break
-            slope = (seconds - before) / step
-            step = 1 if servers < 64 else servers
-            if step > 1:
-                best = min(best, max(seconds + slope * step, 1e-100))
-            before = seconds
-            servers += step
+            best = min(best, iteration_seconds(job, j, physics))
     return best
 
 

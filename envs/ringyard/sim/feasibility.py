@@ -9,6 +9,7 @@ from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
+from ringyard.jobs import MOST_PARAMETER_SERVERS
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation, LinkShare
@@ -224,8 +225,9 @@ def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
             )
     if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
-    if kind == JobKind.PARAMETER_SERVER and servers < 1:
-        raise PlacementError(f"job {j} is given {servers} parameter servers; expected 1 or more")
+    if kind == JobKind.PARAMETER_SERVER and not 1 <= servers <= MOST_PARAMETER_SERVERS:
+        expected = f"expected 1 to {MOST_PARAMETER_SERVERS}"
+        raise PlacementError(f"job {j} is given {servers} parameter servers; {expected}")
     if kind != JobKind.PARAMETER_SERVER and servers != 0:
         raise PlacementError(
             f"job {j} is given {servers} parameter servers; expected none: it trains by all-reduce"
