@@ -194,7 +194,9 @@ def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
         new = {(one.co_qualname, one.co_firstlineno): one for one in _codes_within(code)}
         for one in gc.get_objects():
             if isinstance(one, FunctionType) and Path(one.__code__.co_filename) == path:
-                one.__code__ = new[one.__code__.co_qualname, one.__code__.co_firstlineno]
+                own = new[one.__code__.co_qualname, one.__code__.co_firstlineno]
+                # a mutant without `super()` has no variable `__class__` any more, a function keeps its own
+                one.__code__ = own if own.co_freevars else own.replace(co_freevars=one.__code__.co_freevars)
     for name in ("load_overload", "save_overload"):
         setattr(DiskCache, name, unless_mutated(getattr(DiskCache, name)))
     setattr(SourceFileLoader, "get_code", get_mutant)  # noqa: B010
