@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
+from matplotlib import pyplot as plt
 
 from ringyard.errors import RingyardError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.runs.figures import plt, save_figure
+from ringyard_agents.runs.figures import save_figure
 from tools.config_files import TOOLS_CONF
 from tools.figures import LEARNERS
 from tools.stored_reproductions import write_json
@@ -112,7 +113,7 @@ def run(how: Mapping[str, Any], folder: Path, *, draw: bool) -> None:
         subprocess.run([browser, *options, f"file://{folder}/watch.html#{how['at']}"], cwd=folder, check=True)
 
 
-def learning(content: Mapping[str, Any], file: Path) -> None:
+def learning(content: Any, file: Path) -> None:
     """Draw the curves of a result of learners: means over training seeds, with the range of the seeds."""
 
     def draw(axes: Any) -> None:
@@ -130,7 +131,7 @@ def learning(content: Mapping[str, Any], file: Path) -> None:
     )
 
 
-def schedulers(content: Mapping[str, Any], file: Path) -> None:
+def schedulers(content: Any, file: Path) -> None:
     """Draw a line for each scheduler of a result: its mean JCT with a 95 % interval, and the lower bound."""
     kinds = ("only starts jobs", "also preempts", "also resizes", "allocator or agent")
     rows = []
@@ -158,7 +159,7 @@ def schedulers(content: Mapping[str, Any], file: Path) -> None:
     plt.close(figure)
 
 
-def vector_env(text: str, file: Path) -> None:
+def vector_env(text: Any, file: Path) -> None:
     """Draw benchmarks/results/vector_env.txt: steps per second against clusters."""
 
     def draw(axes: Any) -> None:
@@ -176,7 +177,7 @@ def vector_env(text: str, file: Path) -> None:
     save_figure(file, draw)
 
 
-def scale(text: str, file: Path) -> None:
+def scale(text: Any, file: Path) -> None:
     """Draw the schedules of benchmarks/results/scale.txt: jobs per second against GPUs."""
 
     def draw(axes: Any) -> None:
@@ -191,7 +192,7 @@ def scale(text: str, file: Path) -> None:
     save_figure(file, draw)
 
 
-def agent(record: Mapping[str, Any], file: Path) -> None:
+def agent(record: Any, file: Path) -> None:
     """Draw the training of a pretrained agent, from its record."""
     draw_training(file.parent, file.stem.removeprefix("agents_"), record["training"])
 

@@ -7,20 +7,19 @@ function numberOf(text) {
   return found ? parseFloat(found[0]) : NaN;
 }
 
-function compareCells(a, b) {
+// negative if a comes before b; rows without a number come last either way
+function compareCells(a, b, sign) {
   const [x, y] = [numberOf(a), numberOf(b)];
-  if (Number.isNaN(x) || Number.isNaN(y)) {
-    // rows without a number last
-    return Number.isNaN(x) && Number.isNaN(y) ? a.localeCompare(b) : Number.isNaN(x) - Number.isNaN(y);
-  }
-  return x - y;
+  if (Number.isNaN(x) && Number.isNaN(y)) return sign * a.localeCompare(b);
+  if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
+  return sign * (x - y);
 }
 
 function sortBy(table, column, sign) {
   const body = table.tBodies[0];
   const cell = (row) => row.cells[column].textContent.trim();
   const rows = Array.from(body.rows);
-  rows.sort((a, b) => sign * compareCells(cell(a), cell(b)));
+  rows.sort((a, b) => compareCells(cell(a), cell(b), sign));
   body.append(...rows);
 }
 
