@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
@@ -99,9 +100,27 @@ def test_no_measured_figure_is_typed_into_a_page(page):
     )
 
 
+def texts_of_paper(file):
+    """What people write of a reproduced paper: its set-up and what differs."""
+    content = yaml.safe_load(file.read_text())
+    return "\n".join([content["setup"], *content["deviations"]])
+
+
+@pytest.mark.parametrize(
+    "paper", sorted((ROOT / "conf" / "reproduction").glob("*.yaml")), ids=lambda file: file.stem
+)
+def test_no_measured_figure_is_typed_of_a_paper(paper):
+    name = str(paper.relative_to(ROOT))
+    found = measured(texts_of_paper(paper), typed().get(name))
+    assert not found, (
+        f"{name}: name the row that has it; a setting or a source's figure belongs into {TYPED}: {found}"
+    )
+
+
 def test_allowed_phrases_are_there_and_have_figures():
     for page, phrases in typed().items():
-        text = prose((ROOT / page).read_text())
+        file = ROOT / page
+        text = prose(texts_of_paper(file) if file.suffix == ".yaml" else file.read_text())
         assert not [one for one in phrases if one not in text or not FIGURE.search(one)], page
         assert max(Counter(phrases).values()) == 1
 
