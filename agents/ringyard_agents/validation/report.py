@@ -68,8 +68,7 @@ def _set(one: PredictedSet, plot: str) -> list[str]:
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
     lines += [f"![{one.about.title}]({plot})", ""] if plot else []
     rows = one.predicted
-    if not rows.empty:
-        lines += _parts(one)
+    lines += [] if rows.empty else _parts(one)
     if rows.model.nunique() > 1:
         grid = one.grid()
         cells = [[name, *map(percent, errors)] for name, *errors in grid.itertuples(index=False)]
