@@ -16,7 +16,7 @@ agent in any environment. `ringyard train init=zoo:NAME` continues its training.
 loading one [runs no code](runs.md#trusted-classes).
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
-all five environments and Helios-like jobs. Partitioning has none. `zoo:unknown` does not see how long jobs
+all five environments and Helios-like jobs. `zoo:unknown` does not see how long jobs
 will run, and neither do the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only
 start jobs; their training trace is not distributed with Ringyard.
 
@@ -26,8 +26,8 @@ start jobs; their training trace is not distributed with Ringyard.
   *compared with*, with the rule and options tuned on separate workloads. `all` are schedulers with at most
   the agent's observability and capabilities. Named ones are the best of [the whole
   table](five_environments.md), or close to it.
-* **Its allocator** turns the agent's scores into GPU assignments. Its row has every score at 0 and tuned
-  options, so the difference is what learning adds. Only `zoo:joint` has `preemption_price`.
+* **Its allocator** turns the agent's scores into GPU assignments. Its row has no agent: every score is 0, and
+  tuned options order jobs by predicted time left, so the difference is what learning adds. Only `zoo:joint` has `preemption_price`.
 * **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's.
 * **Differences** are of means, paired by workload, with 95 % intervals ([columns](metrics.md)).
   Environments of 1,024 GPUs have 10 workloads, all others 40. Minutes are wall time on a shared machine.
