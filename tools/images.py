@@ -21,7 +21,7 @@ import pandas as pd
 import yaml
 from matplotlib import pyplot as plt
 
-from ringyard.errors import RingyardError
+from ringyard.errors import ConfigurationError, RingyardError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval
 from ringyard_agents.runs.figures import save_figure
@@ -228,6 +228,8 @@ def _run(words: Sequence[str]) -> int:
     )
     given = parser.parse_args(words)
     known, notes = listed(), noted()
+    if unknown := [name for name in given.names if name not in known]:
+        raise ConfigurationError(f"unknown image {unknown[0]!r}; expected some of {', '.join(known)}")
     stale = 0
     for name, how in known.items():
         file = ROOT / "docs" / name

@@ -36,13 +36,12 @@ _INTRODUCTION = """# Published comparisons, run anew
 What papers claim, beside what is measured here. Each paper has a page. `python -m tools.reproduction` writes
 them from the results in `docs/reproduction`, which hold the configuration and the values of every workload.
 `ringyard reproduce PAPER` runs one paper. `make slow` and `make release` play the first workload of each row
-again, but for agents that are trained for a page: their rows are run anew when the training command changes.
+again. Rows of agents that are trained for a page are run anew when the training command differs.
 
 * Intervals are 95 % intervals over seeds (Student's t, paired by seed). Of 100 true claims, 5 lie outside by
   chance.
 * A claim is *reproduced* (yes) if it lies in the interval. *Direction only*: the effect has the claimed sign
-  and is larger (stronger) or smaller (weaker). *No*: the other sign, or within noise. Of "at most" and "up to"
-  the figure itself is judged.
+  and another size. *No*: the other sign, or within noise.
 * A claim that does not reproduce says something about this simulator as much as about the paper.
 * Comparators place jobs and decide as their paper or code says, unless other options suited them better on
   other workloads.

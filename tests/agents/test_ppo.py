@@ -24,6 +24,7 @@ from ringyard_agents.learning.ppo import (
     add_ppo_gradient,
     evaluate_network,
     generalized_advantages,
+    sample_actions,
 )
 
 
@@ -85,7 +86,7 @@ def test_what_comes_after_a_truncated_episode_counts_as_the_critic_says():
 
 
 def test_the_first_step_has_ratio_one_and_clips_nothing():
-    """Also of scores of jobs and with standardised observations, which change after a round's steps only."""
+    """Also with standardised observations, which change after a round's steps only."""
     for options in ({}, {"normalize_observations": True}):
         learner = learner_in("CartPole-v1", n_epochs=1, batch_size=128, **options)
         learner.learn(1, lambda measured: None)
@@ -175,7 +176,8 @@ def test_cartpole_is_learnt_as_fast_as_by_stable_baselines():
 
 def test_observations_are_standardised_by_all_rounds():
     extractor, rng = NormalizedObservations(spaces.Box(-np.inf, np.inf, (2,))), np.random.default_rng(0)
-    rows = rng.normal([5.0, -3.0], [2.0, 0.1], (4000, 2)).astype(np.float32)
+    rows = rng.normal([5.0, -3.0], [2.0, 0.1], (4000, 2)) + np.repeat(np.arange(4.0), 1000)[:, None]
+    rows = rows.astype(np.float32)  # parts with other means
     for part in np.split(rows, 4):
         extractor.update(part)
     standard = extractor(torch.as_tensor(rows))
@@ -194,5 +196,31 @@ def test_what_ppo_cannot_learn_with_is_refused():
 
 
 def test_random_actions_of_invalid_probability_are_never_drawn():
-    masks = np.array([[True, False], [False, True]])
-    assert Categorical(torch.zeros(2, 2), masks).log_probs.exp().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    only = np.tile([False, False, True, False], (3, 1))
+    for logits in (torch.full((3, 4), torch.nan), torch.zeros(3, 4)):
+        assert sample_actions(Categorical(logits, only), np.ones((3, 4), np.float32)).tolist() == [2, 2, 2]
+
+
+def test_jobs_that_are_not_there_get_no_score():
+    blocks = {
+        "jobs": spaces.Box(-10, 10, (12,)),
+        "jobs_mask": spaces.Box(0, 1, (4,)),
+        "cluster": spaces.Box(-10, 10, (2,)),
+    }
+    network = JobAttentionPolicy(spaces.Dict(blocks), spaces.Box(-1, 1, (4,)), lambda progress: 1e-3)
+    seen = {name: np.ones((1, *box.shape), np.float32) for name, box in blocks.items()}
+    seen["jobs_mask"][0, 2:] = 0.0
+    with torch.no_grad():
+        distribution, _ = evaluate_network(network, seen, np.ones((1, 4), bool))
+    drawn = sample_actions(distribution, np.ones((1, 4), np.float32))[0]
+    assert drawn[:2].all()
+    assert not drawn[2:].any()
+
+
+def test_rewards_are_divided_by_the_deviation_of_discounted_returns():
+    """Returns of one cluster, gamma 1/2: 2, 3 and, after the end of an episode, 2."""
+    learner = learner_in("CartPole-v1", num_envs=1, gamma=0.5, normalize_rewards=True)
+    rewards, ended = np.full((3, 1), 2.0, np.float32), np.array([[False], [True], [False]])
+    found = learner._normalized(rewards, ended)
+    assert found == pytest.approx(2.0 / np.std([2.0, 3.0, 2.0]), rel=1e-2)  # the first count is 1e-4
+    assert learner._discounted == pytest.approx([2.0])

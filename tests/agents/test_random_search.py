@@ -5,6 +5,7 @@ import pytest
 from test_score_learners import Pairs
 
 from ringyard import Cluster
+from ringyard.allocator import Allocator
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Actions, Weights
 from ringyard.mdp.batch import ClusterBatch
@@ -17,7 +18,8 @@ from ringyard_agents.learning.random_search import RandomSearch
 
 def pairs(**options):
     """A long and a short job for one GPU, in either order."""
-    parts = {"observation": live_job_summary(flat=True), "actions": Weights()} | options
+    actions = Weights(allocator=Allocator(gamma=0.0))
+    parts = {"observation": live_job_summary(flat=True), "actions": actions} | options
     return EnvConfig(cluster=Cluster((1,)), workload=Pairs(), num_workloads=8, **parts)
 
 
@@ -29,16 +31,17 @@ def searched(decisions=2_000, saved=None, rounds=None):
 
 
 def test_weights_are_found_that_put_the_short_job_first(tmp_path):
+    untrained = [one.mean_jct for one in episode_metrics(searched(0).policy, ClusterBatch(pairs(), 8))]
+    assert np.mean(untrained) > 65.0
     learner = searched()
     found = [one.mean_jct for one in episode_metrics(learner.policy, ClusterBatch(pairs(), 8))]
     assert np.mean(found) == pytest.approx(60.0)  # (10 + 110) / 2
     learner.weights().write(tmp_path / "agent")
     loaded = RandomSearch().load(Checkpoint.read(tmp_path / "agent"))
-    seen, masks = np.random.default_rng(0).random((5, 64), np.float32), np.ones((5, 6), bool)
-    rows = np.zeros((5, loaded.network.observation_space.shape[0]), np.float32)
-    assert np.array_equal(
-        loaded.act(rows, masks), learner.policy.act(rows + seen.sum(), masks)
-    )  # it sees nothing
+    masks, shape = np.ones((5, 6), bool), (5, *loaded.network.observation_space.shape)
+    one, other = np.random.default_rng(0).standard_normal((2, *shape)).astype(np.float32)
+    assert loaded.act(one, masks).any()
+    assert np.array_equal(loaded.act(one, masks), learner.policy.act(other, masks))  # whatever it sees
 
 
 def test_a_search_goes_on_as_without_a_stop():
@@ -46,6 +49,8 @@ def test_a_search_goes_on_as_without_a_stop():
     searched(rounds=rounds)
     searched(saved=rounds[2], rounds=rest)
     assert len(rest) > 1
+    biases = [state.arrays["network.action_net.bias"].tolist() for state in rounds]
+    assert biases[-1] != biases[0]
     for wanted, found in zip(rounds[2:], rest, strict=True):
         assert found.to_bytes() == wanted.to_bytes()
 

@@ -27,7 +27,8 @@ start jobs; their training trace is not distributed with Ringyard.
   the agent's observability and capabilities. Named ones are the best of [the whole
   table](five_environments.md), or close to it.
 * **Its allocator** turns the agent's scores into GPU assignments. Its row has no agent: every score is 0, and
-  tuned options order jobs by predicted time left, so the difference is what learning adds. Only `zoo:joint` has `preemption_price`.
+  tuned options order jobs by predicted time left, so the difference is what learning adds. Only `zoo:joint`
+  has `preemption_price`.
 * **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's.
 * **Differences** are of means, paired by workload, with 95 % intervals ([columns](metrics.md)).
   Environments of 1,024 GPUs have 10 workloads, all others 40. Minutes are wall time on a shared machine.

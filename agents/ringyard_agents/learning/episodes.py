@@ -66,8 +66,8 @@ class EpisodeRunner:
     ) -> EpisodeBatch:
         """Continue all episodes to their end, or for a part, and return the decisions made.
 
-        `act` turns (observations, masks, indices of clusters) into actions. Only the
-        first `num_clusters` are continued. None: all.
+        `act` turns (observations, masks, indices of clusters) into actions. Only the first `num_clusters` are
+        continued. None: all.
         """
         batch = self.batch
         rewards: list[Floats] = []

@@ -103,7 +103,12 @@ class GroupRelative(ClippedLearner):
     n_epochs: PositiveInt = 3
     batch_size: PositiveInt = 4096  #: decisions
     ent_coef: NonNegative = 1e-3
-    teacher: CloneTeacher | None = None  #: imitated before learning
+    teacher: CloneTeacher | None = None  #: imitated before learning, needs masks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher is not None and not self.masked:
+            raise ConfigurationError("agent.teacher needs a maskable agent.network; set agent.teacher=null")
 
     def _make_clusters(self, config: EnvConfig) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         local = self._local_clusters
@@ -168,7 +173,7 @@ class GroupRelative(ClippedLearner):
             records.append((observations, masks, actions, log_probs))
             return in_bounds(actions, self._runner.config.actions.space)
 
-        # A job starts once, and waiting ends at an arrival or a completion. Longer episodes are cut off.
+        # A job starts once, and waiting ends at an arrival or a completion. Longer ones are cut off.
         most = 4 * self._runner.config.workload.num_jobs + 8
         episodes = self._runner.continue_episodes(act, max_decisions=most)
         advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]

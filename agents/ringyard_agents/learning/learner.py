@@ -111,7 +111,7 @@ def single_environment(environments: EnvConfigs) -> EnvConfig:
     if len(environments) > 1:
         raise ConfigurationError(
             f"this agent learns in one environment; got {', '.join(environments)}; leave out environments=,"
-            " or choose an agent that learns in several (agent=evolution, agent=group_noise)"
+            " or choose an agent that learns in several (agent=evolution)"
         )
     return next(iter(environments.values()))
 

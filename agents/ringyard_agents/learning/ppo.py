@@ -18,7 +18,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.utils import explained_variance, obs_as_tensor, set_random_seed
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv
-from torch import Tensor, nn
+from torch import Tensor
 
 from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
@@ -44,9 +44,8 @@ _DECISIONS_PER_PART = 2048
 #: normalised observations and rewards are clipped to this absolute value, as by VecNormalize
 _CLIP = 10.0
 
-#: TensorBoard tags of the measurements of `add_ppo_gradient`
 _MEASURED = ("policy_gradient_loss", "entropy_loss", "value_loss", "loss", "approx_kl", "clip_fraction")
-TAGS = tuple(f"train/{name}" for name in _MEASURED)
+TAGS = tuple(f"train/{name}" for name in _MEASURED)  #: TensorBoard tags of the results of `add_ppo_gradient`
 _KL = _MEASURED.index("approx_kl")
 
 Floats = NDArray[np.float32]
@@ -56,11 +55,11 @@ class DecisionBatch(NamedTuple):
     """Decisions to learn from."""
 
     observations: Any  #: [decisions, size] or {block: [decisions, length]} observations
-    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid
+    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid ([decisions, 1] without)
     actions: NDArray[Any]  #: [decisions, ...] chosen actions
     log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
     advantages: NDArray[np.float32]  #: [decisions] advantages
-    returns: NDArray[np.float32]  #: [decisions] targets of the critic. Not read without one.
+    returns: NDArray[np.float32]  #: [decisions] targets of the critic. Not read if vf_coef is 0.
 
     def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
@@ -98,7 +97,8 @@ def sample_actions(distribution: Distribution, noise: NDArray[np.float32]) -> ND
         valid = distribution.masks
         return (races if valid is None else np.where(valid, races, -1.0)).argmax(axis=1)
     normal: Any = distribution.distribution
-    return np.asarray((normal.mean + normal.stddev * to_device(normal.mean.device, noise)).cpu())
+    drawn = normal.mean + normal.stddev * to_device(normal.mean.device, noise)
+    return np.asarray((drawn * getattr(distribution, "present", 1.0)).cpu())  # no job, no score
 
 
 def draw_noise(actions: spaces.Space[Any], clusters: int) -> NDArray[np.float32]:
@@ -154,9 +154,9 @@ def generalized_advantages(
     """
     advantages, following, later = np.zeros_like(values), last_values, np.zeros_like(last_values)
     for t in reversed(range(len(rewards))):
-        going = 1.0 - ended[t]
-        delta = rewards[t] + gamma * following * going - values[t]
-        advantages[t] = later = delta + gamma * gae_lambda * going * later
+        not_ended = 1.0 - ended[t]
+        delta = rewards[t] + gamma * following * not_ended - values[t]
+        advantages[t] = later = delta + gamma * gae_lambda * not_ended * later
         following = values[t]
     return advantages
 
@@ -227,7 +227,7 @@ class ClippedLearner(NetworkLearner, ABC):
     network: Callable[..., ActorCriticPolicy]
     _: KW_ONLY
     num_envs: PositiveInt = 64  #: clusters of all processes together
-    learning_rate: Positive = 3e-4  #: this and the next six as in PPO of Stable-Baselines3
+    learning_rate: Positive = 3e-4  #: this and the next six mean what they do in Stable-Baselines3
     n_epochs: PositiveInt = 4
     batch_size: PositiveInt = 512  #: decisions
     clip_range: Positive = 0.2
@@ -264,10 +264,13 @@ class ClippedLearner(NetworkLearner, ABC):
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
-        set_random_seed(seed)
-        self._seed, self._rng, self.decisions, self._round = seed, np.random.RandomState(seed), 0, 0
+        set_random_seed(seed % 2**32)
+        self._seed, self._rng = seed, np.random.RandomState(seed % 2**32)
+        self.decisions, self._round = 0, 0
         spaces = self._make_clusters(single_environment(environments))
         self._network = self._build_network(*spaces).to(self.hardware.device)
+        if self._network.use_sde or not self._network.share_features_extractor:
+            raise ConfigurationError("agent.network: expected use_sde=false, share_features_extractor=true")
         if saved is None:
             return
         restore_network(self._network, saved, self._network.optimizer)
@@ -316,28 +319,33 @@ class ClippedLearner(NetworkLearner, ABC):
         """Return mean and standard deviation of the advantages of a minibatch of `total` in all processes."""
         if not self.normalize_advantage or total < 2:
             return 0.0, 1.0
-        process_group, own = self.hardware.process_group, advantages.astype(np.float64)
-        mean = process_group.sum_values(np.array([own.sum()])).item() / total
-        squares = process_group.sum_values(np.array([((own - mean) ** 2).sum()])).item()
-        return mean, (squares / (total - 1)) ** 0.5 + 1e-8
+        own = advantages.astype(np.float64)
+        mean, squares = self.hardware.process_group.sum_values(np.array([own.sum(), own @ own])) / total
+        return mean, (max(squares - mean**2, 0.0) * total / (total - 1)) ** 0.5 + 1e-8
 
 
 class NormalizedObservations(FlattenExtractor):
     """Features extractor that standardises rows by mean and variance over all rounds, saved as buffers."""
 
+    moments: Tensor
+
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         super().__init__(observation_space)
-        self.moments = nn.BatchNorm1d(self.features_dim, affine=False, momentum=None)
+        moments = torch.tensor([0.0, 1.0, 1e-4], dtype=torch.float64).repeat(self.features_dim, 1)
+        self.register_buffer("moments", moments.T.contiguous())  # [3, size] mean, variance and count
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return [decisions, size] standardised `observations`, clipped."""
-        return torch.clamp(self.moments.eval()(super().forward(observations)), -_CLIP, _CLIP)
+        mean, variance, _ = self.moments
+        scaled = (super().forward(observations) - mean) / torch.sqrt(variance + 1e-8)
+        return scaled.clamp(-_CLIP, _CLIP).float()
 
-    @torch.no_grad()
     def update(self, observations: NDArray[np.float32]) -> None:
         """Take in the [decisions, size] observations of a round."""
-        device: Any = next(self.moments.buffers()).device
-        self.moments.train()(to_device(device, observations))
+        stats, rows = RunningMeanStd(), observations.astype(np.float64)
+        stats.mean, stats.var, stats.count = self.moments.cpu().numpy()
+        stats.update(rows)
+        self.moments.copy_(torch.as_tensor(np.stack((stats.mean, stats.var, stats.count))))
 
 
 @checked("agent")
@@ -361,10 +369,8 @@ class PPO(ClippedLearner):
 
     def __post_init__(self) -> None:
         if self.normalize_observations and not self.flat:
-            raise ConfigurationError(
-                "agent.normalize_observations is true and agent.flat is false; expected flat=true, because"
-                " blocks of jobs are padded"
-            )
+            problem = "agent.normalize_observations is true and agent.flat is false"
+            raise ConfigurationError(f"{problem}; expected flat=true: blocks of jobs are padded")
         super().__post_init__()
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
@@ -391,7 +397,7 @@ class PPO(ClippedLearner):
             return
         moments = self._return_moments
         moments.mean, moments.var, moments.count = saved.arrays["moments"]
-        if "played" in saved.arrays:
+        if "played" in saved.arrays and self.hardware.process_group.size == 1:
             self._seen, self._discounted = self._env.restore(saved.arrays), saved.arrays["discounted"].copy()
 
     def state(self) -> Checkpoint:
@@ -402,27 +408,19 @@ class PPO(ClippedLearner):
             arrays |= self._env.episode_state() | {"discounted": self._discounted}
         return super().state().merge(Checkpoint(arrays, {}))
 
-    def _prepare(self) -> dict[str, float]:
-        if self._seen is None:
-            self._seen = self._env.reset()
-        return {}
-
-    def _noise(self) -> NDArray[np.float32]:
-        """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
-        return draw_noise(self._env.action_space, self.num_envs)[self._local]
-
     @torch.no_grad()
     def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
         network, env = self._network, self._env
         network.set_training_mode(False)
-        self._round += 1
+        self._seen = env.reset() if self._seen is None else self._seen
         records, episodes = [], []
         rewards, bootstrap = np.zeros((2, self.n_steps, env.num_envs), np.float32)
         ended = np.zeros(rewards.shape, np.bool_)
         for step in range(self.n_steps):
             masks = env.action_masks() if self.masked else np.ones((env.num_envs, 1), np.bool_)
             distribution, values = evaluate_network(network, self._seen, masks)
-            actions = sample_actions(distribution, self._noise())
+            noise = draw_noise(env.action_space, self.num_envs)  # of all processes, which stay in step
+            actions = sample_actions(distribution, noise[self._local])
             log_probs = distribution.log_prob(to_device(network.device, actions))
             records.append(
                 (self._seen, masks, actions, np.asarray(log_probs.cpu()), np.asarray(values.cpu()))
@@ -439,8 +437,10 @@ class PPO(ClippedLearner):
         estimates, given = values.reshape(rewards.shape), self._normalized(rewards, ended) + bootstrap
         coefficients = self.gamma, self.gae_lambda
         advantages = generalized_advantages(given, estimates, ended, following, *coefficients).reshape(-1)
-        every = [self.hardware.process_group.gather(one) for one in (values, values + advantages)]
-        measured = self._measured(episodes) | {"train/explained_variance": float(explained_variance(*every))}
+        gathered = [self.hardware.process_group.gather(one) for one in (values, values + advantages)]
+        measured = self._measured(episodes) | {
+            "train/explained_variance": float(explained_variance(*gathered))
+        }
         batch = DecisionBatch(seen, masks, actions, log_probs, advantages, values + advantages)
         return batch, self._places(), measured
 

@@ -126,9 +126,8 @@ class StableBaselines(NetworkLearner):
         config = single_environment(environments)
         if self.hardware.process_group.size > 1:
             raise ConfigurationError(
-                "algorithms of Stable-Baselines3 learn in one process, and there are"
-                f" {self.hardware.process_group.size}; expected agent=group_relative or one that scores jobs"
-                " (agent=evolution), or no torchrun"
+                f"Stable-Baselines3 learns in one process; got {self.hardware.process_group.size}; expected"
+                " agent=ppo, agent=evolution or another agent of several processes, or no torchrun"
             )
         torch.set_num_threads(1)
         steps = self._argument("n_steps")

@@ -1,5 +1,6 @@
 """The vector environment for Stable-Baselines3."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,17 +13,17 @@ from ringyard.errors import CheckpointError, ConfigurationError, EpisodeError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 
-#: float32 numbers stored per decision beside observation and mask: action (int64, so 2), reward, return,
-#: episode start, value, log probability, advantage
-_STORED_NUMBERS = 8
+#: float32 numbers stored per decision beside observation, mask and action: reward, return, episode start,
+#: value, log probability, advantage
+_STORED_NUMBERS = 6
 
 
 def require_rollout_memory(setting: str, num_steps: int, config: EnvConfig, num_envs: int) -> None:
     """Raise a ConfigurationError unless two copies of a rollout of `num_steps` in float32 fit into memory."""
     actions = config.actions
     stored = config.observation.size(config.cluster, actions) + actions.mask_size + _STORED_NUMBERS
-    name = f"{setting}, with agent.num_envs={num_envs:,},"
-    require_memory({name: (num_steps, 2 * 4 * stored * num_envs)})
+    stored += max(2, math.prod(actions.space.shape or ()))  # an int64 counts 2
+    require_memory({f"{setting}, with agent.num_envs={num_envs:,},": (num_steps, 8 * stored * num_envs)})
 
 
 class RingyardVecEnv(VecEnv):

@@ -11,7 +11,7 @@ Whatever a running job holds at some moment of a schedule, one of its options is
 * Servers: any number that can hold the GPUs. Rings share no links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
 * Batch: its whole range (`_best_of_batches`).
-* Parameter servers: any number up to 64 with any number of cores, which are not counted.
+* Parameter servers: up to 64, with any number of cores; neither counts as used.
 * Memory bandwidth (except a CPU-only job's own), storage, RAM, GPU memory, stragglers, restarts and failures
   are ignored, because they only slow jobs or forbid something.
 
