@@ -269,7 +269,7 @@ class ClippedLearner(NetworkLearner, ABC):
         self.decisions, self._round = 0, 0
         spaces = self._make_clusters(single_environment(environments))
         self._network = self._build_network(*spaces).to(self.hardware.device)
-        if self._network.use_sde or not self._network.share_features_extractor:
+        if getattr(self._network, "use_sde", False) or not self._network.share_features_extractor:
             raise ConfigurationError("agent.network: expected use_sde=false, share_features_extractor=true")
         if saved is None:
             return
