@@ -60,7 +60,7 @@ most {number} mutants of a file are drawn at random, with seed {seed}. *Noticed 
 which one of the file's own tests fails, crashes or does not end. *Or golden* adds those with which the
 scheduler's metrics differ from the recorded ones (`tests/test_golden.py`). Shares leave out equivalent
 mutants, which change nothing that a user sees. `tools/conf/mutants.yaml` names the tests of each file, and
-the equivalent mutants. Tests were written for what survived, so another draw has a smaller share.
+the equivalent mutants. Tests were written for survivors: another draw may have a smaller share.
 """
 
 
