@@ -65,6 +65,13 @@ TRACES = {
     "pai_gpu_tasks_sample.csv.gz": "alibaba_pai_v2020",
 }
 
+#: folders of pages that the site's build writes, and checks links to
+GENERATED = {
+    line.removeprefix("docs/").rstrip("/")
+    for line in (ROOT / ".gitignore").read_text().splitlines()
+    if line.startswith("docs/")
+}
+
 #: {agent: words that choose what it goes with}
 WORDS_OF = {
     "random_search": ["form=weights"],

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from conftest import ROOT, composed
+from conftest import GENERATED, ROOT, composed
 from tools import figures
 
 PAGES = ("README.md", "docs/installation.md", "docs/python.md", "docs/commands.md", "docs/forms.md")
@@ -46,14 +46,6 @@ def test_overrides_in_readme_and_pages_compose():
         overrides = [word for word in words.split() if "=" in word]
         if "-m" not in words.split():
             composed(command, *overrides)
-
-
-#: folders of pages that the site's build writes, and checks links to
-GENERATED = {
-    line.removeprefix("docs/").rstrip("/")
-    for line in (ROOT / ".gitignore").read_text().splitlines()
-    if line.startswith("docs/")
-}
 
 
 def test_linked_files_exist():

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from conftest import GENERATED, ROOT
+
 CEILINGS = ROOT / "tests" / "word_ceilings.csv"
 
 #: words for people that stand for schedulers, jobs, agents or callers
@@ -73,15 +74,7 @@ def files():
     found |= dict.fromkeys(sorted((ROOT / "conf").rglob("*.yaml")), yaml_comments)
     pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     pages += sorted((ROOT / "docs").rglob("*.md"))
-    written = {
-        "algorithms",
-        "environments",
-        "examples",
-        "reference",
-        "registry",
-        "schedulers",
-    }  # by docs/generators
-    found |= {page: page_prose for page in pages if page.parent.name not in written}
+    found |= {page: page_prose for page in pages if page.parent.name not in GENERATED}
     del found[ROOT / "conf" / "renamed.yaml"], found[ROOT / "docs" / "renamed.md"]  # they list old names
     return found
 

@@ -51,7 +51,7 @@ LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queu
 #: the same of the results `more_learners_...`, on the same workloads
 MORE_LEARNERS = {
     "search": "random search, constant weights",
-    "constants": "the same, 10 times as many decisions",
+    "constants": "random search, 10 times the decisions",
 }
 #: pretrained agents, the more general first, so that the agent of one environment counts there
 PRETRAINED = ("joint", "elastic", "full", "sharing")
@@ -306,13 +306,13 @@ def learners(*names: str) -> str:
     """A row for each result and algorithm: before and after training, and against other schedulers."""
     rows = []
     for title, content, runs, best in _learners(names):
-        shortest, first = _labelled(runs, "sjf"), _labelled(runs, "fifo_backfill")
+        shortest = _labelled(runs, "sjf")
         for learner, label in (LEARNERS | MORE_LEARNERS).items():
             if f"{learner}_0" not in set(runs["scheduler"]):
                 continue
             curves = [one for run, one in content["curves"].items() if f"_{learner}_" in run]
             before, after = (np.mean([one["value"][at] for one in curves]) for at in (0, -1))
-            jct = _of_learner(runs, learner)
+            jct, weights = _of_learner(runs, learner), _of_learner(runs, "weights")
             allocator = values_of(runs, "allocator", "mean_jct")
             rows.append(
                 {
@@ -322,7 +322,7 @@ def learners(*names: str) -> str:
                     "after (s)": f"{after:,.0f}",
                     "test (s)": f"{jct.mean():,.0f}",
                     "`sjf` (s)": f"{values_of(runs, shortest, 'mean_jct').mean():,.0f}",
-                    "FIFO with backfilling (s)": f"{values_of(runs, first, 'mean_jct').mean():,.0f}",
+                    "vs PPO, weights": "" if learner == "weights" else _change(jct, weights),
                     "vs best published": _change(jct, values_of(runs, best, "mean_jct")),
                     "vs `allocator`": _change(jct, allocator),
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",

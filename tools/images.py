@@ -222,7 +222,7 @@ def is_current(name: str, how: Mapping[str, Any]) -> bool:
 
 
 def _run(words: Sequence[str]) -> int:
-    parser = Arguments(prog=COMMAND, description="Draw images of README and docs whose sources have changed.")
+    parser = Arguments(prog=COMMAND, description="Draw images of README and docs if their sources changed.")
     parser.add_argument(
         "names", metavar="IMAGE", nargs="*", help="images to draw in any case, such as images/scale.png"
     )

@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
 
-from conftest import TRACES, shared  # noqa: E402
+from conftest import GENERATED, TRACES, shared  # noqa: E402
 from tools import figures  # noqa: E402
 
 TYPED = ROOT / "tests" / "typed_figures.csv"
@@ -32,16 +32,7 @@ OTHERS = {
     "mutants",
 }
 #: folders that tools and the build of the site write, and the research log, which is history
-FOLDERS = {
-    "reproduction",
-    "research",
-    "algorithms",
-    "environments",
-    "examples",
-    "reference",
-    "registry",
-    "schedulers",
-}
+FOLDERS = {"reproduction", "research", *GENERATED}
 
 UNITS = (
     r"%|x|ms|s|min|minutes?|hours?|seconds?|[kMGT]i?B|times|points|(?:steps|jobs|samples|decisions|images)/s"

@@ -16,9 +16,9 @@ agent in any environment. `ringyard train init=zoo:NAME` continues its training.
 loading one [runs no code](runs.md#trusted-classes).
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
-all five environments and Helios-like jobs. `zoo:unknown` does not see how long jobs
-will run, and neither do the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only
-start jobs; their training trace is not distributed with Ringyard.
+all five environments and Helios-like jobs. `zoo:unknown` does not see how long jobs will run, and neither do
+the schedulers that it is compared with. `zoo:starts` and `zoo:starts_unknown` only start jobs; their training
+trace is not distributed with Ringyard.
 
 * **Training seeds.** The shipped seed is the best on the evaluation workloads of its training. All tables
   are of other workloads, the same for every row.

@@ -178,9 +178,9 @@ class GroupRelative(ClippedLearner):
         episodes = self._runner.continue_episodes(act, max_decisions=most)
         advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
         observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
-        places = order_decisions(self.hardware.process_group, episodes.valid)
+        local_rows = order_decisions(self.hardware.process_group, episodes.valid)
         batch = DecisionBatch(observations, masks, actions, log_probs, advantages, advantages)
-        return batch, places, self._count(episodes)
+        return batch, local_rows, self._count(episodes)
 
     def _noise(self) -> NDArray[np.float32]:
         """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""

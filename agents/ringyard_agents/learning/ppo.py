@@ -37,6 +37,7 @@ from ringyard_agents.learning.learner import (
 )
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware, to_device
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks
 from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
 
 #: decisions in one gradient computation of a thread, few enough for its caches
@@ -48,20 +49,18 @@ _MEASURED = ("policy_gradient_loss", "entropy_loss", "value_loss", "loss", "appr
 TAGS = tuple(f"train/{name}" for name in _MEASURED)  #: TensorBoard tags of the results of `add_ppo_gradient`
 _KL = _MEASURED.index("approx_kl")
 
-Floats = NDArray[np.float32]
-
 
 class DecisionBatch(NamedTuple):
     """Decisions to learn from."""
 
     observations: Any  #: [decisions, size] or {block: [decisions, length]} observations
-    masks: NDArray[np.bool_]  #: [decisions, actions] True where an action was valid ([decisions, 1] without)
+    masks: Masks  #: [decisions, actions] True where an action was valid ([decisions, 1] without)
     actions: NDArray[Any]  #: [decisions, ...] chosen actions
-    log_probs: NDArray[np.float32]  #: [decisions] log probabilities of the actions when they were chosen
-    advantages: NDArray[np.float32]  #: [decisions] advantages
-    returns: NDArray[np.float32]  #: [decisions] targets of the critic. Not read if vf_coef is 0.
+    log_probs: Floats  #: [decisions] log probabilities of the actions when they were chosen
+    advantages: Floats  #: [decisions] advantages
+    returns: Floats  #: [decisions] targets of the critic. Not read if vf_coef is 0.
 
-    def select(self, rows: NDArray[np.int64]) -> "DecisionBatch":
+    def select(self, rows: Ids) -> "DecisionBatch":
         """Return the decisions of some rows, by index."""
         return DecisionBatch(*(index_rows(column, rows) for column in self))
 
@@ -69,7 +68,7 @@ class DecisionBatch(NamedTuple):
 class Categorical:
     """Distributions over discrete actions, of [decisions, actions] logits and masks (None: all are valid)."""
 
-    def __init__(self, logits: Tensor, masks: NDArray[np.bool_] | None) -> None:
+    def __init__(self, logits: Tensor, masks: Masks | None) -> None:
         if masks is not None:
             logits = logits.masked_fill(~to_device(logits.device, masks), -1e8)
         self.log_probs, self.masks = torch.log_softmax(logits, 1), masks
@@ -86,7 +85,7 @@ class Categorical:
 Distribution = Categorical | DiagGaussianDistribution
 
 
-def sample_actions(distribution: Distribution, noise: NDArray[np.float32]) -> NDArray[Any]:
+def sample_actions(distribution: Distribution, noise: Floats) -> NDArray[Any]:
     """Turn [decisions, size] noise into actions: exponential for discrete ones, else standard normal.
 
     Discrete actions are drawn by exponential races: the largest probability / noise wins. They are valid even
@@ -101,7 +100,7 @@ def sample_actions(distribution: Distribution, noise: NDArray[np.float32]) -> ND
     return np.asarray((drawn * getattr(distribution, "present", 1.0)).cpu())  # no job, no score
 
 
-def draw_noise(actions: spaces.Space[Any], clusters: int) -> NDArray[np.float32]:
+def draw_noise(actions: spaces.Space[Any], clusters: int) -> Floats:
     """Draw [clusters, size] noise for `sample_actions`, by torch's generator."""
     empty = torch.empty(clusters, spaces.flatdim(actions))
     return np.asarray(empty.exponential_() if isinstance(actions, spaces.Discrete) else empty.normal_())
@@ -113,7 +112,7 @@ def in_bounds(actions: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
 
 
 def evaluate_network(
-    network: ActorCriticPolicy, observations: Any, masks: NDArray[np.bool_], with_values: bool = True
+    network: ActorCriticPolicy, observations: Any, masks: Masks, with_values: bool = True
 ) -> tuple[Distribution, Tensor]:
     """Return the distributions of the actions and [decisions] values of the critic ([0] without).
 
@@ -137,12 +136,7 @@ def evaluate_network(
 
 
 def generalized_advantages(
-    rewards: Floats,
-    values: Floats,
-    ended: NDArray[np.bool_],
-    last_values: Floats,
-    gamma: float,
-    gae_lambda: float,
+    rewards: Floats, values: Floats, ended: Masks, last_values: Floats, gamma: float, gae_lambda: float
 ) -> Floats:
     """Return [steps, envs] advantages A_t = sum over k of (gamma lambda)^k delta_(t+k) within an episode.
 
@@ -164,7 +158,7 @@ def generalized_advantages(
 def add_ppo_gradient(
     network: ActorCriticPolicy,
     batch: DecisionBatch,
-    rows: NDArray[np.int64],
+    rows: Ids,
     total: int,
     clip_range: float,
     ent_coef: float,
@@ -185,7 +179,7 @@ def add_ppo_gradient(
     (center, scale), parameters = center_and_scale, [one for one in network.parameters() if one.requires_grad]
     parts = np.array_split(rows, max(1, round(len(rows) / _DECISIONS_PER_PART)))
 
-    def loss_of(rows: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.float64]]:
+    def loss_of(rows: Ids) -> tuple[Tensor, NDArray[np.float64]]:
         part, device = batch.select(rows), network.device
         distribution, values = evaluate_network(network, part.observations, part.masks, vf_coef > 0)
         entropies: Any = distribution.entropy()
@@ -204,7 +198,7 @@ def add_ppo_gradient(
         sums = -objective, -entropy, error, loss, divergence, outside
         return loss / total, np.array([one.item() for one in sums]) / total
 
-    def gradients_of(indices: NDArray[np.int64]) -> list[tuple[tuple[Tensor | None, ...], Any]]:
+    def gradients_of(indices: Ids) -> list[tuple[tuple[Tensor | None, ...], Any]]:
         torch.set_num_threads(1)  # applies to the current thread
         losses = (loss_of(parts[i]) for i in indices.tolist())
         return [(torch.autograd.grad(loss, parameters, allow_unused=True), found) for loss, found in losses]
@@ -240,7 +234,7 @@ class ClippedLearner(NetworkLearner, ABC):
     decisions: int = field(default=0, init=False)
     vf_coef: NonNegative = field(default=0.0, init=False, repr=False)
     normalize_advantage: bool = field(default=False, init=False, repr=False)
-    _round: int = field(default=0, init=False, repr=False)  #: rounds begun
+    _round: int = field(default=0, init=False, repr=False)  #: number of the next round, in `GroupRelative`
 
     def __post_init__(self) -> None:
         made: Any = getattr(self.network, "func", self.network)
@@ -251,7 +245,7 @@ class ClippedLearner(NetworkLearner, ABC):
         """Make this process's clusters. Returns their observation space and their action space."""
 
     @abstractmethod
-    def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
+    def _collect(self) -> tuple[DecisionBatch, Ids, dict[str, float]]:
         """Play a round: (decisions of this process, indices among these of all processes', {tag: value})."""
 
     def _prepare(self) -> dict[str, float]:
@@ -290,18 +284,18 @@ class ClippedLearner(NetworkLearner, ABC):
         """Learn up to `total_decisions`, with `callback` between rounds. See `Learner.learn`."""
         callback(self._prepare())
         while self.decisions < total_decisions:
-            batch, places, measured = self._collect()
-            callback(measured | self._update(batch, places))
+            batch, local_rows, measured = self._collect()
+            callback(measured | self._update(batch, local_rows))
 
-    def _update(self, batch: DecisionBatch, places: NDArray[np.int64]) -> dict[str, float]:
+    def _update(self, batch: DecisionBatch, local_rows: Ids) -> dict[str, float]:
         """Take gradient steps on a round for `n_epochs` epochs. Returns the means of `TAGS`."""
         network, process_group = self._network, self.hardware.process_group
         network.set_training_mode(True)
         parameters, measured = list(network.parameters()), list[NDArray[np.float64]]()
         for _ in range(self.n_epochs):
-            shuffled = self._rng.permutation(len(places))
-            for begin in range(0, len(places), self.batch_size):
-                drawn = places[shuffled[begin : begin + self.batch_size]]
+            shuffled = self._rng.permutation(len(local_rows))
+            for begin in range(0, len(local_rows), self.batch_size):
+                drawn = local_rows[shuffled[begin : begin + self.batch_size]]
                 rows, total = drawn[drawn >= 0], len(drawn)
                 network.optimizer.zero_grad()
                 coefficients = self.clip_range, self.ent_coef, self.vf_coef
@@ -315,7 +309,7 @@ class ClippedLearner(NetworkLearner, ABC):
                 network.optimizer.step()
         return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
 
-    def _center_and_scale(self, advantages: NDArray[np.float32], total: int) -> tuple[float, float]:
+    def _center_and_scale(self, advantages: Floats, total: int) -> tuple[float, float]:
         """Return mean and standard deviation of the advantages of a minibatch of `total` in all processes."""
         if not self.normalize_advantage or total < 2:
             return 0.0, 1.0
@@ -340,7 +334,7 @@ class NormalizedObservations(FlattenExtractor):
         scaled = (super().forward(observations) - mean) / torch.sqrt(variance + 1e-8)
         return scaled.clamp(-_CLIP, _CLIP).float()
 
-    def update(self, observations: NDArray[np.float32]) -> None:
+    def update(self, observations: Floats) -> None:
         """Take in the [decisions, size] observations of a round."""
         stats, rows = RunningMeanStd(), observations.astype(np.float64)
         stats.mean, stats.var, stats.count = self.moments.cpu().numpy()
@@ -409,7 +403,7 @@ class PPO(ClippedLearner):
         return super().state().merge(Checkpoint(arrays, {}))
 
     @torch.no_grad()
-    def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
+    def _collect(self) -> tuple[DecisionBatch, Ids, dict[str, float]]:
         network, env = self._network, self._env
         network.set_training_mode(False)
         self._seen = env.reset() if self._seen is None else self._seen
@@ -442,9 +436,9 @@ class PPO(ClippedLearner):
             "train/explained_variance": float(explained_variance(*gathered))
         }
         batch = DecisionBatch(seen, masks, actions, log_probs, advantages, values + advantages)
-        return batch, self._places(), measured
+        return batch, self._local_rows(), measured
 
-    def _normalized(self, rewards: Floats, ended: NDArray[np.bool_]) -> Floats:
+    def _normalized(self, rewards: Floats, ended: Masks) -> Floats:
         """Return [steps, envs] rewards divided by the standard deviation of discounted returns, if asked."""
         if not self.normalize_rewards:
             return rewards
@@ -455,7 +449,7 @@ class PPO(ClippedLearner):
         self._return_moments.update(self.hardware.process_group.gather(returns.reshape(-1)))
         return (rewards / np.sqrt(self._return_moments.var + 1e-8)).clip(-_CLIP, _CLIP)
 
-    def _places(self) -> NDArray[np.int64]:
+    def _local_rows(self) -> Ids:
         """Return [decisions of all processes] indices among those of this process, -1 for other processes."""
         steps, clusters = np.divmod(np.arange(self.n_steps * self.num_envs), self.num_envs)
         own = (clusters >= self._local.start) & (clusters < self._local.stop)
@@ -472,8 +466,8 @@ class PPO(ClippedLearner):
             found["train/std"] = self._network.log_std.exp().mean().item()
         return found
 
-    def _update(self, batch: DecisionBatch, places: NDArray[np.int64]) -> dict[str, float]:
-        measured = super()._update(batch, places)
+    def _update(self, batch: DecisionBatch, local_rows: Ids) -> dict[str, float]:
+        measured = super()._update(batch, local_rows)
         if self.normalize_observations:  # after the steps, so that only weights change probabilities
             rows = self.hardware.process_group.gather(batch.observations)
             self._network.pi_features_extractor.update(rows)

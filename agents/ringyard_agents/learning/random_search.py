@@ -39,9 +39,7 @@ class RandomSearch(NetworkLearner):
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         if not isinstance(actions, spaces.Box):
             raise ConfigurationError(f"got the actions {actions}; expected continuous ones (form=weights)")
-        network = ActorCriticPolicy(observations, actions, lambda progress: 0.0, net_arch=[])
-        torch.nn.init.zeros_(network.action_net.weight)  # type: ignore[arg-type]
-        return network  # its bias is the action
+        return ActorCriticPolicy(observations, actions, lambda progress: 0.0, net_arch=[])
 
     def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Begin with actions of 0, or as `saved`. See `Learner.setup`."""
@@ -61,6 +59,7 @@ class RandomSearch(NetworkLearner):
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Search until `total_decisions`, with `callback` between rounds. See `Learner.learn`."""
+        torch.nn.init.zeros_(self._network.action_net.weight)  # so that its bias is the action
         callback({})
         incumbent, config = self._network.action_net.bias.data, self._runner.config
         while self.decisions < total_decisions:
@@ -69,7 +68,6 @@ class RandomSearch(NetworkLearner):
             noise[0] = 0.0  # the incumbent
             tried = in_bounds(incumbent.numpy() + self.noise_std * noise, config.actions.space)
             actions = tried.repeat(self.workloads_per_round, axis=0)
-
             drawn = rng.integers(config.num_workloads, size=self.workloads_per_round)
             workloads = np.tile(drawn, self.candidates)
             episodes = self._runner.run_episodes(workloads, lambda seen, masks, rows, a=actions: a[rows])

@@ -67,6 +67,7 @@ class Claim:
     claimed: float | None  #: the claimed number in this form. None: the paper's is not public.
     #: label of the scheduler of the comparison. None: the claim is about the metric itself.
     reference: str | None = None
+    reference_case: str | None = None  #: the case of the reference, on equal workloads. None: `case`.
 
     def __post_init__(self) -> None:
         if (self.form in ("value", "at_least")) != (self.reference is None):
@@ -112,9 +113,10 @@ def read_claims(rows: Sequence[Mapping[str, Any]], cases: Sequence[str]) -> list
     """Read the claims of a reproduction's yaml. A row without `case` is about the first case."""
     claims = [Claim(**{"case": cases[0], **row}) for row in rows]
     for claim in claims:
-        if claim.case not in cases:
+        if not {claim.case, claim.reference_case or claim.case} <= set(cases):
             raise ConfigurationError(
-                f"claim {claim.text!r} has case {claim.case!r}; expected one of {', '.join(cases)}"
+                f"claim {claim.text!r} has case {claim.case!r} and reference_case {claim.reference_case!r}"
+                f"; expected some of {', '.join(cases)}"
             )
     return claims
 
@@ -146,11 +148,10 @@ def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float
 
 def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval."""
-    of_case = metrics[claim.case]
-    own = of_case[claim.scheduler][claim.metric]
+    own = metrics[claim.case][claim.scheduler][claim.metric]
     if claim.reference is None:
         return MeasuredClaim(claim, mean_interval(own))
-    other = of_case[claim.reference][claim.metric]
+    other = metrics[claim.reference_case or claim.case][claim.reference][claim.metric]
     if claim.form == "ratio":
         return MeasuredClaim(claim, ratio_interval(other, own))
     ratio = ratio_interval(own, other)
