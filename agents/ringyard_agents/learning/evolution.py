@@ -142,7 +142,7 @@ class EvolutionStrategies:
         self._average = deepcopy(self._network)
         if saved is None:
             return
-        restore_network(self._network, saved, self._optimizer)
+        restore_network(self._network, saved, optimizer=self._optimizer)
         arrays = saved.arrays.items()
         average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
         restore_network(self._average, Checkpoint(average, {}))
@@ -153,7 +153,8 @@ class EvolutionStrategies:
         arrays = weight_arrays(self._average.state_dict())
         average = {_AVERAGE + name: array for name, array in arrays.items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        return network_state(self._network, self._optimizer).merge(Checkpoint(average, counters))
+        network = network_state(self._network, optimizer=self._optimizer)
+        return network.merge(Checkpoint(average, counters))
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from these weights, which also become their average. See `Learner.load_weights`."""

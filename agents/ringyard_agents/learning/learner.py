@@ -129,7 +129,7 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
     return replace(config, observation=replace(config.observation, flat=learner.flat), actions=actions)
 
 
-_WEIGHTS, _OPTIMIZER = "network.", "optimizer."
+_WEIGHTS = "network."
 
 #: largest number of values in the spaces of a saved agent
 MAX_SPACE_SIZE = 1 << 20
@@ -162,18 +162,19 @@ def weights_with_spaces(network: Any) -> Checkpoint:
     return Checkpoint(weight_arrays(network.state_dict()), {"spaces": described})
 
 
-def network_state(network: nn.Module, optimizer: Optimizer) -> Checkpoint:
-    """Copy the weights of a network, and the moments and settings of its optimizer."""
-    state = optimizer.state_dict()
+def network_state(network: nn.Module, **optimizers: Optimizer) -> Checkpoint:
+    """Copy the weights of a network, and the moments and settings of its optimizers."""
+    states = {name: optimizer.state_dict() for name, optimizer in optimizers.items()}
     moments: dict[str, torch.Tensor] = {}
-    for parameter, tensors in state["state"].items():
-        moments |= {f"{_OPTIMIZER}{parameter}.{name}": tensor for name, tensor in tensors.items()}
+    for optimizer, state in states.items():
+        for parameter, tensors in state["state"].items():
+            moments |= {f"{optimizer}.{parameter}.{name}": tensor for name, tensor in tensors.items()}
     arrays = weight_arrays(network.state_dict()) | _to_arrays(moments)
-    return Checkpoint(arrays, {"optimizer": state["param_groups"]})
+    return Checkpoint(arrays, {name: state["param_groups"] for name, state in states.items()})
 
 
-def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer | None = None) -> None:
-    """Load saved weights, and moments if there are any, into a network and its optimizer.
+def restore_network(network: nn.Module, saved: Checkpoint, **optimizers: Optimizer) -> None:
+    """Load saved weights, and moments if there are any, into a network and its optimizers.
 
     `saved` is of `network_state`, or has `weight_arrays`. Names, shapes and types must be equal and values
     finite.
@@ -186,12 +187,13 @@ def restore_network(network: nn.Module, saved: Checkpoint, optimizer: Optimizer 
                 raise TypeError(f"{name} is {weights[name].dtype}, expected {loaded.dtype}")
             if not torch.isfinite(loaded).all():
                 raise ValueError(f"{name} has values that are infinite or not a number")
-        if optimizer is not None and "optimizer" in saved.metadata:
-            moments: dict[int, dict[str, torch.Tensor]] = {}
-            for name, tensor in _with_prefix(saved.arrays, _OPTIMIZER):
-                parameter, _, moment = name.partition(".")
-                moments.setdefault(int(parameter), {})[moment] = tensor
-            optimizer.load_state_dict({"state": moments, "param_groups": saved.metadata["optimizer"]})
+        for label, optimizer in optimizers.items():
+            if label in saved.metadata:
+                moments: dict[int, dict[str, torch.Tensor]] = {}
+                for name, tensor in _with_prefix(saved.arrays, f"{label}."):
+                    parameter, _, moment = name.partition(".")
+                    moments.setdefault(int(parameter), {})[moment] = tensor
+                optimizer.load_state_dict({"state": moments, "param_groups": saved.metadata[label]})
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"these weights are not of this network: {error}") from error
 

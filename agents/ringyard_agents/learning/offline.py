@@ -80,12 +80,12 @@ class OfflineEnsemble(NetworkLearner):
         self._networks: Any = nn.ModuleList([self._build_network(*spaces) for _ in range(2)])
         self._network, self._seed, self.decisions = self._networks[0], seed, 0
         if saved is not None:
-            learners.restore_network(self._networks, saved, self._network.optimizer)
+            learners.restore_network(self._networks, saved, optimizer=self._network.optimizer)
             self.decisions = saved.metadata["decisions"]
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state and the counter. The data are recorded anew."""
-        networks = learners.network_state(self._networks, self._network.optimizer)
+        networks = learners.network_state(self._networks, optimizer=self._network.optimizer)
         return networks.merge(Checkpoint({}, {"decisions": self.decisions}))
 
     def learn(self, total_decisions: int, callback: learners.Callback) -> None:

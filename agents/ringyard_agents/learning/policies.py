@@ -314,8 +314,10 @@ class GreedyPolicy:
         with torch.no_grad():
             options = {"action_masks": masks} if self.masked else {}
             try:
-                actions = network.get_distribution(tensors, **options).mode()
+                actions = network._predict(tensors, deterministic=True, **options)
             except (RuntimeError, ValueError) as error:  # other blocks than in training, or huge weights
                 raise CheckpointError(f"the agent's network cannot choose an action: {error}") from error
         array = actions.cpu().numpy().astype(space.dtype)
+        if network.squash_output:  # SAC's actor gives numbers in [-1, 1]
+            array = network.unscale_action(array)
         return np.clip(array, space.low, space.high) if isinstance(space, spaces.Box) else array

@@ -267,7 +267,7 @@ class ClippedLearner(NetworkLearner, ABC):
             raise ConfigurationError("agent.network: expected use_sde=false, share_features_extractor=true")
         if saved is None:
             return
-        restore_network(self._network, saved, self._network.optimizer)
+        restore_network(self._network, saved, optimizer=self._network.optimizer)
         metadata = saved.metadata
         self.decisions, self._round = metadata["decisions"], metadata["rounds"]
         self._rng.set_state(("MT19937", saved.arrays["minibatches"], *metadata["minibatches"]))
@@ -278,7 +278,8 @@ class ClippedLearner(NetworkLearner, ABC):
         _, keys, *drawn = self._rng.get_state()
         metadata = {"decisions": self.decisions, "rounds": self._round, "minibatches": drawn}
         counters = Checkpoint({"minibatches": np.array(keys)}, metadata)
-        return network_state(self._network, self._network.optimizer).merge(random_state()).merge(counters)
+        network = network_state(self._network, optimizer=self._network.optimizer)
+        return network.merge(random_state()).merge(counters)
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
         """Learn up to `total_decisions`, with `callback` between rounds. See `Learner.learn`."""

@@ -1,4 +1,4 @@
-"""On-policy algorithms of Stable-Baselines3 and sb3-contrib as learners."""
+"""On-policy algorithms of Stable-Baselines3 and sb3-contrib, and SAC, as learners."""
 
 import inspect
 from collections import deque
@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
+from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
+from torch.optim import Optimizer
 
 from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require
 from ringyard.errors import ConfigurationError
@@ -64,12 +66,15 @@ class _BetweenRollouts(BaseCallback, KVWriter):
         self._on_rollout_start()
 
 
+#: parts of a replay buffer
+_REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 _Schedule = Callable[[float], float]
 #: allowed values of arguments of the algorithms, which check their other arguments themselves
 _ARGUMENTS = {
-    **dict.fromkeys(("n_steps", "n_epochs"), PositiveInt),
-    **dict.fromkeys(("ent_coef", "vf_coef"), NonNegative),
-    **dict.fromkeys(("gamma", "gae_lambda"), Fraction),
+    **dict.fromkeys(("n_steps", "n_epochs", "buffer_size", "train_freq", "gradient_steps"), PositiveInt),
+    "ent_coef": NonNegative | Literal["auto"],
+    "vf_coef": NonNegative,
+    **dict.fromkeys(("gamma", "gae_lambda", "tau"), Fraction),
     **dict.fromkeys(("learning_rate", "clip_range"), Positive | _Schedule),
     "batch_size": Annotated[int, "[2, 2147483647]"],
     "clip_range_vf": Positive | _Schedule | None,
@@ -81,10 +86,13 @@ _ARGUMENTS = {
 @checked("agent")
 @dataclass
 class StableBaselines(NetworkLearner):
-    """Learner that runs an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO."""
+    """Learner that runs SAC, or an on-policy algorithm of Stable-Baselines3 or sb3-contrib, such as PPO.
+
+    A checkpoint of SAC holds its replay buffer, so that a resumed run goes on bit for bit.
+    """
 
     #: class of the algorithm and its arguments, without env, seed and device
-    model: partial[OnPolicyAlgorithm]
+    model: partial[OnPolicyAlgorithm | SAC]
     flat: bool  #: True if its policy reads one row of numbers per cluster, False if it reads blocks
     num_envs: PositiveInt = 64  #: number of clusters
     #: device. Only one process is supported.
@@ -94,10 +102,10 @@ class StableBaselines(NetworkLearner):
 
     def __post_init__(self) -> None:
         algorithm: Any = self.model.func
-        if not issubclass(algorithm, OnPolicyAlgorithm):
+        if not issubclass(algorithm, OnPolicyAlgorithm | SAC):
             raise ConfigurationError(
-                f"agent.model is {algorithm.__name__}; expected an on-policy algorithm such as"
-                " stable_baselines3.PPO or sb3_contrib.MaskablePPO"
+                f"agent.model is {algorithm.__name__}; expected stable_baselines3.SAC, or an on-policy"
+                " algorithm such as stable_baselines3.PPO or sb3_contrib.MaskablePPO"
             )
         for name, value in self.model.keywords.items():
             if name in _ARGUMENTS:
@@ -130,23 +138,46 @@ class StableBaselines(NetworkLearner):
                 " agent=ppo, agent=evolution or another agent of several processes, or no torchrun"
             )
         torch.set_num_threads(1)
-        steps = self._argument("n_steps")
-        if type(steps) is int:  # not every algorithm has the argument
-            require_rollout_memory("agent.model.n_steps", steps, config, self.num_envs)
+        for argument, clusters in (("n_steps", 1), ("buffer_size", self.num_envs)):
+            steps = self._argument(argument)
+            if type(steps) is int:  # not every algorithm has the argument
+                require_rollout_memory(f"agent.model.{argument}", steps // clusters, config, self.num_envs)
         self._seed, self._env = seed, RingyardVecEnv(config, self.num_envs, seed=seed)
         model = self._model = self.model(env=self._env, seed=seed, device=self.hardware.device)
         self._network = model.policy
         if saved is None:
             return
         metadata, arrays = saved.metadata, saved.arrays
-        restore_network(model.policy, saved, model.policy.optimizer)
+        restore_network(model.policy, saved, **self._optimizers)
         model.num_timesteps, model._n_updates = metadata["decisions"], metadata["updates"]
         if metadata["started"]:
             model._last_obs = self._env.restore(arrays)  # type: ignore[assignment]
             model._last_episode_starts = arrays["episode_starts"].copy()
             model.ep_info_buffer = deque(metadata["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+        if isinstance(model, SAC):
+            self._restore_replay(model, saved)
         restore_random_state(saved)
+
+    @property
+    def _optimizers(self) -> dict[str, Optimizer]:
+        model = self._model
+        if not isinstance(model, SAC):
+            return {"optimizer": model.policy.optimizer}
+        found = {"actor": model.actor.optimizer, "critic": model.critic.optimizer}
+        return found if model.ent_coef_optimizer is None else found | {"entropy": model.ent_coef_optimizer}
+
+    def _restore_replay(self, model: SAC, saved: Checkpoint) -> None:
+        buffer = model.replay_buffer
+        assert buffer is not None
+        rows = len(saved.arrays["replay.rewards"])
+        for part in _REPLAY:
+            getattr(buffer, part)[:rows] = saved.arrays[f"replay.{part}"]
+        buffer.pos, buffer.full = saved.metadata["position"], rows == buffer.buffer_size
+        model._episode_num = saved.metadata["ended"]
+        model.action_space.np_random.bit_generator.state = saved.metadata["sampling"]
+        if model.ent_coef_optimizer is not None:
+            model.log_ent_coef.data[:] = torch.from_numpy(saved.arrays["log_ent_coef"])
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
@@ -161,7 +192,15 @@ class StableBaselines(NetworkLearner):
             assert model.ep_info_buffer is not None
             arrays["episode_starts"] = model._last_episode_starts.copy()
             metadata |= {"started": True, "episodes": list(model.ep_info_buffer)}
-        network = network_state(model.policy, model.policy.optimizer)
+        if isinstance(model, SAC):
+            assert model.replay_buffer is not None
+            rows = model.replay_buffer.size()
+            arrays |= {f"replay.{part}": getattr(model.replay_buffer, part)[:rows].copy() for part in _REPLAY}
+            if model.ent_coef_optimizer is not None:
+                arrays["log_ent_coef"] = model.log_ent_coef.detach().numpy().copy()
+            metadata |= {"position": model.replay_buffer.pos, "ended": model._episode_num}
+            metadata["sampling"] = model.action_space.np_random.bit_generator.state
+        network = network_state(model.policy, **self._optimizers)
         return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
 
     def learn(self, total_decisions: int, callback: Callback) -> None:
