@@ -46,10 +46,17 @@ _METRICS = (
     *("mean_jct", "blocking_rate", "makespan", "mean_queueing", "mean_slowdown", "mean_fairness"),
     *("worst_fairness", "p99_jct", "utilisation", "preemptions", "mean_work"),
 )
+#: of learners: decisions of a training, evaluations in it, training seeds
+_DECISIONS, _EVALUATIONS, _TRAINING_SEEDS = 60_000, 6, 3
 #: {form: algorithm and form} of the results `learners_...`
 LEARNERS = {"weights": "PPO, weights", "jobs": "PPO with attention, jobs", "queue": "MaskablePPO, queue"}
-#: the same of the results `more_learners_...`, on the same workloads
+#: the same of other results, on the same workloads
 MORE_LEARNERS = {
+    "sac": "SAC, weights",
+    "own_weights": "PPO in one file, weights",
+    "own_jobs": "PPO in one file with attention, jobs",
+    "group": "group-relative PPO with attention, jobs",
+    "evolution": "evolution, jobs",
     "search": "random search, constant weights",
     "constants": "random search, 10 times the decisions",
 }
@@ -69,7 +76,33 @@ _HIDDEN = (
 def commands() -> dict[str, dict[str, Any]]:
     """Return {result: its `title`, the `words` of `ringyard compare` and, if any, the trainings `train`}."""
     found: dict[str, dict[str, Any]] = yaml.safe_load((TOOLS_CONF / "results.yaml").read_text())
-    return found
+    return {name: _with_trainings(one) if "learners" in one else one for name, one in found.items()}
+
+
+def _with_trainings(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the trainings of a result's `learners` with each seed, and the comparison of the agents."""
+    environment, trainings, agents = one["environment"], [], []
+    for label, learner in one["learners"].items():
+        decisions = learner.get("decisions", _DECISIONS)
+        for seed in range(_TRAINING_SEEDS):
+            agents.append(f"{label}_{seed}:runs/{environment}_{label}_{seed}")
+            trainings.append(
+                f"experiment={environment} {learner['words']} seed={seed} total_decisions={decisions}"
+                f" evaluate.every={decisions // _EVALUATIONS} evaluate.workloads=16"
+                f" evaluate.schedulers=[fifo_backfill] name={environment}_{label}_{seed}"
+            )
+    schedulers = f"schedulers=[{','.join([*one['references'], *agents])}]"
+    words = [f"experiment={environment}", f"tuning={environment}", "seeds=40", schedulers]
+    return {**one, "train": trainings, "words": words}
+
+
+def same_environment(name: str) -> list[str]:
+    """Return the other results of learners in the same environment."""
+    every = commands()
+    environment = every[name].get("environment")
+    return [
+        one for one in every if environment and one != name and every[one].get("environment") == environment
+    ]
 
 
 def shown_commands(name: str) -> list[str]:
@@ -286,14 +319,14 @@ def agents(*names: str) -> str:
 def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
     """Yield (title, content, runs, best published scheduler) of each result of learners that was run."""
     for name in filter(read, names):
-        content, more = read(name), read(f"more_{name}")
-        runs = frame(content)
-        if more:
-            content = {**content, "curves": {**content["curves"], **more["curves"]}}
-            added = frame(more)
+        content = read(name)
+        runs, title = frame(content), commands()[name]["title"]
+        for more in filter(read, same_environment(name)):
+            content = {**content, "curves": {**content["curves"], **read(more)["curves"]}}
+            added = frame(read(more))
             runs = pd.concat([runs, added[~added["scheduler"].isin(runs["scheduler"])]])
         published = list(runs.loc[runs["published"], "scheduler"].unique())
-        yield commands()[name]["title"], content, runs, _best(runs, published)
+        yield title, content, runs, _best(runs, published)
 
 
 def _of_learner(runs: pd.DataFrame, learner: str) -> Any:
@@ -329,6 +362,53 @@ def learners(*names: str) -> str:
                 }
             )
     return _table(rows, names)
+
+
+def references(*names: str) -> str:
+    """A row for each result of learners: mean JCT of what they are compared with, on the same workloads."""
+    rows = []
+    for name in filter(read, names):
+        environment = commands()[name]["environment"]
+        content = read(f"environment_{environment}")
+        [(title, _, learnt, _)] = _learners([name])
+        runs = frame(content)
+        mean = runs.groupby("scheduler")["mean_jct"].mean()
+        published = runs[runs["published"]]
+        starts = published.loc[published["capability_group"] == 0, "scheduler"]
+        row = {"environment": title}
+        for scheduler, label in {"random": "random order", "fifo": "FIFO"}.items():
+            row[label] = f"{mean[_labelled(runs, scheduler)]:,.0f}"
+        for label, some in {
+            "best that only starts": starts,
+            "best published": published["scheduler"],
+        }.items():
+            best = _best(runs, list(some.unique()))
+            row[label] = f"{mean[best]:,.0f} ({best.partition('@')[0]})"
+        for scheduler, label in {"untuned": "allocator, untuned", "allocator": "allocator, tuned"}.items():
+            if scheduler in set(learnt["scheduler"]):
+                row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}"
+        row["best constant weights"] = f"{_of_learner(learnt, 'constants').mean():,.0f}"
+        rows.append(row | {"lower bound": f"{runs['bound_mean_jct'].mean():,.0f}"})
+    return _table(rows, names)
+
+
+def aggregates() -> str:
+    """A row for each learner: aggregates over environments and seeds of `python tools/aggregates.py`."""
+    content = json.loads((STORED / "aggregates" / "learners.json").read_text())
+    rows = []
+    for learner, label in (LEARNERS | MORE_LEARNERS).items():
+        if learner in content["learners"]:
+            mean, better = (content["learners"][learner][key] for key in ("iqm", "better_than_weights"))
+            rows.append(
+                {
+                    "algorithm": label,
+                    "interquartile mean": "{:.3f} [{:.3f}, {:.3f}]".format(*mean),
+                    "better than PPO, weights": "{:.0%} [{:.0%}, {:.0%}]".format(*better)
+                    if learner != "weights"
+                    else "",
+                }
+            )
+    return markdown(rows).rstrip()
 
 
 def leaders(*names: str) -> str:
@@ -402,6 +482,8 @@ VIEWS: Mapping[str, Callable[..., str]] = {
         overview,
         agents,
         learners,
+        references,
+        aggregates,
         leaders,
         switched_off,
         listing,

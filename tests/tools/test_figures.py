@@ -4,6 +4,7 @@
 """
 
 import csv
+import json
 import re
 import sys
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from scipy.stats import trim_mean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # for `python tests/tools/test_figures.py`
@@ -140,7 +142,7 @@ def test_every_result_has_commands_and_pages_show_it():
         for block in figures.BLOCK.finditer(page.read_text())
         for word in block[1].split()[1:]
     }
-    shown |= {f"more_{name}" for name in shown}  # in the same table
+    shown |= {other for name in shown & figures.commands().keys() for other in figures.same_environment(name)}
     assert figures.commands().keys() <= shown
 
 
@@ -157,6 +159,24 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
     table, notes = figures.comparison(name), "\n".join(content["notes"])
     for note in re.findall(r"^(vs \S+): relative difference", notes, re.MULTILINE):
         assert f"| {note} |" in table  # as the command printed it
+
+
+def test_aggregates_are_of_the_stored_results():
+    learners = [name for name in figures.commands() if name.startswith("learners_") and figures.read(name)]
+    scores = {}
+    for _, _, runs, best in figures._learners(learners):
+        mean = runs.groupby("scheduler")["mean_jct"].mean()
+        for label in mean.index[mean.index.str.fullmatch(r"\w+_[0-2]")]:
+            scores.setdefault(label[:-2], {}).setdefault(label[-1], []).append(mean[best] / mean[label])
+    stored = json.loads((figures.STORED / "aggregates" / "learners.json").read_text())["learners"]
+    complete = {one for one, seeds in scores.items() if len(seeds["0"]) == len(learners) == 5}
+    assert stored.keys() == complete, "run `python tools/aggregates.py`"
+    for learner in stored:
+        wanted = np.array([scores[learner][seed] for seed in "012"])
+        assert stored[learner]["scores"] == pytest.approx(wanted, abs=1e-5), (
+            "run `python tools/aggregates.py`"
+        )
+        assert stored[learner]["iqm"][0] == pytest.approx(trim_mean(wanted.ravel(), 0.25), abs=1e-5)
 
 
 @pytest.mark.release
