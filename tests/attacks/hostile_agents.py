@@ -38,6 +38,7 @@ from ringyard.errors import RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard.workloads.readers import read_trace, trace_configs
 from ringyard_agents.cli import main
+from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.evaluation.result_cache import cached_results
 from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned
@@ -47,7 +48,6 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.policies import PointerPolicy
 from ringyard_agents.learning.resume import read_run_config
-from ringyard_agents.learning.train import compose_environments
 from ringyard_agents.learning.training_run import read_last, set_up_learner
 from ringyard_agents.measurements import read_measured_rows
 from ringyard_agents.predictors.hazard_file import SHIPPED, read_survival_estimate

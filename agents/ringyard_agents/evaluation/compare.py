@@ -41,6 +41,7 @@ from ringyard_agents.evaluation.selection import (
     supported_schedulers,
     workload_environment,
 )
+from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import (
     TunedScheduler,
     environment_mismatch_notes,
@@ -220,6 +221,7 @@ def _plan_comparison(
     supported = {label: entries[label] for label in labels}
     notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(check_tasks(tasks), request.seeds)
     notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
+    notes += training_range_notes(supported, environment)
     notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")

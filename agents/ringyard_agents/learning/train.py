@@ -1,8 +1,7 @@
 """The command `ringyard train`: learn a policy, evaluate it on the way and write a run folder."""
 
-import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -10,24 +9,20 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import build_env_config
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, plain_groups, to_plain
-from ringyard_agents.config.safe_load import check_classes, check_plain, training_groups
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.environments import compose_environments
+from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.episodes import Constraint
@@ -52,39 +47,6 @@ from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder,
 from ringyard_agents.runs.study import Pruning
 from ringyard_agents.runs.sweep_table import comparison_command
 
-#: label of the environment that the run's own settings describe
-OWN = "own"
-
-#: groups that are the same in all environments of a run, because the agent is made for them
-_SHARED = ("observation", "action", "reward")
-
-#: groups and settings that the overrides of another environment may change
-_CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")
-
-
-def compose_environments(
-    own: Mapping[str, Any], others: Sequence[Any], check: Callable[[Any], None] | None = None
-) -> dict[str, DictConfig]:
-    """Return {label: config} of all environments of a run. Hydra must be initialised.
-
-    `own` describes the run's own environment. `others` are names of experiments, or {label: [override, ...]}
-    in words of the command line. `check` may refuse each composed config. Observation, action and reward are
-    those of the run in every environment; overrides of them are an error.
-    """
-    simulated = {name: own[name] for name in (*ENVIRONMENT_GROUPS, *_SHARED, "limit_seconds")}
-    configs = {OWN: simulated}
-    for entry in others:
-        label, overrides = _parse_entry(entry)
-        if label in configs:
-            raise ConfigurationError(
-                f"environments has {label!r} twice; expected a label of its own for each environment:"
-                " {label: [experiment=..., ...]}"
-            )
-        configs[label] = {**simulated, **_compose_overrides(label, overrides)}
-        if check is not None:
-            check(configs[label])
-    return {label: OmegaConf.create(config) for label, config in configs.items()}
-
 
 def build_env_configs(
     learner: Learner, environments: Mapping[str, DictConfig], num_workloads: int, seed: int
@@ -92,37 +54,6 @@ def build_env_configs(
     """Return {label: environment} of a run with a number of job tables, as a learner needs them."""
     configs = {label: build_env_config(one, num_workloads, seed) for label, one in environments.items()}
     return {label: adapt_env_config(learner, config) for label, config in configs.items()}
-
-
-def _parse_entry(entry: Any) -> tuple[str, list[str]]:
-    """Return (label, overrides) of an entry of the setting `environments`."""
-    given = {entry: [f"experiment={entry}"]} if isinstance(entry, str) else entry
-    if isinstance(given, Mapping) and len(given) == 1:
-        [(label, overrides)] = given.items()
-        words = isinstance(overrides, list) and all(isinstance(word, str) for word in overrides)
-        if words and isinstance(label, str) and label and label.isprintable() and "/" not in label:
-            return label, overrides
-    raise ConfigurationError(
-        f"environments has {shown(entry)}; expected the name of an experiment, or {{label: [override, ...]}},"
-        " such as {large: ['experiment=elastic', 'cluster.num_servers=64']}"
-    )
-
-
-def _compose_overrides(label: str, overrides: list[str]) -> dict[str, Any]:
-    """Compose `ENVIRONMENT_GROUPS` and `limit_seconds` of another environment."""
-    try:
-        for word in overrides:
-            override = OverridesParser.create().parse_override(word)
-            if re.split("[./]", override.package or override.key_or_group)[0] not in _CHANGEABLE:
-                raise ConfigurationError(
-                    f"environments: {label}: {word} does not change what is simulated; expected a setting of"
-                    f" {', '.join(_CHANGEABLE)}: all other settings are the same in every environment"
-                )
-            check_plain(override.value())  # an escaped interpolation is one once the word is read
-        other = hydra.compose("train", overrides)
-        return {"limit_seconds": other.limit_seconds, **plain_groups(other)}
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigurationError(f"environments: {label}: {' '.join(str(error).split())}") from error
 
 
 class _TrainingEndedError(Exception):
