@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import hydra
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from ringyard_agents.config.compose import SchedulerEntry, to_plain
 from ringyard_agents.config.environments import compose_environments
@@ -48,14 +48,17 @@ def training_range_notes(entries: Mapping[str, SchedulerEntry], environment: Map
 
 def _training_environments(entry: SchedulerEntry) -> list[Mapping[str, Any]]:
     file = agent_path(entry.checkpoint)
+    config: Any = None
     if entry.checkpoint.startswith(ZOO_PREFIX):
         record = file.with_suffix(".json")
-        words = shlex.split(read_plain(record)["training"]["command"])[2:] if record.is_file() else []
-        config = hydra.compose("train", [word for word in words if word != "seed=SEED"]) if words else None
+        if record.is_file():
+            words = shlex.split(read_plain(record)["training"]["command"])[2:]
+            config = hydra.compose("train", [word for word in words if word != "seed=SEED"])
     else:
         described = (file if file.is_dir() else file.parent) / "config.yaml"
-        config = OmegaConf.load(described) if described.is_file() else None
-    if not isinstance(config, Mapping) or "environments" not in config:
+        if described.is_file():
+            config = OmegaConf.load(described)
+    if not isinstance(config, DictConfig) or "environments" not in config:
         return []
     return [to_plain(one) for one in compose_environments(config, config["environments"]).values()]
 

@@ -176,7 +176,7 @@ class StableBaselines(NetworkLearner):
         buffer.pos, buffer.full = saved.metadata["position"], rows == buffer.buffer_size
         model._episode_num = saved.metadata["ended"]
         model.action_space.np_random.bit_generator.state = saved.metadata["sampling"]
-        if model.ent_coef_optimizer is not None:
+        if model.log_ent_coef is not None:
             model.log_ent_coef.data[:] = torch.from_numpy(saved.arrays["log_ent_coef"])
 
     def state(self) -> Checkpoint:
@@ -196,8 +196,8 @@ class StableBaselines(NetworkLearner):
             assert model.replay_buffer is not None
             rows = model.replay_buffer.size()
             arrays |= {f"replay.{part}": getattr(model.replay_buffer, part)[:rows].copy() for part in _REPLAY}
-            if model.ent_coef_optimizer is not None:
-                arrays["log_ent_coef"] = model.log_ent_coef.detach().numpy().copy()
+            if model.log_ent_coef is not None:
+                arrays["log_ent_coef"] = model.log_ent_coef.detach().cpu().numpy().copy()
             metadata |= {"position": model.replay_buffer.pos, "ended": model._episode_num}
             metadata["sampling"] = model.action_space.np_random.bit_generator.state
         network = network_state(model.policy, **self._optimizers)
