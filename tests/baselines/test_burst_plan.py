@@ -105,3 +105,18 @@ def test_foreground_jobs_start_over_background_jobs_only_if_they_may():
         sim = Simulator(cluster, jobs, ideal())
         run(sim, BurstSharing(consolidate(), join_background=joins), np.random.default_rng(0))
         assert sim.state.jobs["first_start_seconds"][0, 3] == start
+
+
+def test_background_jobs_that_run_phase_by_phase_do_what_the_mean_idle_share_says():
+    layers = groups((10.0, 6.0, 4.0), (4.0, 3.0, 2.5), (8.0, 4.5, 2.5), gradient_bytes=266e9, input_bytes=1e9)
+    plan = burst_plan(layers, 4, 4, 2.2)
+    assert len(set(plan.num_gpus)) > 1
+    done, at = [0.0] * 4, 0.0  # a background job on each GPU runs while the GPU does not compute
+    for layer, count in zip(layers, plan.num_gpus, strict=True):
+        computes = layer.seconds[4 / count]
+        for gpu in range(count, 4):
+            done[gpu] += computes
+        at += computes
+    done = [one + plan.seconds - at for one in done]  # the rest of the iteration is transfers
+    assert done[3] > done[0]
+    assert sum(done) / (4 * plan.seconds) == pytest.approx(plan.idle_share)
