@@ -12,8 +12,9 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 _INTRODUCTION = """# Pretrained agents
 
 Agents that come with Ringyard, and how they compare. `ringyard compare schedulers=[zoo:NAME,...]` runs an
-agent in any environment. `ringyard train init=zoo:NAME` continues its training. Each is 3 to 6 kB, and
-loading one [runs no code](runs.md#trusted-classes).
+agent in any environment, and notes each setting that is not one of its training. `ringyard train
+init=zoo:NAME` continues its training. Each is 3 to 6 kB, and loading one [runs no
+code](runs.md#trusted-classes).
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
 all five environments and Helios-like jobs. `zoo:unknown` does not see how long jobs will run, and neither do
