@@ -332,20 +332,29 @@ def learners(*names: str) -> str:
 
 
 def leaders(*names: str) -> str:
-    """A row for each result of learners: mean JCT of schedulers, algorithms and the pretrained agent."""
+    """A row for each result of learners: mean JCT, its change from the best published, the lowest in bold."""
     worlds = {world["title"]: world for name in PRETRAINED for world in read_records()[name]["worlds"]}
     rows = []
     for title, _, runs, best in _learners(names):
-        mean = runs.groupby("scheduler")["mean_jct"].mean()
-        backfill = _labelled(runs, "fifo_backfill")
+        agent = worlds[f"the environment {title}"]
+        published = values_of(runs, best, "mean_jct")
+        own = {label: _of_learner(runs, learner) for learner, label in LEARNERS.items()}
+        own["allocator, no agent"] = values_of(runs, "allocator", "mean_jct")
+        found = {label: (jct.mean(), ratio_interval(jct, published).value) for label, jct in own.items()}
+        found["pretrained agent"] = (agent["mean"], 1 + agent["against_best"][0])
+        lowest = min(round(mean) for mean, _ in found.values())
+        cells = {
+            label: f"{'**' * (round(mean) == lowest)}{mean:,.0f}{'**' * (round(mean) == lowest)}"
+            f" ({100 * (ratio - 1):+.0f} %)"
+            for label, (mean, ratio) in found.items()
+        }
+        backfill = values_of(runs, _labelled(runs, "fifo_backfill"), "mean_jct")
         rows.append(
             {
                 "environment": title,
-                "FIFO with backfilling": f"{mean[backfill]:,.0f}",
-                "best published": f"{mean[best]:,.0f} ({best.partition('@')[0]})",
-                **{label: f"{_of_learner(runs, one).mean():,.0f}" for one, label in LEARNERS.items()},
-                "allocator, no agent": f"{mean['allocator']:,.0f}",
-                "pretrained agent": f"{worlds[f'the environment {title}']['mean']:,.0f}",
+                "FIFO with backfilling": f"{backfill.mean():,.0f}",
+                "best published": f"{published.mean():,.0f} ({best.partition('@')[0]})",
+                **cells,
                 "lower bound": f"{runs['bound_mean_jct'].mean():,.0f}",
             }
         )
