@@ -64,6 +64,10 @@ _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
     *(title for title, _, _ in LOSS_COLUMNS),
 )
+#: columns of the folded table of other metrics
+_OTHERS = ("makespan (s)", "slowdown", "mean rho", "worst rho", "p99 (s)", "GPUs held", "preemptions")
+#: the metric of a table, and which direction is better
+_CAPTION = "*Mean JCT in seconds; lower is better. A change below 0 % is a lower mean JCT.*"
 
 
 def commands() -> dict[str, dict[str, Any]]:
@@ -152,9 +156,10 @@ def stale_rows(name: str) -> list[str]:
     return stale
 
 
-def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = ()) -> str:
-    """Return a table of `rows`, and a line about results of `names` that were not run."""
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = (), caption: str | None = None) -> str:
+    """Return a table of `rows` below its `caption`, and a line about results of `names` that were not run."""
+    table = [caption, markdown(rows).rstrip()] if caption else [markdown(rows).rstrip()]
+    return "\n\n".join([*(table if rows else []), *_missing(names)])
 
 
 def _missing(names: Sequence[str]) -> list[str]:
@@ -199,12 +204,26 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
     if columns:
-        return _table(
-            [{title: text for title, text in row.items() if title.startswith(columns)} for row in rows]
-        )
-    hidden = set(_HIDDEN) - set(loss_columns(rows))
-    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
-    return "\n\n".join([_listing(content["command"]), _table(shown), *content["notes"]])
+        return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
+    parts = ("queueing (s)", *loss_columns(rows))
+    main = [title for title in rows[0] if title not in (*_HIDDEN, *_OTHERS, *parts)]
+    tables = [
+        _columns(rows, main, _CAPTION),
+        _folded("Parts of the mean JCT (s); lower is better", _columns(rows, ("scheduler", *parts))),
+        _folded(
+            "Other metrics; lower is better, of GPUs held neither", _columns(rows, ("scheduler", *_OTHERS))
+        ),
+    ]
+    return "\n\n".join([_listing(content["command"]), *tables, *content["notes"]])
+
+
+def _columns(rows: Sequence[Mapping[str, str]], titles: Sequence[str], caption: str | None = None) -> str:
+    return _table([{title: row[title] for title in titles} for row in rows], caption=caption)
+
+
+def _folded(title: str, content: str) -> str:
+    """Content that a reader opens by a click on its title."""
+    return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
 
 
 def brief(name: str) -> str:
@@ -244,7 +263,7 @@ def groups(*names: str) -> str:
                 "`allocator`: gap to bound": f"{mean['allocator'] / bound:.2f}",
             }
         )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def overview(*names: str) -> str:
@@ -271,16 +290,15 @@ def overview(*names: str) -> str:
             row["with `preemption_price` (s)"] = f"{mean['priced']:,.0f}"
             row["`preemption_price` vs `allocator`"] = _change(jct["priced"], jct["allocator"])
         rows.append(row)
-    table = [_listing(lines), markdown(rows).rstrip()] if rows else []
-    return "\n\n".join([*table, *_missing(names)])
+    commands_run = [_folded("Commands", _listing(lines))] if rows else []
+    return "\n\n".join([*commands_run, _table(rows, names, _CAPTION)])
 
 
 def agents(*names: str) -> str:
     """A row for each environment in which pretrained agents were evaluated, from their records."""
     records = read_records()
-    return markdown(
-        [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
-    ).rstrip()
+    rows = [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
+    return _table(rows, caption=_CAPTION)
 
 
 def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
@@ -328,7 +346,7 @@ def learners(*names: str) -> str:
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
                 }
             )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def leaders(*names: str) -> str:
@@ -386,7 +404,7 @@ def switched_off(*names: str) -> str:
         moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
         title = f"**{commands()[on_name]['title']}.** Off: {commands()[name]['title']}."
         count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
-        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows)]
+        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows, caption=_CAPTION)]
     return "\n\n".join([*parts, *_missing(names)])
 
 
