@@ -71,6 +71,10 @@ _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
     *(title for title, _, _ in LOSS_COLUMNS),
 )
+#: columns of the folded table of other metrics
+_OTHERS = ("makespan (s)", "slowdown", "mean rho", "worst rho", "p99 (s)", "GPUs held", "preemptions")
+#: the metric of a table, and which direction is better
+_CAPTION = "*Mean JCT in seconds; lower is better. A change below 0 % is a lower mean JCT.*"
 
 
 def commands() -> dict[str, dict[str, Any]]:
@@ -185,9 +189,10 @@ def stale_rows(name: str) -> list[str]:
     return stale
 
 
-def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = ()) -> str:
-    """Return a table of `rows`, and a line about results of `names` that were not run."""
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = (), caption: str | None = None) -> str:
+    """Return a table of `rows` below its `caption`, and a line about results of `names` that were not run."""
+    table = [caption, markdown(rows).rstrip()] if caption else [markdown(rows).rstrip()]
+    return "\n\n".join([*(table if rows else []), *_missing(names)])
 
 
 def _missing(names: Sequence[str]) -> list[str]:
@@ -232,12 +237,26 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
     if columns:
-        return _table(
-            [{title: text for title, text in row.items() if title.startswith(columns)} for row in rows]
-        )
-    hidden = set(_HIDDEN) - set(loss_columns(rows))
-    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
-    return "\n\n".join([_listing(content["command"]), _table(shown), *content["notes"]])
+        return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
+    parts = ("queueing (s)", *loss_columns(rows))
+    main = [title for title in rows[0] if title not in (*_HIDDEN, *_OTHERS, *parts)]
+    tables = [
+        _columns(rows, main, _CAPTION),
+        _folded("Parts of the mean JCT (s); lower is better", _columns(rows, ("scheduler", *parts))),
+        _folded(
+            "Other metrics; lower is better, of GPUs held neither", _columns(rows, ("scheduler", *_OTHERS))
+        ),
+    ]
+    return "\n\n".join([_listing(content["command"]), *tables, *content["notes"]])
+
+
+def _columns(rows: Sequence[Mapping[str, str]], titles: Sequence[str], caption: str | None = None) -> str:
+    return _table([{title: row[title] for title in titles} for row in rows], caption=caption)
+
+
+def _folded(title: str, content: str) -> str:
+    """Content that a reader opens by a click on its title."""
+    return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
 
 
 def brief(name: str) -> str:
@@ -277,7 +296,7 @@ def groups(*names: str) -> str:
                 "`allocator`: gap to bound": f"{mean['allocator'] / bound:.2f}",
             }
         )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def overview(*names: str) -> str:
@@ -304,16 +323,15 @@ def overview(*names: str) -> str:
             row["with `preemption_price` (s)"] = f"{mean['priced']:,.0f}"
             row["`preemption_price` vs `allocator`"] = _change(jct["priced"], jct["allocator"])
         rows.append(row)
-    table = [_listing(lines), markdown(rows).rstrip()] if rows else []
-    return "\n\n".join([*table, *_missing(names)])
+    commands_run = [_folded("Commands", _listing(lines))] if rows else []
+    return "\n\n".join([*commands_run, _table(rows, names, _CAPTION)])
 
 
 def agents(*names: str) -> str:
     """A row for each environment in which pretrained agents were evaluated, from their records."""
     records = read_records()
-    return markdown(
-        [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
-    ).rstrip()
+    rows = [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
+    return _table(rows, caption=_CAPTION)
 
 
 def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
@@ -361,7 +379,7 @@ def learners(*names: str) -> str:
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
                 }
             )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def references(*names: str) -> str:
@@ -412,20 +430,29 @@ def aggregates() -> str:
 
 
 def leaders(*names: str) -> str:
-    """A row for each result of learners: mean JCT of schedulers, algorithms and the pretrained agent."""
+    """A row for each result of learners: mean JCT, its change from the best published, the lowest in bold."""
     worlds = {world["title"]: world for name in PRETRAINED for world in read_records()[name]["worlds"]}
     rows = []
     for title, _, runs, best in _learners(names):
-        mean = runs.groupby("scheduler")["mean_jct"].mean()
-        backfill = _labelled(runs, "fifo_backfill")
+        agent = worlds[f"the environment {title}"]
+        published = values_of(runs, best, "mean_jct")
+        own = {label: _of_learner(runs, learner) for learner, label in LEARNERS.items()}
+        own["allocator, no agent"] = values_of(runs, "allocator", "mean_jct")
+        found = {label: (jct.mean(), ratio_interval(jct, published).value) for label, jct in own.items()}
+        found["pretrained agent"] = (agent["mean"], 1 + agent["against_best"][0])
+        lowest = min(round(mean) for mean, _ in found.values())
+        cells = {
+            label: f"{'**' * (round(mean) == lowest)}{mean:,.0f}{'**' * (round(mean) == lowest)}"
+            f" ({100 * (ratio - 1):+.0f} %)"
+            for label, (mean, ratio) in found.items()
+        }
+        backfill = values_of(runs, _labelled(runs, "fifo_backfill"), "mean_jct")
         rows.append(
             {
                 "environment": title,
-                "FIFO with backfilling": f"{mean[backfill]:,.0f}",
-                "best published": f"{mean[best]:,.0f} ({best.partition('@')[0]})",
-                **{label: f"{_of_learner(runs, one).mean():,.0f}" for one, label in LEARNERS.items()},
-                "allocator, no agent": f"{mean['allocator']:,.0f}",
-                "pretrained agent": f"{worlds[f'the environment {title}']['mean']:,.0f}",
+                "FIFO with backfilling": f"{backfill.mean():,.0f}",
+                "best published": f"{published.mean():,.0f} ({best.partition('@')[0]})",
+                **cells,
                 "lower bound": f"{runs['bound_mean_jct'].mean():,.0f}",
             }
         )
@@ -457,7 +484,7 @@ def switched_off(*names: str) -> str:
         moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
         title = f"**{commands()[on_name]['title']}.** Off: {commands()[name]['title']}."
         count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
-        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows)]
+        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows, caption=_CAPTION)]
     return "\n\n".join([*parts, *_missing(names)])
 
 
