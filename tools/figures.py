@@ -403,8 +403,8 @@ def references(*names: str) -> str:
             best = _best(runs, list(some.unique()))
             row[label] = f"{mean[best]:,.0f} ({best.partition('@')[0]})"
         for scheduler, label in {"untuned": "allocator, untuned", "allocator": "allocator, tuned"}.items():
-            if scheduler in set(learnt["scheduler"]):
-                row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}"
+            known = scheduler in set(learnt["scheduler"])
+            row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}" if known else ""
         row["best constant weights"] = f"{_of_learner(learnt, 'constants').mean():,.0f}"
         rows.append(row | {"lower bound": f"{runs['bound_mean_jct'].mean():,.0f}"})
     return _table(rows, names)
