@@ -112,7 +112,7 @@ def test_hidden_levels_depend_on_the_secret_alone(tmp_path):
         (["--secret", "LONG"], "--set is test, and --secret has 16 characters; expected"),
         (["--set", "hidden", "--secret", "none"], "No such file or directory: none"),
         (["mine:model.zip"], "model.zip"),
-        (["srfs"], "expected srsf"),
+        (["srff"], "expected srtf"),
     ],
 )
 def test_wrong_words_are_one_line_before_anything_runs(words, said, few, tmp_path, monkeypatch, capsys):
