@@ -89,7 +89,7 @@ class Levels:
 def read_rows(folder: Path) -> list[Row]:
     """Read the rows of a folder, the lowest mean JCT first. Reading them runs no code."""
     rows, fields = [], CONFIG["fields"]
-    for file in folder.glob("*.json"):
+    for file in sorted(folder.glob("*.json")):
         row = read_plain(file)
         require(f"{file}: fields", row, Mapping[str, object])
         if set(row) != set(fields):
