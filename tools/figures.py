@@ -25,6 +25,7 @@ from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
+from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
@@ -38,6 +39,7 @@ from tools.zoo.page import summary_row
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "docs" / "results"
+ROWS = ROOT / "docs" / "leaderboard"
 COMMAND = "python -m tools.figures"
 BLOCK = re.compile(r"<!-- results: (.+?) -->\n.*?<!-- end of results -->", re.DOTALL)
 
@@ -499,6 +501,63 @@ def printed(name: str) -> str:
     return _listing([line.rstrip() for line in text.strip().splitlines()])
 
 
+def _tables(keep: Callable[[Row], bool]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield (title, cells of its rows) of each table of the leaderboard with rows to keep."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in filter(keep, read_rows(ROWS)):
+        found.setdefault(tuple(row[name] for name in TABLE), []).append(row)
+    order = list(CONFIG["environments"])
+    for key in sorted(found, key=lambda one: (order.index(one[0]), *map(str, one[1:]))):
+        environment, split, level_set, _ = key
+        title = commands()[f"environment_{environment}"]["title"]
+        words = " ".join(CONFIG["environments"][environment]["splits"].get(split, ()))
+        heading = f"**{title}**, {level_set} set" + (f", split {split}: `{words}`" if words else "")
+        yield heading, [_leaderboard_cells(row) for row in found[key]]
+
+
+def _leaderboard_cells(row: Row) -> dict[str, str]:
+    cells = table_row(row)
+    return {
+        "scheduler": f"`{cells.pop('scheduler')}`",
+        **cells,
+        "capabilities": row["capabilities"],
+        "observability": row["observability"],
+        "commit": f"`{row['commit'][:8]}`" if row["commit"] else "",
+    }
+
+
+def leaderboard(environment: str) -> str:
+    """Rows of the leaderboard in an environment, without its splits."""
+    tables = _tables(lambda row: row["environment"] == environment and row["split"] == "standard")
+    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+
+
+def splits() -> str:
+    """Rows of the leaderboard with other loads, cluster sizes and restart costs."""
+    tables = _tables(lambda row: row["split"] != "standard")
+    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+
+
+def levels() -> str:
+    """A row for each set of workloads of the leaderboard."""
+    return _table(
+        [
+            {
+                "set": name,
+                "seed": "from a secret" if one["seed"] is None else f"{one['seed']:,}",
+                "workloads": f"{one['workloads']:,}",
+                "used by": one["used_by"],
+            }
+            for name, one in CONFIG["sets"].items()
+        ]
+    )
+
+
+def fields() -> str:
+    """A row for each field of a row of the leaderboard."""
+    return _table([{"field": f"`{name}`", "what it has": text} for name, text in CONFIG["fields"].items()])
+
+
 #: {name in a page: what writes its blocks}
 VIEWS: Mapping[str, Callable[..., str]] = {
     one.__name__: one
@@ -515,6 +574,10 @@ VIEWS: Mapping[str, Callable[..., str]] = {
         switched_off,
         listing,
         printed,
+        leaderboard,
+        splits,
+        levels,
+        fields,
     )
 }
 
